@@ -188,7 +188,8 @@ pub trait Engine: Send + Sync {
     /// `NoSpace`, `Fault`.
     fn reserve(&self, kind: Kind) -> Result<ObjectId>;
 
-    /// Gives back an id that [`Engine::reserve`] reserved and that no Op used.
+    /// Gives back an id that [`Engine::reserve`] reserved and that no Op used. The engine itself gives back
+    /// the ids of a batch that succeeded.
     fn unreserve(&self, id: ObjectId);
 
     /// Applies all of an Op, or returns an error and changes nothing. One exception: a `Fault` may come after

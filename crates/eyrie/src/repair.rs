@@ -48,8 +48,11 @@ pub struct Repaired {
     pub others: u64,
     /// Bytes of all files of the new volume.
     pub bytes: u64,
-    /// The path of the damaged volume, if that volume still exists.
+    /// The path at which the damaged volume is left. `None` if the repair has removed that volume.
     pub damaged: Option<PathBuf>,
+    /// The reason why the damaged volume, or a part of it, could not be removed although [`Repair::discard`]
+    /// is set.
+    pub not_discarded: Option<String>,
 }
 
 impl Repair {
@@ -107,11 +110,15 @@ impl Repair {
             swapped.map_err(|error| of_host(path, &error))?;
         }
         let mut damaged = Some(if self.into.is_some() { path.clone() } else { kept });
-        if self.discard && self.into.is_none() {
-            // The repair is done. If the damaged volume cannot be removed, the result has its path.
-            damaged.take_if(|old| fs::remove_dir_all(old).is_ok());
+        let mut not_discarded = None;
+        if let (true, Some(old), None) = (self.discard, &damaged, &self.into) {
+            // The repair is done, so a failure of the removal is not a failure of the repair.
+            match fs::remove_dir_all(old) {
+                Ok(()) => damaged = None,
+                Err(error) => not_discarded = Some(error.to_string()),
+            }
         }
-        Ok(Some(Repaired::new(findings, salvaged, damaged)))
+        Ok(Some(Repaired { not_discarded, ..Repaired::new(findings, salvaged, damaged) }))
     }
 
     /// Returns the final paths of the new volume and of the damaged one.
@@ -147,7 +154,7 @@ impl Repaired {
         };
         let Salvaged { directories, files, others, bytes, .. } = salvaged;
         let losses = salvaged.losses.iter().map(|loss| (path(&loss.names), loss.what.clone())).collect();
-        Repaired { findings, losses, directories, files, others, bytes, damaged }
+        Repaired { findings, losses, directories, files, others, bytes, damaged, not_discarded: None }
     }
 }
 

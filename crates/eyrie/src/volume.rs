@@ -31,9 +31,10 @@ pub type Store = Kvfs<Scm>;
 /// error.
 ///
 /// A process may end without a drop: by [`std::process::exit`], by [`std::process::abort`] (also for a panic
-/// with `panic = "abort"`), or by a signal. A program that calls `exit` should close its volumes first.
-/// Without a drop, the next open recovers the volume, which takes longer, and the medium decides which
-/// changes are lost:
+/// with `panic = "abort"`), by a signal, or by a return from `main` while a `static` or another thread still
+/// has the volume, its files or a store. A program that calls `exit` should close its volumes first. Without
+/// a drop, the next open recovers the volume, which takes longer, and the medium decides which changes are
+/// lost:
 ///
 /// - `dram` and `pmem`: none. The changes of every call that had returned are there.
 /// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. Background drains come

@@ -347,9 +347,11 @@ fn blocks(size: u64) -> u64 {
 /// Fails if a user id, a group id or a time of the records cannot be parsed, or if an id has more than 32
 /// bits.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
-    let id = |key: &str, field: io::Result<u64>| {
-        let number = records.number(key).unwrap_or_else(|| field.ok());
-        // Zero in place of an invalid id would give the member to root.
+    let id = |key: &str, field: &[u8], parsed: io::Result<u64>| {
+        // Some programs leave an id blank, and GNU tar reads it as 0. Zero in place of any other invalid id
+        // would give the member to root.
+        let is_blank = field.iter().all(|byte| matches!(byte, 0 | b' '));
+        let number = records.number(key).unwrap_or_else(|| if is_blank { Some(0) } else { parsed.ok() });
         let number = number.ok_or_else(|| format!("its {key} is no number"))?;
         u32::try_from(number).map_err(|_| format!("its {key} {number} is too large"))
     };
@@ -371,8 +373,8 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
         kind,
         mode: (header.mode().unwrap_or(0) & 0o7777) as u16,
         links: 1,
-        uid: id(pax::UID, header.uid())?,
-        gid: id(pax::GID, header.gid())?,
+        uid: id(pax::UID, &header.as_old().uid, header.uid())?,
+        gid: id(pax::GID, &header.as_old().gid, header.gid())?,
         device: rustix::fs::makedev(major, minor),
         size,
         allocated: 0,

@@ -358,6 +358,19 @@ fn damaged_archive_is_an_error_or_loads_something() {
     nest.check();
 }
 
+#[test]
+fn blank_ids_belong_to_root() {
+    let nest = Nest::new();
+    nest.files.create_dir("/to").unwrap();
+    let blank = member(EntryType::Regular, "blank", b"", |header| {
+        let old = header.as_old_mut();
+        (old.uid, old.gid) = ([0; 8], *b"       \0");
+    });
+    assert_eq!(nest.failures(&archive(&[blank]), "/to"), 0);
+    let stat = nest.files.stat("/to/blank").unwrap();
+    assert_eq!((stat.uid, stat.gid), (0, 0));
+}
+
 /// A file on which the first write fails.
 #[derive(Default)]
 struct FailingOnce {

@@ -136,7 +136,7 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
 
 /// Prints the findings, the losses, the counts, and the paths of both volumes.
 fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output) -> Result<()> {
-    let Repaired { findings, losses, directories, files, others, bytes, damaged } = repaired;
+    let Repaired { findings, losses, directories, files, others, bytes, damaged, not_discarded } = repaired;
     let place = arguments.into.as_deref().unwrap_or(&arguments.volume);
     if arguments.json {
         let path = |path: &Path| path.to_string_lossy().into_owned();
@@ -146,6 +146,7 @@ fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output
             "sound": true,
             "repaired": path(place),
             "damaged": damaged.as_deref().map(path),
+            "not_discarded": not_discarded,
             "findings": findings,
             "lost": losses,
             "objects": directories + files + others,
@@ -159,6 +160,9 @@ fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output
     }
     for (lost, what) in losses {
         writeln!(output, "lost: {}: {what}", text::path(lost))?;
+    }
+    if let (Some(path), Some(reason)) = (damaged, not_discarded) {
+        print_error(&format!("cannot remove the damaged volume: {}: {reason}", text::path(path)));
     }
     let saved = counts(*directories, *files, *others, *bytes);
     let losses = match losses.len() as u64 {

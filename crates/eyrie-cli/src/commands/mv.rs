@@ -1,7 +1,6 @@
 //! `eyrie mv`: renames files, and moves them between host and volumes.
 
 use clap::Args;
-use eyrie::Errno;
 
 use super::cp::copy_one;
 use crate::endpoint::{Endpoint, for_each_source};
@@ -16,8 +15,8 @@ Examples:
   eyrie mv vol:/a vol:/dir
   eyrie mv report.txt vol:/reports/
 
-A move inside a volume, or inside a file system of the host, is one atomic rename. Any other move copies \
-the files, and then removes the originals.
+A move inside a volume, or from host to host, is one atomic rename. Any other move copies the files, and \
+then removes the originals.
 
 {}", place::HELP))]
 pub struct MvArgs {
@@ -36,11 +35,7 @@ pub fn run(arguments: MvArgs) -> Result<()> {
 fn move_one(from: &Endpoint, to: &Endpoint) -> Result<()> {
     if from.is_with(to) {
         let place = format!("{} to {}", from.shown(), to.shown());
-        match from.rename(&from.path, &to.path) {
-            // The host has the two paths on different file systems.
-            Err(error) if error.errno() == Errno::XDEV => {}
-            renamed => return renamed.doing("move", place),
-        }
+        return from.rename(&from.path, &to.path).doing("move", place);
     }
     copy_one(from, to, true)?;
     // A copy in a volume must be durable before its source is removed.

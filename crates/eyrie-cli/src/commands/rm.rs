@@ -41,9 +41,10 @@ pub fn run(arguments: RmArgs) -> Result<()> {
 fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
     let refuse = |why: &str| Err(Failure::new("cannot remove", inside, why));
-    let last = path.components().next_back();
-    if last == Some(Component::ParentDir) {
-        return refuse("its last name is ..: use the name of the directory");
+    let (last, text) = (path.components().next_back(), path.to_string_lossy());
+    // `Path` leaves out a dot at the end, but `rmdir` refuses such a path after the directory was emptied.
+    if last == Some(Component::ParentDir) || text.trim_end_matches('/').ends_with("/.") {
+        return refuse("its last name is . or ..: use the name of the directory");
     }
     let root = files.stat("/").doing("read", inside)?;
     Ok(match files.lstat(path) {

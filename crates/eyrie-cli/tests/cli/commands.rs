@@ -63,26 +63,21 @@ fn regression_rm_removes_neither_the_root_nor_a_parent() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkdir", "-p", "vol:/a/b"]);
     sandbox.succeed(["ln", "-s", "/", "vol:/root"]);
-    for place in
-        ["vol:/", "vol:", "vol:/..", "vol:/a/..", "vol:/a/b/..", "vol:/a/../", "vol:/root/", "vol:/a/../."]
-    {
+    for place in [
+        "vol:/",
+        "vol:",
+        "vol:/..",
+        "vol:/a/..",
+        "vol:/a/b/..",
+        "vol:/a/../",
+        "vol:/root/",
+        "vol:/a/../.",
+        "vol:/a/.",
+        "vol:/a/./",
+    ] {
         sandbox.fail(1, &["cannot remove", "vol:"], ["rm", "-r", place]);
         assert_eq!(sandbox.succeed(["find", "vol:/"]), "vol:/\nvol:/a\nvol:/a/b\nvol:/root\n", "{place}");
     }
-}
-
-#[test]
-fn regression_mv_moves_between_file_systems_of_the_host() {
-    use std::os::unix::fs::MetadataExt;
-    let sandbox = Sandbox::with_volume("64M");
-    let other = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let device = |path: &std::path::Path| fs::metadata(path).unwrap().dev();
-    assert_ne!(device(other.path()), device(&sandbox.path("vol")), "the test needs two file systems");
-    fs::create_dir(sandbox.path("dir")).unwrap();
-    fs::write(sandbox.path("dir/file"), "hello").unwrap();
-    sandbox.succeed(["mv", "dir", other.path().to_str().unwrap()]);
-    assert_eq!(fs::read(other.path().join("dir/file")).unwrap(), b"hello");
-    assert!(!sandbox.path("dir").exists());
 }
 
 #[test]

@@ -242,13 +242,20 @@ mod tests {
         let options =
             Options { medium: MediumChoice::Dram, ..Options::random(Time::new(1, 0)).expect("random") };
         let observer = Rc::new(SegmentIsLocked { path: path.clone(), calls: Cell::new(0) });
-        let made: Result<()> = host::observed_by(Rc::clone(&observer) as Rc<dyn HostObserver>, || {
-            let before = observer.calls.get();
-            let made = create(&path, None, &options, |_, _| Err(Error::NoSpace));
-            assert!(observer.calls.get() > before + 1, "the removal of the segment was not observed");
-            made
-        });
-        assert!(matches!(made, Err(Error::NoSpace)));
-        assert!(!path.exists() && !is_held(&path));
+        for is_there in [false, true] {
+            if is_there {
+                fs::create_dir(&path).expect("a directory");
+            }
+            let before = Cell::new(0);
+            let made: Result<()> = host::observed_by(Rc::clone(&observer) as Rc<dyn HostObserver>, || {
+                create(&path, None, &options, |_, _| {
+                    before.set(observer.calls.get());
+                    Err(Error::NoSpace)
+                })
+            });
+            assert!(matches!(made, Err(Error::NoSpace)));
+            assert_eq!(observer.calls.get(), before.get() + 1, "the removal of the segment");
+            assert!(path.exists() == is_there && !path.join(LOCK).exists() && !is_held(&path));
+        }
     }
 }

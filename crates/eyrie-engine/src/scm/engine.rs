@@ -8,7 +8,6 @@ use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::object::xattr;
-use crate::space::Space;
 use crate::{Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage};
 
 impl Engine for Scm {
@@ -83,26 +82,26 @@ impl Engine for Scm {
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
-        let place = self.volume.space().allocate_header()?;
+        let space = self.volume.space();
+        let place = space.leak_on_panic(|| space.allocate_header())?;
         Ok(ObjectId::new(place.raw(), kind))
     }
 
     fn unreserve(&self, id: ObjectId) {
-        self.volume.space().release_header(Addr::from_raw(id.place()));
+        let space = self.volume.space();
+        space.leak_on_panic(|| space.release_header(Addr::from_raw(id.place())));
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
         let _pin = pin();
-        let panics = LeakOnPanic(self.volume.space());
-        let applied = self.sound(self.apply_one(op));
-        std::mem::forget(panics);
-        applied
+        self.volume.space().leak_on_panic(|| self.sound(self.apply_one(op)))
     }
 
     fn reclaim(&self) -> bool {
-        self.volume.space().reclaim()
+        let space = self.volume.space();
+        space.leak_on_panic(|| space.reclaim())
     }
 
     #[inline]
@@ -126,21 +125,12 @@ impl Engine for Scm {
 
     fn sync(&self) -> Result<()> {
         self.medium().check()?;
-        self.volume.space().drain()
+        let space = self.volume.space();
+        space.leak_on_panic(|| space.drain())
     }
 
     fn space(&self) -> SpaceUsage {
         self.volume.space().usage()
-    }
-}
-
-/// Marks storage as leaked when it is dropped, which happens only if an Op panics. The allocator may then be
-/// half changed, so a close must leave the volume to recovery.
-struct LeakOnPanic<'a>(&'a Space);
-
-impl Drop for LeakOnPanic<'_> {
-    fn drop(&mut self) {
-        self.0.mark_leaked();
     }
 }
 

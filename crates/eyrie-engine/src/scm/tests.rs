@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use eyrie_medium::{Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
 
@@ -18,7 +18,7 @@ use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{Options, redo_slot};
-use crate::{Content, Engine, FallocateMode, Kind, Op, Owner, SetIds, Time, recovery};
+use crate::{Content, Engine, FallocateMode, Kind, Op, Owner, RenameMode, SetIds, Time, recovery};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
@@ -335,44 +335,61 @@ fn regression_close_frees_unlinked_open_files() {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// Panics once, at the first store after the flag is set.
+/// Panics before the store that makes the count 0. Does nothing while the count is 0.
 #[derive(Default)]
-struct PanicAtStore(AtomicBool);
+struct PanicAtStore(AtomicU32);
 
 impl Observer for PanicAtStore {
     fn before_store(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<(), Fault> {
-        assert!(!self.0.swap(false, Ordering::Relaxed), "planted");
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(1), Ordering::Relaxed);
+        assert!(left != 1, "planted");
         Ok(())
     }
 }
 
+/// Each store of a create and of a rename with a redo record panics in turn. The next open finds the whole
+/// change or none, and no storage that two objects have.
 #[test]
 fn panic_inside_an_op_leaves_the_volume_to_recovery() {
-    let panics = Arc::new(PanicAtStore::default());
-    let medium = Medium::memory(BYTES).expect("memory").observed_by(Arc::clone(&panics) as Arc<dyn Observer>);
-    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
-    let kept = create(&engine, engine.root(), b"kept", Kind::File).expect("room");
-    let id = engine.reserve(Kind::File).expect("room");
-    panics.0.store(true, Ordering::Relaxed);
-    let op = Op::Create {
-        dir: engine.root(),
-        name: b"lost",
-        id,
-        owner: OWNER,
-        content: Content::Empty,
-        time: BORN,
-    };
-    assert!(catch_unwind(AssertUnwindSafe(|| engine.apply(&op))).is_err());
-    // The Op released its locks, so the engine goes on.
-    create(&engine, engine.root(), b"later", Kind::File).expect("room");
-    engine.save().expect("sound");
-    let image = engine.medium().snapshot();
-    let reopened = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("a volume");
-    assert!(reopened.recovered(), "the allocator of the panic was saved");
-    let root = reopened.root();
-    assert_eq!(reopened.lookup(root, b"kept").expect("sound"), Some(kept));
-    assert!(reopened.lookup(root, b"later").expect("sound").is_some());
-    assert_eq!(reopened.lookup(root, b"lost").expect("sound"), None);
-    let report = reopened.check().expect("sound");
-    assert!(report.is_clean(), "{:#?}", report.findings);
+    let mut panics_seen = 0;
+    for is_rename in [false, true] {
+        for store in 1.. {
+            let panics = Arc::new(PanicAtStore::default());
+            let observer = Arc::clone(&panics) as Arc<dyn Observer>;
+            let medium = Medium::memory(BYTES).expect("memory").observed_by(observer);
+            let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+            let root = engine.root();
+            create(&engine, root, b"kept", Kind::File).expect("room");
+            let dir = create(&engine, root, b"dir", Kind::Directory).expect("room");
+            let id = engine.reserve(Kind::File).expect("room");
+            let (mode, content) = (RenameMode::Replace, Content::Bytes(&[7; 10_000]));
+            let (from_dir, from_name, to_dir, to_name) = (root, b"kept", dir, b"new");
+            let op = if is_rename {
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time: LATER }
+            } else {
+                Op::Create { dir, name: b"new", id, owner: OWNER, content, time: LATER }
+            };
+            panics.0.store(store, Ordering::Relaxed);
+            let applied = catch_unwind(AssertUnwindSafe(|| engine.apply(&op)));
+            panics.0.store(0, Ordering::Relaxed);
+            if let Ok(done) = applied {
+                done.expect("no store panicked");
+                break;
+            }
+            panics_seen += 1;
+            // The Op released its locks, so the engine goes on.
+            create(&engine, root, b"later", Kind::File).expect("room");
+            engine.save().expect("sound");
+            let image = engine.medium().snapshot();
+            let reopened = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("a volume");
+            assert!(reopened.recovered(), "the allocator of the panic was saved");
+            let has = |dir, name: &[u8]| reopened.lookup(dir, name).expect("sound").is_some();
+            assert!(has(root, b"later"));
+            assert!(has(root, b"kept") != (is_rename && has(dir, b"new")), "store {store}");
+            let report = reopened.check().expect("sound");
+            assert!(report.is_clean(), "store {store}: {:#?}", report.findings);
+        }
+    }
+    assert!(panics_seen > 10, "only {panics_seen} stores panicked");
 }

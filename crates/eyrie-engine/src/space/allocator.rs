@@ -217,6 +217,22 @@ impl Space {
         self.has_leaks.store(true, Ordering::Relaxed);
     }
 
+    /// Returns the result of `change`. If `change` panics, the allocator may be half changed, so the storage
+    /// counts as leaked: a close then leaves the volume to recovery.
+    #[inline(always)]
+    pub(crate) fn leak_on_panic<T>(&self, change: impl FnOnce() -> T) -> T {
+        struct LeakOnDrop<'a>(&'a Space);
+        impl Drop for LeakOnDrop<'_> {
+            fn drop(&mut self) {
+                self.0.mark_leaked();
+            }
+        }
+        let guard = LeakOnDrop(self);
+        let done = change();
+        std::mem::forget(guard);
+        done
+    }
+
     pub(crate) fn has_leaks(&self) -> bool {
         self.has_leaks.load(Ordering::Relaxed)
     }

@@ -265,8 +265,12 @@ impl<'v> Transaction<'v> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // No part of the change was published, so the storage can be reused immediately. After a commit this
-        // list is empty.
+        // After a commit this list is empty. If a panic interrupted the commit, the storage may be reachable
+        // already.
+        if self.allocated.is_empty() || std::thread::panicking() {
+            return;
+        }
+        // No part of the change was published, so the storage can be reused immediately.
         for &extent in &self.allocated {
             self.volume.space().release(extent);
         }

@@ -192,6 +192,10 @@ impl Volume {
             return Ok(());
         }
         self.medium.check()?;
+        if self.space.has_leaks() {
+            // The allocator may be wrong, so it must not choose memory to discard.
+            return Ok(self.medium.checkpoint()?);
+        }
         let saved = self.space.trim(false).and_then(|_| {
             let _gate = self.medium.enter()?;
             save::save(&self.space, self.superblock.block.volume_id)

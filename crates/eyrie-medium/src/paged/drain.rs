@@ -12,7 +12,7 @@
 //! would fill the journal to more than half.
 
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
@@ -140,6 +140,15 @@ pub(crate) enum Drain {
     Checkpoint,
 }
 
+/// Makes the volume read-only when it is dropped.
+struct FailOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for FailOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 impl Pager {
     /// Makes every earlier change durable.
     ///
@@ -155,7 +164,11 @@ impl Pager {
             return Ok(());
         }
         self.refuse_if_failed()?;
-        self.drain_now(&mut state, drain).map_err(|source| {
+        // A panic loses the list of the cut's pages, so no later drain would be complete.
+        let panics = FailOnDrop(&self.failed);
+        let drained = self.drain_now(&mut state, drain);
+        std::mem::forget(panics);
+        drained.map_err(|source| {
             self.failed.store(true, Ordering::Release);
             Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
         })

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -161,6 +162,16 @@ fn failed_drain_leaves_no_page_locked() {
         assert_eq!((0..PAGES as usize).find(locked), None, "call {call}");
         assert!(is_full_of(&medium, 3..4, 1) && word(&medium, 107 * 4096) == 1, "it can still be read");
     }
+}
+
+#[test]
+fn panic_in_a_drain_makes_the_medium_read_only() {
+    let medium = hooked(|_| panic!("planted"));
+    set(&medium, 0, 1);
+    assert!(catch_unwind(AssertUnwindSafe(|| medium.drain())).is_err());
+    assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
+    assert!(matches!(medium.checkpoint(), Err(Fault::ReadOnly)));
+    assert_eq!(word(&medium, 0), 1, "it can still be read");
 }
 
 /// Evicts as many pages as possible before every write and flush of a drain. The cut has too many pages for a

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use eyrie::{Credentials, MediumChoice, PosixExt, Volume};
+use eyrie::{Credentials, Errno, MediumChoice, PosixExt, Volume};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -69,6 +69,7 @@ fn drop_that_cannot_save_reports_an_event() {
     let segment = Volume::open(&path).unwrap().information().segments[0].0.clone();
     let volume = Volume::open(&path).unwrap();
     std::fs::File::options().write(true).open(segment).unwrap().set_len(4096).unwrap();
-    assert!(volume.files(Credentials::root()).read("/").is_err());
+    let written = volume.files(Credentials::root()).write("/file", "x");
+    assert_eq!(written.map_err(|error| error.errno()), Err(Errno::IO));
     assert_eq!(errors_of(|| drop(volume)), 1);
 }

@@ -113,6 +113,6 @@ fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
         .collect::<std::io::Result<_>>()?;
     match (found.pop(), found.len()) {
         (Some(path), 0) => Ok(path),
-        _ => Err(format!("{}: not exactly one entry with '{part}' in its path", directory.display()).into()),
+        _ => Err(format!("{}: not exactly one entry with '{part}' in its name", directory.display()).into()),
     }
 }

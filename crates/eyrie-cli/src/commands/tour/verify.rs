@@ -105,12 +105,14 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     .find_map(|(what, equal)| (!equal).then_some(what))
 }
 
-/// Returns true if source and target have the same `user` and `trusted` attributes.
+/// Returns true if source and target have the same `user` and `trusted` attributes. Attributes of the target
+/// that cannot be read are a difference.
 fn same_xattrs<S: Posix, D: Posix>(
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
 ) -> eyrie::Result<bool> {
-    Ok(xattrs(source, from)? == xattrs(target, to)?)
+    let wanted = xattrs(source, from)?;
+    Ok(xattrs(target, to).is_ok_and(|found| found == wanted))
 }
 
 /// Returns the `user` and `trusted` attributes. Attributes of other namespaces, such as labels that the host
