@@ -140,7 +140,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the name that a source gets in a directory.
+/// Returns the last component of the path `source`. A copy into a directory gets this name.
 fn base(source: &Place) -> Result<&OsStr> {
     let path = match source {
         Place::Host(path) => path,

@@ -2,8 +2,8 @@
 //!
 //! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
 //! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
-//! 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). Standard output may be
-//! closed at any time.
+//! 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). A closed standard output
+//! is no error, except for an archive, which would be incomplete.
 
 #![forbid(unsafe_code)]
 

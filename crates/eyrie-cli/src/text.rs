@@ -163,8 +163,8 @@ pub fn mode(kind: Kind, mode: u16) -> String {
 pub fn time(time: Time) -> String {
     // The time of a file may have any number of seconds, but jiff supports years only up to 9999. The
     // Gregorian calendar repeats after 400 years. So the time is moved by whole cycles of 400 years to a year
-    // from 1970 to 2369, and jiff formats the moved time. The years of these cycles are then added to its
-    // year.
+    // from 1970 to 2369, and jiff formats the moved time. The years of these cycles are then added to the
+    // year of the moved time.
     let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
     let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! The checks before a whole tree is copied and the summary afterwards, for `import`, `export`, `dump` and
-//! `load`.
+//! Checks and summaries for the transfer of a whole tree by `import`, `export`, `dump` and `load`. The checks
+//! come before the transfer, and the summary comes after it.
 
 use std::io::Write;
 use std::path::Path;

@@ -85,7 +85,7 @@ impl Class {
 pub struct Extent {
     /// First byte.
     pub addr: Addr,
-    /// Size.
+    /// Size class.
     pub class: Class,
 }
 

@@ -6,7 +6,8 @@
 //! Invariants:
 //! - No Op and no look-up takes a path inside the volume: names are 1 to 255 bytes of any kind. (`host` takes
 //!   paths of the host.)
-//! - [`op`] is the only encoder of Ops, and [`access`] is the only module that knows permission rules.
+//! - [`op`] is the only module that encodes Ops, and [`access`] is the only module that knows permission
+//!   rules.
 //! - No unsafe code.
 //! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
 //!   those of the allocator, of recovery, of the limit of generations, of the creation, opening, resize and

@@ -1,4 +1,5 @@
-//! Hard links of a copy: the first name of a file is copied, and further names are linked to that copy.
+//! Hard links of a copy: a file is copied under one of its names, and its other names become links to that
+//! copy.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,7 +37,7 @@ pub(super) enum NameTask<T> {
 }
 
 struct LinkTable<T> {
-    /// The first names, by file system and inode number of the file.
+    /// The state of the first name of each file, by file system and inode number of the file.
     first: HashMap<(u64, u64), FirstName<T>>,
     waiting: usize,
 }

@@ -3,8 +3,8 @@
 //! One thread walks the source ([`eyrie::Walk`]) and makes directories, symbolic links and special files
 //! ([`TargetTree`]). Two worker threads copy the files that the walk finds. A hard link is made when its file
 //! is complete. A directory gets its attributes when all its entries are complete, because each new entry
-//! changes the times of the directory. Archives are written from the same walk and loaded through the same
-//! [`TargetTree`].
+//! changes the times of the directory. An archive is written from an [`eyrie::Walk`], too, and is loaded
+//! through [`TargetTree`].
 //!
 //! Invariants:
 //! - A path is reported as copied only when it is complete in the target: bytes, and owner, extended
@@ -13,9 +13,9 @@
 //! - A copied tree may be deeper than the longest path. Below the root of the tree, a call gets one name in
 //!   an open directory, or a path of bounded length to the first name of a file (`links::reach`). The number
 //!   of directories of the host that are open at a time has the same bound for every tree.
-//! - An entry that cannot be read or made is reported and counted, and the copy continues. A full or failing
-//!   target ends the copy, and so does a root directory that cannot be made. Owners, times and extended
-//!   attributes that cannot be kept are only counted.
+//! - An entry that cannot be read or made is reported and counted, and the copy continues. A full, read-only
+//!   or failing target ends the copy, and so does a root directory that cannot be made. Owners, times and
+//!   extended attributes that cannot be kept are only counted.
 
 mod attributes;
 mod file;

@@ -85,7 +85,7 @@ impl Reporter {
         text::path(&join(&self.source, relative))
     }
 
-    /// Returns the path in the target, for messages.
+    /// Returns `path`, which is a path in the target, with the prefix of the target, for messages.
     pub fn target_place(&self, path: &Path) -> String {
         format!("{}{}", self.target, text::path(path))
     }

@@ -11,7 +11,7 @@ pub enum Side {
     Source(String),
     /// The entry cannot be made in the target.
     Target(String),
-    /// The target is full or fails, so the copy ends.
+    /// The target is full, read-only or broken, so the copy ends.
     Fatal(String),
 }
 

@@ -8,6 +8,6 @@ pub struct Spot<'s, D> {
     pub target: &'s D,
     /// The path of the entry in `target`. In a copy it is usually one name, in a load the whole path.
     pub name: &'s Path,
-    /// The path of the entry under the root of the copied tree.
+    /// The path of the entry below the root of the tree that the copy or the load makes.
     pub relative: &'s Path,
 }

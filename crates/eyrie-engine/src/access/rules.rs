@@ -96,9 +96,10 @@ pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
     dir.mode & STICKY != 0 && rules.sticky(kind) != Sticky::None
 }
 
-/// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. In a sticky directory that all
-/// users may write to, Linux refuses to open a symbolic link, socket or device of a third user. It also
-/// refuses pipes and files of a third user that `rules` protect. Root is refused, too.
+/// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. The check refuses some objects of
+/// a third user, who is neither the caller nor the owner of `dir`. A pipe or a regular file is refused in the
+/// sticky directories that `rules` name for its kind. A symbolic link, socket or device is refused in every
+/// sticky directory that all users may write to. Root is refused, too.
 ///
 /// # Errors
 /// `AccessDenied`.

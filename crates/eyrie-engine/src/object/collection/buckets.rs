@@ -23,8 +23,8 @@ const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
 const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
 /// The segment of bucket [`FLAT_BUCKET`].
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
-/// Maximum number of buckets. This limit exceeds the number that any table holds, because a table of 64 MiB
-/// has 8 Mi pointers to 32 Ki buckets each.
+/// Maximum number of buckets. No table reaches this limit, because the largest table, 64 MiB, has fewer than
+/// 8 Mi pointers to segments, and a segment has 32 Ki buckets or fewer.
 const MAX_BUCKETS: u64 = 1 << 40;
 
 /// The start of a table. The pointers to the segments follow it.

@@ -56,11 +56,11 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
     }
 
-    /// Checks some buckets, and calls `visit` once with each entry that counts in them. Among the checks are:
-    /// names match their stored hashes, no bucket has a name twice, records overlap neither each other nor
-    /// the gap, and tags and kinds agree with the entries. The spilled bits must lead look-ups to every line
-    /// with entries. Each bucket is read under a separate pin, so that a long pass does not delay the reuse
-    /// of storage.
+    /// Checks some buckets, and calls `visit` once with each entry of them. (Entries that an unfinished split
+    /// has moved to a new bucket are entries of the new bucket only.) Among the checks are: names match their
+    /// stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and tags
+    /// and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries. Each
+    /// bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
     ///
     /// No Op may change the collection meanwhile.
     ///
@@ -156,7 +156,8 @@ impl Collection<'_> {
             if !belongs(entry.hash, commit, bucket) {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
-            // An unfinished split left this entry behind. The entry counts in its new bucket.
+            // An unfinished split left this entry behind. A visit of the new bucket finds the copy of the
+            // entry.
             if buckets.of(entry.hash) != bucket {
                 continue;
             }

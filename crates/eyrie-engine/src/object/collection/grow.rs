@@ -10,7 +10,8 @@
 //! The third part publishes, for each page of the old bucket, a commit word without the moved entries.
 //!
 //! Safe when power fails between the parts. After the first part, the next split uses the segment, which has
-//! no bucket yet. After the second part, the moved entries no longer count in the old bucket.
+//! no bucket yet. After the second part, readers ignore the moved entries in the
+//! old bucket, because the hashes of these entries select the new bucket.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
@@ -34,14 +35,16 @@ use crate::{Error, Result};
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
 /// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
-/// less for each bucket of the present segment. Therefore announcements during half of the buckets of a
-/// segment would suffice. They are made during the last three quarters of the buckets.
+/// less for each bucket of the present segment. Therefore it would suffice to make announcements
+/// while half of the buckets of the present segment are added. Announcements are made while the last three
+/// quarters of these buckets are added.
 const ANNOUNCE_EVERY: u64 = 32;
 
-/// Splits the next bucket if the first page of the bucket of `name` (1 to 255 bytes) is full. Also splits the
-/// next bucket if that page is crowded and the first page of the next bucket has `WORTH_SPLITTING` entries or
-/// more. Therefore an insert rarely has to add a further page to a bucket. The caller holds the directory's
-/// lock, and has not yet begun the transaction of the insert.
+/// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255
+/// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
+/// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
+/// further page to a bucket. The caller holds the directory's lock, and has not yet begun the transaction of
+/// the insert.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
@@ -153,8 +156,8 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
     }
     tx.precedes(SafetyRule::NewBucketBeforeItsCount, page, PAGE_BYTES as usize)?;
     tx.write(page, &images[0].bytes(link))?;
-    // The publish of this word commits the split. From then on, the moved entries count only in the new
-    // bucket.
+    // The publish of this word commits the split. From then on, readers find the moved entries only in the
+    // new bucket.
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
     Ok(more)
@@ -186,7 +189,8 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    // New pages have no stamp. The stamps of the old bucket's pages still count for the moved entries.
+    // New pages have no stamp, because a split is no change of the directory. The old bucket's pages keep
+    // their stamps.
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
@@ -214,8 +218,8 @@ fn pages_of_new_bucket(
 
 /// Removes the moved entries from a bucket's pages, and raises the level of these pages.
 ///
-/// The new spilled bits cover only the remaining entries. The moved entries no longer count, so no look-up
-/// has to find them in these pages.
+/// The new spilled bits cover only the remaining entries. Look-ups find the moved entries in the new bucket,
+/// and need no spilled bit for them in these pages.
 fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);

@@ -423,7 +423,7 @@ pub(crate) const fn record_units(name_len: usize) -> u32 {
 /// The level is the number of low hash bits that all live entries share. If it equals
 /// [`Buckets::level`](super::buckets::Buckets::level) for the page's bucket, every live entry belongs to the
 /// bucket, and no hash has to be read. If it is lower, a split may have moved some of the live entries to
-/// another bucket. Then the hash of each entry decides whether the entry still counts here.
+/// another bucket. Then the hash of each entry decides whether the entry still belongs to this bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit(u64);
 

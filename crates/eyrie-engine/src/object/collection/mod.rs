@@ -13,8 +13,9 @@
 //! for that line. `docs/design/0007-lines-of-slots.md` has the reasons.
 //!
 //! Invariants:
-//! - One rule decides everywhere if an entry counts: its slot is live, and its hash belongs to the bucket of
-//!   its page at the current number of buckets. Therefore an unfinished split does no harm.
+//! - One rule decides everywhere if an entry counts, so that readers see it: its slot is live, and its hash
+//!   belongs to the bucket of its page at the current number of buckets. Therefore an unfinished split does
+//!   no harm.
 //! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
 //!   change writes new slots and records only to dead slots and free memory. Memory that a transaction frees
 //!   is reused only after that transaction has settled.
