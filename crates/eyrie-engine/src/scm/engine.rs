@@ -134,8 +134,8 @@ impl Engine for Scm {
     }
 }
 
-/// Marks storage as leaked when it is dropped, which happens only if an Op panics. The allocator may then be
-/// half changed, so a close must leave the volume to recovery.
+/// A value whose drop marks storage as leaked. The drop happens only if an Op panics. The allocator may then
+/// be half changed, so a close must leave the volume to recovery.
 struct LeakOnPanic<'a>(&'a Space);
 
 impl Drop for LeakOnPanic<'_> {

@@ -265,8 +265,8 @@ impl<'v> Transaction<'v> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // No part of the change was published, so the storage can be reused immediately. After a commit this
-        // list is empty.
+        // No pointer to this storage was published, so the storage can be reused immediately. After a commit
+        // this list is empty.
         for &extent in &self.allocated {
             self.volume.space().release(extent);
         }
