@@ -32,8 +32,8 @@ const MOST_THREADS: usize = 8;
 /// Minimum number of header slots for each thread of a walk. A smaller share would not repay the start of a
 /// thread.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Number of buckets in a part. A full part holds several hundred entries. Therefore the walk of such a part
-/// takes much longer than the access to the shared list.
+/// Maximum number of buckets in a part. A full part holds several hundred entries. Therefore the walk of such
+/// a part takes much longer than the access to the shared list.
 const BUCKETS_PER_PART: u64 = 32;
 /// Number of objects by which the prefetch of headers is ahead of the walk.
 const AHEAD: usize = 8;
@@ -70,8 +70,8 @@ fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
 pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
     let threads = match volume.medium().kind() {
-        // On traced memory a crash test decides at each read which stores survived. A replay must repeat
-        // these reads in the same order, so only one thread walks.
+        // On traced memory a crash test decides at each read which stores survived. A repeated run of the
+        // test must make these reads in the same order, so only one thread walks.
         MediumKind::Traced => 1,
         _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MOST_THREADS) {
             0 | 1 => 1,

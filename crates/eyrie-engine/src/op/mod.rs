@@ -173,8 +173,9 @@ pub struct AttributeChange {
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
 /// change. It becomes the change time of all changed objects, and the modification time of files and
-/// directories whose bytes or entries change. `set_ids` selects the set-id bits that a file loses with the
-/// change.
+/// directories whose bytes or entries change. If `time` is earlier than the latest change of a directory, an
+/// engine may keep the later time of the directory. `set_ids` selects the set-id bits that a file loses with
+/// the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
@@ -221,10 +222,10 @@ pub enum Op<'a> {
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. The
-    /// time of the batch counts, and not the times of its Ops. In a batch, an `Erase` of a missing key has no
-    /// effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys existed, because
-    /// [`Applied`] cannot name them.
+    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. All
+    /// changes get the time of the batch, and the times of its Ops are ignored. In a batch, an `Erase` of a
+    /// missing key has no effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys
+    /// existed, because [`Applied`] cannot name them.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 

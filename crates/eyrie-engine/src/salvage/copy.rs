@@ -58,8 +58,8 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Copies the extended attributes, and then sets mode, owner and times. They come last, because each
-    /// earlier Op on the object changed some of them.
+    /// Copies the extended attributes, and then sets mode, owner and times. The times are set last, because
+    /// each earlier Op on the object changed some of them.
     pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         self.copy_xattrs(object, id, path)?;
         self.set_attributes(object, id)

@@ -5,17 +5,17 @@
 //! ([`SalvageLoss`]), and its neighbours are copied. Ops fill the new volume, so the new volume is sound even
 //! if the old one contains contradictions.
 //!
-//! - A directory keeps the entries in which at least two of name, hash and tag agree. One damaged field does
-//!   not lose such an entry.
+//! - A directory keeps the entries that belong to their bucket, and in which at least two of name, hash and
+//!   tag agree. One damaged field does not lose such an entry.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is
 //!   left.
 //! - A directory with several names is copied under one of them: if possible, under its name in the parent
 //!   that its header names.
-//! - Objects in header chunks that no entry names are copied into `lost+found`. The name of such an object is
-//!   `#` and the number of its id. If other objects have claimed some of its bytes, such an object is left
-//!   out, unless it is a directory.
+//! - Objects in header chunks that no readable entry names are copied into `lost+found`. The name of such an
+//!   object is `#` and the number of its id. If other objects have claimed some of its bytes, such an object
+//!   is left out, unless it is a directory.
 
 mod copy;
 mod lost;
@@ -32,7 +32,7 @@ use crate::{Engine, Error, Owner, Result, Time};
 use source::DamagedVolume;
 use tree::Salvage;
 
-/// The directory for objects that no entry names.
+/// The directory for objects that no readable entry names.
 pub const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// A loss: a missing object, an object that differs from the original, or lost changes of the volume.

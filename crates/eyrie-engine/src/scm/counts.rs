@@ -132,8 +132,9 @@ impl Scm {
         })
     }
 
-    /// Completes the summary of a large directory. Returns false in three cases: the directory is small,
-    /// another thread keeps the directory's lock, or another directory takes the slot of the summary.
+    /// Completes the summary of a large directory. Returns false in four cases: the directory is small,
+    /// another thread keeps the directory's lock, an Op drops the summary, or another directory takes the
+    /// slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
@@ -148,8 +149,8 @@ impl Scm {
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             match self.build_part(id, header, PART) {
                 Ok(SumCoverage::Complete) => return Ok(true),
-                // Another directory of the same stripe evicted this directory's summary. This builder stops.
-                // Otherwise two builders could evict each other without end.
+                // An Op has dropped this directory's summary, or another directory of the same stripe has
+                // evicted it. This builder stops. Otherwise two builders could evict each other without end.
                 Ok(SumCoverage::Before(next)) if next <= from => return Ok(false),
                 Ok(SumCoverage::Before(next)) => from = next,
                 Err(error) => {
@@ -207,8 +208,9 @@ impl Scm {
                 continue;
             }
             let Some((sum, coverage)) = self.summaries.known(dir) else {
-                // There are two cases. If the slot belongs to another directory, `forget` changes nothing. If
-                // an Op that panicked has left a prepared sum, the sum may be wrong, and `forget` removes it.
+                // There are two cases. If the slot is empty or belongs to another directory, `forget` changes
+                // nothing. If an Op that panicked has left a prepared sum, the sum may be wrong, and `forget`
+                // removes it.
                 self.summaries.forget(dir);
                 continue;
             };

@@ -59,7 +59,7 @@ impl BatchPlan {
     }
 
     /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without these locks,
-    /// a rename from one key to another could show its object under both keys.
+    /// a rename from one key to another could show the renamed object under both keys.
     fn check(&self, ops: &[Op<'_>], time: Time) -> Result<()> {
         if self.has_twins {
             return Err(Error::Invalid("two keys of the batch name one object"));
@@ -133,7 +133,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Plans a batch, takes its locks, and applies it if its keys still name the same objects.
+    /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken,
+    /// plans again.
     pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
         self.directory(dir)?;
         check_batch(dir, ops)?;

@@ -48,8 +48,8 @@ pub(super) struct HeldLocks<'a> {
 }
 
 /// Spreads ids over a table of `len` slots. `len` is a power of two. Ids are multiples of 64 plus a kind, so
-/// the low bits are shifted out. The rest is multiplied by 2^64 divided by the golden ratio, which spreads
-/// successive ids evenly.
+/// the low bits are shifted out. The rest is multiplied by a constant, 2^64 divided by the golden ratio. This
+/// product spreads successive ids evenly.
 pub(super) fn spread(id: ObjectId, len: usize) -> usize {
     let mixed = (id.place() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as usize & (len - 1)
@@ -165,7 +165,8 @@ impl Scm {
     }
 
     /// Returns the peeked entry as it is under the directory's lock. Returns `None` if the name now refers to
-    /// another object, or if the entry was added or removed since the look-up.
+    /// another object, or if the entry was added or removed since the look-up. `Some(None)` means that the
+    /// name still has no entry.
     #[inline]
     pub(super) fn confirm(
         &self,

@@ -210,7 +210,8 @@ impl Scm {
 
 impl Drop for Scm {
     fn drop(&mut self) {
-        // In a forked child, the holder of a lock may be a thread that exists only in the parent.
+        // In a forked child, the holder of a lock may be a thread that exists only in the parent. A save
+        // could then wait without end.
         if !self.close_on_drop || matches!(self.medium().check(), Err(Fault::Forked)) {
             return;
         }

@@ -108,7 +108,7 @@ impl Opens {
         true
     }
 
-    /// Removes all orphans from the list that no handle keeps open, and returns them.
+    /// Removes from the list all orphans that no handle keeps open, and returns them.
     pub(super) fn remove_closed(&self) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);
         let (closed, open) = orphans.drain(..).partition(|&id| self.is_closed(id));

@@ -129,7 +129,7 @@ impl Scm {
         })
     }
 
-    /// Runs `read` on one state of a file. Runs it again if a change was published meanwhile.
+    /// Runs `read` on a file. Runs it again if the selector of the file changed meanwhile.
     #[inline(always)]
     fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot, FileTree) -> Result<T>) -> Result<T> {
         let _pin = pin();

@@ -1,9 +1,10 @@
 //! Summaries of large directories. The Ops that change these directories keep the summaries up to date.
 //!
 //! The entry count, link count and times of a directory follow from its pages. The first reader that needs
-//! these numbers adds up all pages and keeps the sum in this table. Every later Op on the directory changes
-//! the sum along with the pages. Summaries are only in memory. After an open of the volume, or an eviction,
-//! the next reader adds up the pages again. `docs/design/0015-directory-summaries.md` has the reasons.
+//! these numbers adds up all pages and keeps the sum in this table. Every later Op that changes an entry
+//! changes the sum along with the pages, or drops the sum. Summaries are only in memory. After an open of the
+//! volume, or an eviction, the next reader adds up the pages again. `docs/design/0015-directory-summaries.md`
+//! has the reasons.
 //!
 //! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes the
 //! slot. Every Op that changes a directory holds that lock, so writers need no further order among
@@ -179,7 +180,7 @@ impl SummarySlot {
         self.state.store(state.0, Ordering::Release);
     }
 
-    /// Makes `sum` the current sum of the slot.
+    /// Makes `sum` the current sum of the slot. Empties the slot if `sum` is `None`.
     fn put(&self, sum: Option<&DirectorySum>, extent: SumCoverage) {
         let state = self.state();
         let other = self.write_other(state, sum.map_or([0; WORDS], |sum| sum.to_words()));

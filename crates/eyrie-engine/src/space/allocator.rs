@@ -36,8 +36,8 @@ pub struct Space {
     central: Mutex<Central>,
     pub(super) magazines: Box<[CachePadded<Mutex<Magazine>>]>,
     pub(super) spares: Spares,
-    /// True if storage is leaked: no object uses it, but it could not be freed, because its owner could not
-    /// be read.
+    /// True if storage may be leaked: no object uses it, and the allocator does not have it. For example, an
+    /// object was so corrupt that its storage could not be freed.
     has_leaks: AtomicBool,
     /// Live bytes and objects when the volume was opened or recovered.
     opened: (u64, u64),

@@ -12,8 +12,8 @@ use super::bits::Bits;
 
 /// Number of orders. A block of order n has 2^n pages, from 2^0 to 2^14.
 const ORDERS: usize = 15;
-/// A stack is cleaned up when its length is at least twice the number of its free blocks, plus this number.
-/// So a short stack is not cleaned up often.
+/// The stack of an order with n free blocks is cleaned up when its length reaches 2n + `SLACK`. Because of
+/// this constant, a short stack is not cleaned up often.
 const SLACK: usize = 64;
 
 /// The free blocks of one order.

@@ -336,7 +336,7 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps of these ranges and
+    /// Ends provisioning ahead of need, and gives up all reserves. Returns those steps of these ranges and
     /// reserves that have memory. The returned steps are not in the free memory yet.
     fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();

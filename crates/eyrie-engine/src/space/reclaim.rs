@@ -22,7 +22,7 @@ use crate::tables::geometry::page_addr;
 /// all threads.
 const ADVANCE_EVERY: u32 = 16;
 /// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
-/// they take about 50 ms, because a thread with a pin may be descheduled for that long.
+/// these attempts take about 50 ms. A thread with a pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
 /// Maximum number of runs of pages that one [`Space::drain`] makes free. Runs of one page move to the
 /// magazine of the calling thread, while that magazine has room.

@@ -9,8 +9,8 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::number_map::NumberMap;
 use crate::extent::Class;
 
-/// A list is cleaned up when its length is at least twice the number of pages with free slots, plus this
-/// number. So a short list is not cleaned up often.
+/// The list of a class with n pages that have free slots is cleaned up when its length reaches 2n + `SLACK`.
+/// Because of this constant, a short list is not cleaned up often.
 const SLACK: usize = 64;
 /// Length of an array that is indexed by the number of a small class. Index 0 is unused.
 const CLASSES: usize = Class::SMALL_COUNT as usize + 1;

@@ -58,7 +58,8 @@ impl DelayedStores {
         Ok(())
     }
 
-    /// Undoes the stores in reverse order at the first call. Repeats them in their order at the second call.
+    /// Undoes the stores in reverse order at the first call. Repeats them in their original order at the
+    /// second call.
     #[inline(always)]
     pub(crate) fn withdraw_or_restore(&mut self, medium: &Medium) -> Result<()> {
         #[cfg(feature = "mutants")]

@@ -270,7 +270,7 @@ impl Drop for Transaction<'_> {
         if self.allocated.is_empty() || std::thread::panicking() {
             return;
         }
-        // No part of the change was published, so the storage can be reused immediately.
+        // No pointer to this storage was published, so the storage can be reused immediately.
         for &extent in &self.allocated {
             self.volume.space().release(extent);
         }

@@ -38,8 +38,8 @@ impl Volume {
     }
 
     /// Opens a copy of the volume at `path`, which may be damaged, so that its readable parts can be copied.
-    /// Only a sound copy of the superblock is required. Nothing can be allocated, and callers check
-    /// everything that they read.
+    /// One sound copy of the superblock is enough. Nothing can be allocated, and callers
+    /// check everything that they read.
     ///
     /// # Errors
     /// `Volume` when no superblock is sound; `Fault`.

@@ -50,8 +50,8 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Prefetches the lines that a look-up of `name` and a change of its entry will use in the first page of
-    /// the bucket.
+    /// Prefetches lines that a look-up of `name` and a change of its entry use in the first page of the
+    /// bucket. The lines of the record are not among them.
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();
@@ -106,7 +106,7 @@ fn find(medium: &Medium, bucket: Addr, wanted: NameRecord<'_>) -> Result<Option<
 /// A slot, and the object that it names.
 type SlotHit = (u32, ObjectId);
 
-/// Looks for an entry in a page. If the entry is not in this page, the link to the next page is returned too.
+/// Looks for an entry in a page. If the entry is not in this page, also returns the link to the next page.
 #[inline(always)]
 fn search(
     medium: &Medium,
@@ -140,8 +140,8 @@ fn search_lines(
     Ok(None)
 }
 
-/// Looks for an entry in a line of a page. Also returns the other lines that may hold entries whose home is
-/// this line.
+/// Looks for an entry in a line of a page. If the entry is not in this line, also returns the other lines
+/// that may hold entries whose home is this line.
 #[inline(always)]
 fn search_line(
     medium: &Medium,
@@ -155,12 +155,12 @@ fn search_line(
     let live = commit.live() >> (line * LINE_WORDS);
     for index in bits(tags.matching(tag(wanted.hash)) & live) {
         let slot = EntrySlot::from_raw(slots.load(index as usize));
-        // Callers usually read the object after the look-up. Therefore the lines of the object's header are
+        // Callers usually read the object after the look-up. Therefore two lines of the object's header are
         // fetched together with the record.
         let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
-        // A torn or stale slot may leave no room for a record of this length. Such a slot is not the entry.
+        // A slot that leaves no room for a record of this length is not the wanted entry.
         if slot.unit() < HEAP_UNIT || slot.unit() + wanted.units() > PAGE_UNITS {
             continue;
         }

@@ -36,7 +36,7 @@ pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Er
 
 impl Collection<'_> {
     /// Calls `show` with every readable entry whose hash belongs to its bucket, and with an error for every
-    /// damaged part. `salvage_entry` decides which hash counts if the stored hash is wrong. The pass always
+    /// damaged part. If the stored hash is wrong, `salvage_entry` chooses the hash. The pass always
     /// terminates, even if the links form a cycle, because no bucket shows a page twice, and the number of
     /// pages that are read again is bounded.
     pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
@@ -83,7 +83,7 @@ impl Collection<'_> {
                 if buckets.of(entry.hash) == bucket {
                     show(Ok((entry.name(), entry.id)));
                 } else if belongs(entry.hash, commit, bucket) {
-                    // A split left this entry behind. The entry counts in its new bucket.
+                    // A split left this entry behind. The pass shows the entry in its new bucket.
                     continue;
                 }
                 if !agrees || buckets.of(entry.hash) != bucket {
@@ -97,7 +97,8 @@ impl Collection<'_> {
 
     /// Returns the entry of a slot, and true if the stored hash is the hash of the name. The name, the hash,
     /// the tag or the key of the hash may be damaged. If the tag and the bucket agree with the computed hash
-    /// of the name, this hash counts. Otherwise the stored hash counts if the tag agrees with it.
+    /// of the name, the returned entry has this hash. Otherwise the entry has the stored hash, if the tag
+    /// agrees with it.
     fn salvage_entry(
         &self,
         table: &Table<'_>,

@@ -180,8 +180,8 @@ pub(super) fn read_page<T>(
 ) -> Result<T> {
     loop {
         let commit = load(medium, page)?;
-        // A race with a writer may look like corruption. Therefore even an error counts only if the commit
-        // word is unchanged.
+        // A race with a writer may look like corruption. Therefore even an error is returned only if the
+        // commit word is unchanged.
         let result = read(Commit::from_raw(commit));
         if load(medium, page)? == commit {
             return result;
@@ -262,7 +262,8 @@ pub(super) fn counting(
     buckets: Buckets,
     bucket: u64,
 ) -> Result<u32> {
-    // If the levels are equal, all live entries count and no hash has to be read.
+    // If the page and the bucket have the same level, all live entries belong to the bucket. Then no hash has
+    // to be read.
     if commit.level() == buckets.level(bucket) {
         return Ok(commit.live());
     }

@@ -33,8 +33,8 @@ pub(crate) struct CollectionSummary {
     pub subdirectories: u64,
     /// Time of the latest change, if any. The directory's change time is this time or later.
     pub changed: Option<Time>,
-    /// Time of the latest change with the given version of the directory's times, if any. The directory's
-    /// modification time is this time or later.
+    /// Latest time of those page stamps that have the directory's `Cold::times_version`, if any. The
+    /// directory's modification time is this time or later.
     pub modified: Option<Time>,
 }
 
@@ -172,8 +172,8 @@ impl ListedBucket {
 /// Calls `visit` with the entries from `cookie` on, until `visit` returns false. The cookie 0 is the start.
 ///
 /// `root` returns the current root of the collection. Each entry that exists during the whole listing is
-/// shown exactly once. There is one exception: entries with the same 64-bit hash share a position, so a
-/// listing that continues between such entries shows them again.
+/// shown exactly once. There is one exception: a listing that continues between entries of the same position
+/// shows them again. Entries with equal hashes have the same position.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.

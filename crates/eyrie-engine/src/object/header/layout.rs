@@ -84,8 +84,8 @@ pub struct Cold {
     pub parent_or_device: u64,
     /// Pointer to the block of extended attributes. 0 if the object has none.
     pub xattr_root: u64,
-    /// Version of a directory's times. The modification time depends only on those bucket pages whose stamps
-    /// have this version.
+    /// Version of a directory's times. Each `SetAttributes` with a modification time begins a new version.
+    /// The modification time does not depend on bucket pages whose stamps have an earlier version.
     pub times_version: u32,
     /// Zero.
     pub reserved: u32,
@@ -101,7 +101,8 @@ impl Cold {
         Pointer::from_raw(self.xattr_root)
     }
 
-    /// Returns the stored change time. It counts only if [`follows`](super::Selector::follows) is false.
+    /// Returns the stored change time. The stored time is valid only if
+    /// [`follows`](super::Selector::follows) is false.
     pub fn changed(&self) -> Time {
         Time::new(self.changed_seconds, self.changed_nanoseconds)
     }

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - The copies that are not current are garbage.
-//! - The version in the selector grows with every change. A reader that finds the same selector before and
-//!   after its reads has therefore read one state.
+//! - Every change of an attribute increases the version in the selector. A reader that finds the same
+//!   selector before and after its reads has therefore read one state.
 //!
 //! Safe when power fails: a change stores only into copies that are not current, and then publishes the
 //! selector. The cold copies are not in the selector's cache line. Therefore the barrier of the transaction

@@ -13,10 +13,10 @@ use crate::{Error, Kind, ObjectId, Result, Time};
 
 /// The selector word of a hot line.
 ///
-/// Bit 0 is the number of the current hot copy, bit 1 of the current cold copy. Bit 2 is set if the change
-/// time equals the modification time. Bits 3 to 5 are the kind, bit 6 means sealed, bit 7 unlinked, and bits
-/// 8 to 63 are the version. Only a running engine uses the unlinked bit. It sets the bit only for an object
-/// without a name.
+/// Bit 0 is the number of the current hot copy, bit 1 that of the current cold copy. Bit 2 is set if the
+/// change time equals the modification time. Bits 3 to 5 are the kind, bit 6 means sealed, bit 7 unlinked,
+/// and bits 8 to 63 are the version. Only a running engine uses the unlinked bit. It sets the bit only for an
+/// object without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector(pub u64);
 

@@ -43,8 +43,8 @@ pub(super) fn append(
             return fresh(transaction, data);
         }
         if end <= PAGE_SIZE {
-            // The extent grows by at least half, but not beyond a page. Otherwise a file that grows byte by
-            // byte would be copied for each byte.
+            // The extent grows by at least half, but not beyond a page. With less growth, a file that grows
+            // byte by byte would be copied for each byte.
             let room = end.max(size + size / 2).min(PAGE_SIZE);
             let new = transaction.allocate(room)?;
             let visible = old.map_or(0, |extent| size.min(extent.bytes()));

@@ -5,9 +5,10 @@
 //! KiB, as in BPFS (`bpfs.txt` section 3.1). A pointer one level above the pages may be a leaf of 2 MiB.
 //!
 //! There are three kinds of updates. A write uses the cheapest kind that is atomic (`bpfs.txt` section 3.2).
-//! A change within 8 aligned bytes is stored in place. Bytes past the end are appended. Other changes copy
-//! pages and nodes. The change of one pointer above all copies commits the whole change. An unwritten page
-//! needs no copy. The first write to such a page stores its bytes in place.
+//! A change of stored bytes within one aligned word is stored in place, except in a sealed object. Bytes past
+//! the end are appended. Other changes copy pages and nodes. The change of one pointer above all copies
+//! commits the whole change. An unwritten page needs no copy. The first write to such a page stores its bytes
+//! in place.
 //!
 //! Invariants:
 //! - Bytes past the size are garbage, and so are the slots of nodes past the last page. A change that makes

@@ -15,8 +15,8 @@ use crate::transaction::Transaction;
 /// Prepares a change of the size to `to`. Returns the new root, which the caller publishes together with `to`
 /// in the header's hot line.
 ///
-/// A truncation copies the last page if it cuts this page. Therefore the bytes past the new size in the new
-/// page were never visible. The bytes that an extension adds read as zeros.
+/// A truncation that cuts a page with data copies this page up to the new size. Therefore the bytes past the
+/// new size in the copy were never visible. The bytes that an extension adds read as zeros.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.

@@ -131,7 +131,7 @@ fn allocated_range_reads_zeros_and_is_written_in_place() {
         assert_eq!((free(&volume), file.storage()), (before, storage.clone()));
     }
     assert_eq!((file.seek(0, false), file.seek(0, true)), (Some(0), Some(5 * PAGE_SIZE)));
-    // A page with visible bytes is not changed in place, so its extent changes.
+    // A write to more than one word of a written page copies the page, so its extent changes.
     file.write(100, &[8; 200]);
     assert_ne!(file.storage(), storage);
 }

@@ -20,8 +20,8 @@ use crate::transaction::Transaction;
 pub(crate) enum FileChange {
     /// The change needs a new root and size. The caller publishes them in the header's hot line.
     Root(Pointer, u64),
-    /// The words of the transaction change bytes under the root. The caller adds only a new time, as a
-    /// prelude.
+    /// The words of the transaction change bytes under the root. The caller adds the new time: as a prelude,
+    /// or together with cleared set-id bits.
     Below,
 }
 
@@ -75,8 +75,8 @@ fn overwrite(
     Ok(FileChange::Root(tree_over(transaction, file, part)?, file.size))
 }
 
-/// Overwrites bytes of one aligned word in place. Returns `None` if the bytes are in two or more words, or
-/// must not change in place.
+/// Overwrites bytes of one aligned word in place. Returns `None` if the bytes are in two or more words, have
+/// no stored data, or belong to a sealed object.
 #[inline]
 fn overwrite_word(
     transaction: &mut Transaction<'_>,

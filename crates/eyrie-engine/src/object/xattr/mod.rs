@@ -2,7 +2,8 @@
 //! of the header point to the block.
 //!
 //! Invariants:
-//! - A block never changes. Each change retires the old block, and writes a new one if any attribute is left.
+//! - A block never changes. Each change of an attribute retires the old block, and writes a new one if any
+//!   attribute is left.
 //! - The names of a block are sorted by their bytes, and each name occurs once. An object without extended
 //!   attributes has no block.
 //!

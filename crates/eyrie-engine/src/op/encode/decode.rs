@@ -114,7 +114,7 @@ impl<'a> RecordBody<'a> {
 
     fn batch(&mut self) -> Result<Form<'a>> {
         let fields: &BatchFields = self.fields()?;
-        // The list grows with the decoded parts, so that a forged count allocates nothing.
+        // The list grows by one part at a time. Therefore a forged count causes no large allocation.
         let mut ops = Vec::new();
         for _ in 0..fields.count.get() {
             let (tag, mut body, length) = open(self.0)?;

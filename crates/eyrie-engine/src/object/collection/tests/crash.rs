@@ -8,8 +8,9 @@ use eyrie_medium::SiteKind;
 use super::*;
 use crate::transaction::redo;
 
-/// Recovers a crash image. Returns its entries, and the script of the next image of the same point. Asserts
-/// that counts and look-ups agree with the entries.
+/// Recovers one crash image of `point`. `script` selects the image, as in [`CrashImage::new`]. Returns the
+/// entries of the image, and the script of the next image of the point. Asserts that counts and look-ups
+/// agree with the entries.
 fn recovered(
     base: &ImageBase,
     point: &CrashPoint,
@@ -32,8 +33,8 @@ fn recovered(
     (entries, CrashImage::next_script(&image.choices()))
 }
 
-/// Runs random changes on a traced medium, and recovers from a crash at every point of the run. If `dropped`
-/// names a fence, the run leaves that fence out.
+/// Runs random changes on a traced medium, and recovers from a crash at every crash point of the run. If
+/// `dropped` names a fence, the run leaves that fence out.
 ///
 /// Returns the sites of all fences of the run.
 fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet<Site> {

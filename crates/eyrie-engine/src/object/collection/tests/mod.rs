@@ -516,7 +516,7 @@ fn a_half_done_split_changes_no_answer() {
         directory.make_room(&name(n));
         let interrupted = n % 7 == 0;
         if interrupted {
-            // Build the state after a crash that follows the publish of the number of buckets.
+            // Build the state after a crash that follows the publish of the new number of buckets.
             let table = Table::open(volume.medium(), directory.root()).expect("sound");
             let buckets = table.buckets().expect("sound");
             if BucketPlace::of(buckets.count()).segment < table.slots() {
