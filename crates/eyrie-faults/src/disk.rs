@@ -4,8 +4,8 @@
 //! A power failure may lose unflushed writes, reorder them, and tear them between sectors.
 //! [`SimulatedDisk::power_failure`] returns a disk as one power failure leaves it. A
 //! [recorded](SimulatedDisk::recorded) disk passes every write and flush to the crash explorer, which later
-//! tries all outcomes. A disk that is the [image](SimulatedDisk::image) of a crash decides the bytes of each
-//! sector at its first read.
+//! tries the possible outcomes, or a sample of them. A disk that is the [image](SimulatedDisk::image) of a
+//! crash decides the bytes of each sector at its first read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -142,7 +142,7 @@ impl SimulatedDisk {
     /// Returns the disk after a power failure. Splits each write since the last flush into sectors, and calls
     /// `survives` for each of these sector writes, in order. A sector write survives if that call returns
     /// true. (So every state of a real disk is possible: of several writes to one sector, any may be the last
-    /// that survives.)
+    /// that survives.) The new disk has no bad page and no limit of room.
     ///
     /// # Panics
     /// If the disk does not keep its writes itself.

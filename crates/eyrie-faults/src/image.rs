@@ -37,15 +37,15 @@ struct Undecided {
 }
 
 impl CrashImage {
-    /// Makes an image of memory with these `pending` stores. The n-th line that an access decides takes
-    /// option `script[n]`. Lines past the end of the script take option 0.
+    /// Makes an image of memory with these `pending` stores. Line number *n* (from 0) of those that accesses
+    /// decide takes option `script[n]`. Lines past the end of the script take option 0.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
         let state = Undecided { stores: pending, script, log: Vec::new(), fingerprint: 0 };
         CrashImage { state: Arc::new(Mutex::new(state)), plan: FaultPlan::default(), rule: CrashRule::Lines }
     }
 
-    /// Makes an image of a crash of memory or of a disk. The n-th line (or sector) that an access decides
-    /// takes option `script[n]`. Lines past the end of the script take option 0.
+    /// Makes an image of a crash of memory or of a disk. Line (or sector) number *n* (from 0) of those that
+    /// accesses decide takes option `script[n]`. Lines past the end of the script take option 0.
     pub fn of(point: &CrashPoint, script: Vec<usize>) -> CrashImage {
         CrashImage { rule: point.rule, ..CrashImage::new(point.pending.clone(), script) }
     }

@@ -181,7 +181,8 @@ impl FaultPlan {
         self.counts_calls.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the number of calls that each site has made while calls were counted.
+    /// Returns the number of calls that each site has made while calls were counted. An access to a page that
+    /// counts as in memory makes no call.
     pub fn calls(&self) -> BTreeMap<Site, u64> {
         self.state().calls.clone()
     }

@@ -19,8 +19,8 @@ enum SwitchRule {
     About(u64),
     /// Switches at every step, in the order of the threads' numbers.
     Always,
-    /// Switches once, after this many steps and waits. After that the schedule switches only when a thread
-    /// waits for another.
+    /// Switches at the step or wait that follows this many steps and waits. Otherwise the schedule switches
+    /// only when a thread waits for another, or ends.
     Once(u64),
 }
 

@@ -8,8 +8,9 @@ use std::thread::{self, ThreadId};
 use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, Caller, Fault, LINE_SIZE, Medium, Observer};
 
-/// The bytes of a medium that are durable: a thread has written their lines back, and then the same thread
-/// has fenced. Clones share the record, and stay valid after the medium is dropped.
+/// The durable bytes of a medium: the bytes at the start of the record, and after that each line that a
+/// thread has written back before a fence of the same thread. Clones share the record, and stay valid after
+/// the medium is dropped.
 #[derive(Clone)]
 pub struct WrittenBack {
     state: Arc<Mutex<WriteBacks>>,

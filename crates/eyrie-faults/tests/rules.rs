@@ -230,7 +230,7 @@ fn two_threads() -> [ThreadId; 2] {
 
 /// Panics unless an exploration of `steps` makes the images that `described` returns. At each crash point the
 /// two sets of images must be equal. The images of a crash between two points must be among those of the next
-/// point, and that point must have the same mark.
+/// point, and that crash must have the same mark as the next point.
 fn assert_explored(rule: CrashRule, steps: &[Step], described: fn(&[Step], usize) -> BTreeSet<Words>) {
     let events = events(rule, steps, &two_threads());
     let mut points = CrashPoints::by(rule, &[0; PAGE_SIZE as usize], &events).expect("memory");

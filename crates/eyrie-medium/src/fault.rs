@@ -38,7 +38,8 @@ pub enum Fault {
     /// The host's file is not on persistent memory, or its file system is not mounted with DAX.
     #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
     NotSynchronous,
-    /// The disk has no complete paged volume: none was made, or the end of the volume is missing.
+    /// The disk has no complete paged volume: none was made, the end of the volume is missing, or its anchor
+    /// is damaged.
     #[error("there is no complete volume with a journal (truncated, or never finished)")]
     NotPaged,
     /// A drain failed, so the volume accepts no change any more.
@@ -197,7 +198,8 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
     }
 }
 
-/// Passes a signal to the previous handler, or restores the default action if there is none.
+/// Passes a signal to the previous handler, or restores the default action if the previous action had no
+/// handler.
 ///
 /// # Safety
 /// As [`on_bus_error`].

@@ -82,8 +82,8 @@ impl Medium {
 
     /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has written
     /// the pages of the volume to their places and has emptied the present journal. The present anchor stays,
-    /// unless the new anchor has the same place. Returns the number of bytes that the volume takes together
-    /// with the new journal.
+    /// unless the new anchor has the same place. Returns the number of bytes that the volume, the new journal
+    /// and its anchor take together.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -153,7 +153,7 @@ impl Medium {
     }
 
     /// Announces that an allocator gives out a range. A range of whole pages need not be read from the disk,
-    /// because it holds no durable byte: see [`Medium::mark_freed`].
+    /// because no durable pointer leads to it: see [`Medium::mark_freed`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child that would have to wait.

@@ -13,7 +13,7 @@ use crate::provider::Provider;
 use crate::site::SiteKind;
 
 /// Bytes that a call provisions at a time. The number is small, because the caller waits while the host
-/// zeroes these pages. It is large enough that such system calls are rare.
+/// zeroes these bytes. It is large enough that the system calls of provisioning are rare.
 const STEP_BYTES: u64 = 256 << 10;
 /// Bytes that one request of [`Medium::provide_ahead`] provides: a huge page.
 pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;

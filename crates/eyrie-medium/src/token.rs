@@ -136,7 +136,8 @@ impl Ordered {
     }
 }
 
-/// The result of a publish. Until the next barrier a crash may undo this commit.
+/// The result of a publish. A crash may undo this commit until the next barrier, and on a disk until the
+/// drain of its cut.
 #[must_use = "storage that a publish made unreachable may be reused only after a settle"]
 #[derive(Debug)]
 pub struct Published {

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::Word;
 use crate::seconds::Seconds;
 
-/// Bytes of a file in one read.
+/// Maximum number of bytes of one read of a file.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Optional parts of a canonical tree.

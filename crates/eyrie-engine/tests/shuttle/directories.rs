@@ -68,8 +68,8 @@ fn stopped_writer_in_large_directory_stops_no_reader() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
     start.known = Some(start.dirs[1]);
-    // Ops that commit several words are left out, because a reader may wait for the few stores that apply
-    // them.
+    // Ops that commit several words are left out, because a reader may wait until all these words are stored
+    // in their places.
     for op in many_ops(&start).into_iter().filter(|op| {
         let decoded = op.decode();
         matches!(decoded.op(), Op::Create { .. } | Op::SetAttributes { .. })

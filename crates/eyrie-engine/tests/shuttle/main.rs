@@ -1,9 +1,9 @@
 //! The engine `scm` under the scheduler of shuttle. Readers run beside writers in any order, and beside a
 //! stopped writer.
 //!
-//! Every access to the medium, every lock and every pin is a scheduling point. Besides, `Space::reclaim` does
-//! not sleep, and summaries are built in smaller parts. The rest of the code is the same as in a product
-//! build.
+//! Every access to the medium, every lock of `eyrie_medium::sync` and every outermost pin is a scheduling
+//! point. Besides, `Space::reclaim` does not sleep, and summaries are built in smaller parts. The rest of the
+//! code is the same as in a product build.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -48,8 +48,8 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
 }
 
 /// A scheduler that lets one task take several steps before it chooses the next task. So one task may take
-/// many steps between two steps of another task. Each execution has its own mean number of steps between two
-/// choices: 1, 4, 16 or 64.
+/// many steps between two steps of another task. The mean number of steps between two choices is 1, 4, 16 or
+/// 64, and changes with each execution.
 struct Bursts {
     random: SmallRng,
     steps: u32,
@@ -95,7 +95,7 @@ struct Start {
     tree: ObjectId,
     /// A file of more than 2 MiB. Most of it is a hole. The root of its tree has height 2.
     tall: ObjectId,
-    /// Ids for new objects. They stay reserved.
+    /// Ids for new objects. Each opened copy of the volume reserves them.
     fresh: Arc<[ObjectId]>,
     /// A directory that gets a summary when the volume is opened.
     known: Option<ObjectId>,
@@ -202,8 +202,8 @@ fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Lists both directories, looks names up, and reads attributes and files. Asserts that the results make
-/// sense.
+/// Lists both directories, looks names up, and reads attributes and files. Asserts that no call fails, except
+/// for a removed object, and that no read is torn.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {
@@ -224,7 +224,7 @@ fn read_everything(engine: &Scm, start: &Start) {
     }
 }
 
-/// Reads a file. Asserts that its bytes are those before some Op or those after it.
+/// Reads a file. Asserts that its bytes are those before or after a whole Op of these tests.
 fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     engine.attributes(id)?;
     engine.seek(id, 0, false)?;
@@ -554,9 +554,9 @@ fn an_op_of_several_words_is_seen_whole() {
     }
 }
 
-/// Runs three writes beside two reads of the first four pages of file `id`. The first and the last write are
-/// at the start of the file. The second write is at offset 8192. The first write has the first length of a
-/// pair in `lengths`, and the other two writes have the second length.
+/// For each pair in `lengths`, runs three writes beside two reads of the first four pages of file `id`. The
+/// first and the last write are at the start of the file. The second write is at offset 8192. The first write
+/// has the first length of the pair, and the other two writes have the second length.
 fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
     let write = |offset, data: &[u8]| {
         Request::Apply(OpRecord::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))

@@ -135,8 +135,8 @@ impl CutContents {
 pub(crate) enum Drain {
     /// The drain makes one cut durable. It becomes a checkpoint if the journal is too full.
     Cut,
-    /// The drain is a checkpoint: every page of the cut and of the journal is written to its place.
-    /// Afterwards no earlier change keeps a page in memory.
+    /// The drain is a checkpoint: every page of the cut, and every page with lines in the journal, is written
+    /// to its place. Afterwards no earlier change keeps a page in memory.
     Checkpoint,
 }
 

@@ -22,8 +22,8 @@ pub(super) const DIRTY: u64 = 1 << 4;
 /// Parity of the number of the cut to which a [`DIRTY`] page belongs. One bit is enough, because only the cut
 /// of the drain in progress and the next cut have such pages.
 pub(super) const ODD: u64 = 1 << 5;
-/// The page was allocated in the cut to which it belongs. The page has no durable byte, so a drain may write
-/// it straight to its place.
+/// The page was allocated in the cut to which it belongs. No durable pointer leads to the page, so a drain
+/// may write it straight to its place.
 pub(super) const FRESH: u64 = 1 << 6;
 /// The journal has lines of the page that its place on the disk lacks.
 pub(super) const LOGGED: u64 = 1 << 7;

@@ -26,8 +26,8 @@ const LOCK_SLEEP: Duration = Duration::from_micros(20);
 /// Number of the first attempt that sleeps. Earlier attempts yield.
 const YIELDS: u32 = 20;
 
-/// Returns the default size of the journal of a new volume of `volume_bytes`: a sixteenth, but at least 1 MiB
-/// and at most 64 MiB.
+/// Returns the default size of the journal of a new volume of `volume_bytes`: a sixteenth of the volume, but
+/// at least 1 MiB and at most 64 MiB.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
     (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
 }
@@ -187,7 +187,8 @@ impl Pager {
         self.limit() / 10 * 9
     }
 
-    /// Returns the number of pages in memory at which the keeper stops an eviction.
+    /// Returns the number of pages in memory at which the keeper stops an eviction that [`Pager::high_mark`]
+    /// caused.
     pub(super) fn low_mark(&self) -> usize {
         self.limit() / 10 * 8
     }

@@ -22,7 +22,7 @@ pub(super) const THREADS: usize = 4;
 /// the threads still have pieces to read when the first pages of the chunk arrive, which is when the reader
 /// requests the next chunk.
 const MOST: usize = 2 * THREADS * PIECE;
-/// Ratio of the size of a chunk to the size of the chunk before it.
+/// Ratio of a reader's window to the window before it, while the limit allows this ratio.
 const GROWTH: usize = 4;
 /// Least number of pages of a chunk that is queued after a miss. The reader itself reads a smaller chunk,
 /// together with the pages that it needs.
@@ -72,7 +72,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Makes the state for a volume of `pages` pages, of which at most `limit` are in memory.
+    /// Makes the state for a volume of `pages` pages, with a memory limit of `limit` pages.
     pub(super) fn new(pages: usize, limit: usize) -> ReadAhead {
         let (streams, queue) = (Mutex::default(), Mutex::default());
         ReadAhead { pages, most: MOST.min(limit / 8), streams, queue, asked: Condvar::new() }

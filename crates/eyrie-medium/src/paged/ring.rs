@@ -72,8 +72,8 @@ fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::R
     })
 }
 
-/// Waits until every pushed write is complete. Returns the number and result of each write. A write that the
-/// kernel does not start within [`PATIENCE`] is cancelled, and its result is an error.
+/// Waits until every pushed write is complete. Returns the number and result of each write. From Linux 6.0
+/// on, a write that the kernel does not start within [`PATIENCE`] is cancelled, and its result is an error.
 fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
     let patience = Timespec::from(PATIENCE);
     let patient = SubmitArgs::new().timespec(&patience);

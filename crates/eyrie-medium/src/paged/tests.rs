@@ -127,7 +127,8 @@ fn is_full_of(medium: &Medium, pages: Range<u64>, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
-/// An Op that holds its gate ends normally even if a drain fails meanwhile.
+/// An Op that holds its gate ends normally even if a drain fails meanwhile. The test only sets the flag of a
+/// failed drain.
 #[test]
 fn op_inside_the_gate_ends_although_the_disk_fails() {
     let medium = hooked(|_| Ok(()));

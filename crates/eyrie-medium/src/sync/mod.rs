@@ -48,8 +48,8 @@ pub fn wait(attempt: u32) {
     }
 }
 
-/// Locks `mutex`. A panic of the holder does not poison the mutex. Every change of the medium is atomic, so
-/// its bytes are consistent at any moment. The allocator in memory may be half changed, so a close after a
+/// Locks `mutex`. A panic of the holder does not poison the mutex. Each Op commits atomically, so the bytes
+/// of the medium are sound at any moment. The allocator in memory may be half changed, so a close after a
 /// panic inside an Op leaves the volume to recovery.
 #[cfg(not(feature = "shuttle"))]
 #[inline]

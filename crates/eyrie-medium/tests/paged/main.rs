@@ -213,7 +213,7 @@ fn memory_returns_to_its_limit() {
 }
 
 /// One thread stores random words and drains, and then the power fails. The disk then has a state between two
-/// Ops, and that state is no older than the last drain.
+/// Ops, and that state is no older than the last successful drain.
 #[test]
 fn power_failure_leaves_a_cut_since_the_last_drain() {
     for seed in 0..150 {
@@ -248,7 +248,7 @@ fn power_failure_leaves_a_cut_since_the_last_drain() {
             }
         }
         if choices.below(3) == 0 {
-            // The disk fails in the middle of a drain, as in a power failure.
+            // The disk may fail in the middle of a drain, as in a power failure.
             disk.fail_at(1 + choices.below(4), true);
             let _ = medium.checkpoint();
         }

@@ -64,8 +64,8 @@ fn volume_keeps_its_medium() {
         fs::remove_dir_all(&path).expect("closed");
     }
 
-    // The volume was made on persistent memory, and its file is an ordinary file now. The error names the
-    // missing ability of the host.
+    // This volume records that it was made on persistent memory, but its file is an ordinary file. The error
+    // must name the missing ability of the host.
     fs::create_dir(&path).expect("a directory");
     let segment = path.join(SEGMENT_FILE);
     let file = File::options().read(true).write(true).create_new(true).open(segment).expect("a file");

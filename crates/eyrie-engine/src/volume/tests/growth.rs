@@ -1,6 +1,6 @@
 //! Tests of volumes that grow: by steps that allocations provision, by reserves, and by memory that a thread
-//! provisions ahead of need. A *reserve* is memory for a large extent. Each announcement of the extent
-//! provisions one step of the reserve.
+//! provisions ahead of need. A *reserve* is memory for a large extent. An announcement of the extent
+//! provisions the next step of the reserve, until all of the extent has memory.
 
 use std::path::Path;
 
@@ -68,8 +68,8 @@ fn large_extents_find_consecutive_steps() {
     }
     assert_eq!(space.compare(&held.marks(&volume)), []);
     held.extents.drain(..).for_each(|extent| space.release(extent));
-    // In the first round some steps of these groups have memory. In the second round no step has memory,
-    // because of the trim.
+    // In the first round some steps of the free groups have memory. In the second round no step of these
+    // groups has memory, because of the trim.
     for _ in 0..2 {
         let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
         assert_eq!(whole.len(), 3);

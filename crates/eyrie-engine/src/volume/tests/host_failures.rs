@@ -199,9 +199,9 @@ impl Place {
 }
 
 impl Base {
-    /// Creates a volume with the file "kept". All of its free space was in use once, and is free again.
-    /// Returns its bytes when it is closed. Then opens it, adds the files "late" and "large", and returns its
-    /// bytes without a close.
+    /// Creates a volume with the file "kept", and closes it. All free space of the volume was in use once
+    /// before the close. Returns the bytes of the closed volume, and its bytes after an open that added the
+    /// files "late" and "large" without a close.
     fn new(on: On) -> Base {
         let place = Place::new(on);
         let engine = place.create().expect("room");
@@ -232,7 +232,8 @@ struct Shown {
     is_told: bool,
 }
 
-/// Runs an operation with a failure, and checks the state after it.
+/// Runs an operation, and checks the state after it. The calls that `failing` names fail during the
+/// operation.
 fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     let plan = FaultPlan::default();
     let place = match act {
@@ -410,8 +411,9 @@ fn trim_and_close_survive_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
 }
 
-/// The device in this test is in the temporary directory, usually on a disk, which accepts direct transfers
-/// only from aligned memory. So the test also notices a clean-up that writes from unaligned memory.
+/// The device in this test is a file in the temporary directory. If this directory is on a disk, direct
+/// transfers must be from aligned memory. There the test also notices a clean-up that writes from unaligned
+/// memory.
 #[test]
 fn device_can_be_used_after_a_failed_creation() {
     let create = |failing| {

@@ -84,7 +84,8 @@ impl Anchor {
     /// The flush must come before the write of the next record. That record overwrites old records from the
     /// start of the journal on. Without the flush, a power failure could keep only later sectors of that
     /// record, and also bring the old name back. Replay would then apply the old records before these
-    /// sectors, but none of the later old records. That would undo changes.
+    /// sectors, but none of the later old records. The lines of the applied records may be older than the
+    /// bytes in the places of their pages, so this replay would undo durable changes.
     ///
     /// # Errors
     /// The host's error.

@@ -11,7 +11,7 @@ pub(super) const WORD: usize = 8;
 /// Maximum number of bytes that a changed line takes in a record: a byte of flags and the line.
 pub(in crate::paged) const PACKED_LINE: usize = LINE + 1;
 
-/// First bytes of the last page of a paged volume's file.
+/// First bytes of an anchor.
 pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
@@ -21,7 +21,7 @@ pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;
 
-/// The start of the last page of a paged volume's file, which describes the journal.
+/// The start of the last page of a volume on a disk. It describes the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Anchor {
@@ -29,7 +29,7 @@ pub struct Anchor {
     pub magic: [u8; 8],
     /// Random bytes that name the journal.
     pub id: [u8; 16],
-    /// Size of the volume before the journal, in bytes.
+    /// Size of the volume without its journal, in bytes. The journal begins at this offset.
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
