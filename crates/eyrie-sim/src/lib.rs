@@ -9,7 +9,7 @@
 //! Invariants:
 //! - A script is checked as a whole before its first call, and the same script runs on every target.
 //! - The bytes that a call writes depend only on a seed and an offset. The calls of a random script depend
-//!   only on a seed and a [`CallMix`](script::CallMix). Both are the same in every version.
+//!   only on a seed and a [`CallMix`](script::CallMix). These bytes and calls are the same in every version.
 
 #![forbid(unsafe_code)]
 

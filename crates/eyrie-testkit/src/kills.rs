@@ -1,8 +1,8 @@
 //! Kills processes that change a volume on the host, one process after the other.
 //!
-//! A process prints the number of a step to acknowledge this step and the steps before it: on `paged` only
-//! after a sync, on other media after each step. After a kill, the volume must show the state after the last
-//! acknowledged step or after a later step.
+//! Each writer of a process prints the number of a step to acknowledge this step and its earlier steps: on
+//! `paged` only after a sync, on other media after each step. After a kill, the volume must show the state
+//! after the last acknowledged step or after a later step.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,8 +20,8 @@ use crate::script::{StepDirectory, StepScript};
 /// writer so far.
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// On average, one step in [`SYNCS`] is followed by a `sync`. One kill in [`OPENING`] does not wait until the
-/// process has opened the volume.
+/// On average, one step in [`SYNCS`] is followed by a `sync`. On average, one kill in [`OPENING`] does not
+/// wait until the process has opened the volume.
 const SYNCS: u32 = 8;
 const OPENING: u32 = 6;
 

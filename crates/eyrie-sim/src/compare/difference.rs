@@ -8,8 +8,8 @@ use super::tree::{Tree, TreeNode, TreePath, show};
 /// counts the other differences.
 const MAX_LINES: usize = 12;
 
-/// Describes the differences of two trees in a few lines. Where both trees have an object, a line has the
-/// value in the first tree, and then the value in the second. Returns `None` if the trees are equal.
+/// Describes the differences of two trees in a few lines. If both trees have an object at a path, a line has
+/// the value in the first tree, and then the value in the second. Returns `None` if the trees are equal.
 pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     if a == b {
         return None;

@@ -8,8 +8,8 @@ use super::*;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 7, gid: 8 };
 
-/// Makes a model whose root has the id `place`, with a directory, a file under two names, and a symbolic
-/// link.
+/// Makes a model whose root has the id of a directory at `place`. The model has a directory, a file under two
+/// names, and a symbolic link.
 fn sample(place: u64) -> (Model, ObjectId) {
     let root = ObjectId::new(place, Kind::Directory);
     let model = Model::new(root, OWNER, Time::new(1, 0));

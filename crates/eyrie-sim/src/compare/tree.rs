@@ -7,10 +7,10 @@ use std::fmt::Write;
 use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
 use eyrie_medium::PAGE_SIZE;
 
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const CHUNK: u64 = 1 << 20;
-/// Maximum number of data bytes of one object. No test writes more, so an engine that reports more mistakes
-/// holes for data.
+/// Maximum number of data bytes of one object. No test writes more. An engine that reports a larger number
+/// has probably counted holes as data.
 const MAX_DATA: u64 = 1 << 30;
 
 /// The names from the root to an object. The path of the root is empty.
@@ -65,7 +65,7 @@ pub struct TreeNode {
     pub gid: u32,
     /// Number of names. For a directory: 2, and one more for each subdirectory.
     pub links: u32,
-    /// Bytes of a file, or entries of a directory.
+    /// Bytes of a file or of the target of a symbolic link, or entries of a directory.
     pub size: u64,
     /// Time of the last access.
     pub accessed: Time,
@@ -79,8 +79,8 @@ pub struct TreeNode {
     pub device: u64,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// The first path of the same object, if this node is at another path. Only the node at the first path
-    /// has the contents.
+    /// The first path of this object, if the object has several paths and this node is at another one. Only
+    /// the node at the first path has the contents.
     pub same_as: Option<TreePath>,
     /// Contents by offset, in pages of 4 KiB. Pages of zeros are left out, so a hole equals zeros.
     pub pages: BTreeMap<u64, Vec<u8>>,
@@ -129,9 +129,9 @@ pub fn tree(engine: &dyn Engine) -> Tree {
 /// Reads the parts in `include` of all objects that the root of `engine` reaches.
 ///
 /// # Errors
-/// Fails if a call fails, or if two results contradict each other. Listings must agree with look-ups, counts
-/// of links and entries with the names, and parents with the paths. The bytes at both ends of a hole must be
-/// zeros.
+/// Fails if a call fails, if two results contradict each other, or if an object has more than 1 GiB of data.
+/// Listings must agree with look-ups. Counts of links and entries must agree with the names, and parents with
+/// the paths. The bytes at both ends of a hole must be zeros.
 pub fn try_tree(engine: &dyn Engine, include: TreeParts) -> Result<Tree, TreeError> {
     let mut walk = TreeReader { engine, include, tree: Tree::default(), first: BTreeMap::new() };
     let root = engine.root();
@@ -314,8 +314,8 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
-        // Engines may report different starts of the data in a sparse page. Only whole pages are compared, so
-        // that equal contents are equal.
+        // Engines may report different starts of the data in a sparse page. So this loop reads whole pages,
+        // and equal contents give equal pages.
         let mut at = start / PAGE_SIZE * PAGE_SIZE;
         while at < end {
             let upto = size.min(end.next_multiple_of(PAGE_SIZE)).min(at + CHUNK);

@@ -2,11 +2,11 @@
 //!
 //! Each thread runs a script of its own. A [`ThreadSchedule`] switches between the threads in an order that
 //! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
-//! calls. That order keeps the order of each thread, and it explains the results that the calls returned. In
-//! memory, it contains all calls that had returned before the crash. On a disk, it contains at least the
-//! calls that had returned before the last successful sync began. It may also contain calls that had not
-//! returned. A call that failed changes nothing. In memory, a write that had not returned may also leave its
-//! times without its bytes.
+//! calls. That order keeps the order of each thread, and each call that succeeded in the run also succeeds on
+//! the model in that order. In memory, it contains all calls that had returned before the crash. On a disk,
+//! it contains at least the calls that had returned before the last successful sync began. It may also
+//! contain the call of each thread that was in progress. A call that failed changes nothing. In memory, a
+//! write that had not returned may also leave its times without its bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -79,7 +79,8 @@ impl Made<'_> {
         if self.given.is_some() { Some(model.fork()) } else { self.after(model) }
     }
 
-    /// Returns the model with the times of a write that has not returned, but without its bytes.
+    /// Returns the model with the new times of a write, but without the written bytes. Returns `None` if the
+    /// call is not a write, writes no bytes or failed.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
         if self.given.is_some() {
@@ -193,7 +194,8 @@ impl Orders {
     }
 }
 
-/// Computes a table row by row. `fill` gets the rows and cells computed so far.
+/// Computes a table row by row. `fill` gets the row and column of a cell, the table so far, and the cell to
+/// fill. In the table so far, the cells from this one on are empty.
 fn table(
     rows: usize,
     columns: usize,

@@ -16,8 +16,9 @@ use super::tight;
 use crate::compare::{Tree, TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
-/// Approximate number of bytes of one large structure that are damaged. Of a structure with fewer than twice
-/// as many bytes, every byte that is not zero is damaged.
+/// Approximate number of bytes of a large structure that the check selects, at equal distances. In a
+/// structure of fewer than `2 * SAMPLES` bytes, the check selects every byte. It damages each selected byte
+/// that is not zero.
 const SAMPLES: usize = 150;
 /// Maximum number of crashes of one script whose redo records are damaged.
 const RECORDS: usize = 12;
@@ -54,8 +55,8 @@ fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Damages bytes of `covered` that are not zero, one at a time. The volume must then refuse to open, or equal
-/// one of `states`. Returns the number of images.
+/// Damages bytes of `covered` that are not zero, one at a time. The volume must then refuse to open, or be
+/// sound and equal one of `states`. Returns the number of images.
 fn damage(
     image: &[u8],
     covered: Range<usize>,

@@ -14,7 +14,8 @@ pub enum ProcessEnd {
     Power {
         /// Number of events of the process before the crash.
         after: usize,
-        /// For each line that was read, the index of its chosen content.
+        /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
+        /// content among those that the crash may leave.
         picks: Vec<usize>,
     },
 }
@@ -24,7 +25,8 @@ pub enum ProcessEnd {
 pub struct RecoveryCrash {
     /// Number of events of the recovery before the crash.
     pub after: usize,
-    /// For each line that was read, the index of its chosen content.
+    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
+    /// content among those that the crash may leave.
     pub picks: Vec<usize>,
 }
 
@@ -34,9 +36,10 @@ pub struct RecoveryCrash {
 pub struct CrashFailure {
     /// The ends of the earlier processes, if the run had several.
     pub links: Vec<ProcessEnd>,
-    /// Number of events before the crash.
+    /// Number of events before the crash. If `links` is not empty, only events of the last process count.
     pub after: usize,
-    /// For each line that was read, the index of its chosen content.
+    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
+    /// content among those that the crash may leave.
     pub picks: Vec<usize>,
     /// The crash in the recovery of this image, if only that second crash left a wrong volume.
     pub again: Option<RecoveryCrash>,

@@ -37,9 +37,9 @@ pub struct Counts {
     pub points: u64,
     /// Number of images that were opened.
     pub images: u64,
-    /// Number of opened images that a crash inside a recovery left.
+    /// Number of opened images that a crash inside a recovery left. `images` does not include them.
     pub of_recovery: u64,
-    /// Number of crash points with images that were not opened.
+    /// Number of crash points with more than [`Limits::images`] images.
     pub cut: u64,
 }
 
@@ -135,7 +135,7 @@ pub enum NoImage {
         /// Number of events before the crash.
         after: usize,
     },
-    /// The line of this pick has fewer possible contents, or recovery read fewer lines than there are picks.
+    /// The line of this pick has no content with this number, or recovery does not read so many lines.
     #[error("no line has the contents that pick {index} (counted from 0) names")]
     Pick {
         /// Index of the pick.

@@ -5,8 +5,8 @@
 //! therefore make all bytes durable that it reads, before it acts on them. A chain of processes checks this
 //! rule. The first process runs the script and is killed at one of its events. The next process opens the
 //! volume and continues the script. It may be killed in turn, during recovery or later. At the end the power
-//! fails. A process may also end by a power failure instead of a kill, so that the next process is killed
-//! while it recovers from that failure.
+//! fails. A process after the first may also end by a power failure instead of a kill, so that the next
+//! process is killed while it recovers from that failure.
 //!
 //! A process of a chain starts from durable bytes and pending stores. An [`Event::Kill`] follows the pending
 //! stores. As in any run, marks select the states that a power failure may leave. In this module a mark is
@@ -41,12 +41,12 @@ pub struct KillLimits {
     pub moments: u64,
     /// Maximum number of processes in a chain that end before the last process.
     pub processes: u32,
-    /// Limits for the images of each power failure. A further process of the chain opens
-    /// [`Limits::recoveries`] of the images of each process, chosen at random.
+    /// Limits for the images of each power failure. Of the images of each process, [`Limits::recoveries`] are
+    /// chosen at random. For each of these, a further process of the chain opens the image.
     pub limits: Limits,
 }
 
-/// Allowed states: the states after each of these numbers of calls, and perhaps one early state. An early
+/// Allowed states: the states after each number of calls in `calls`, and perhaps one early state. An early
 /// state has the times of a write without its bytes.
 #[derive(Clone)]
 struct States {

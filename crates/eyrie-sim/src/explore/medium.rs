@@ -120,8 +120,8 @@ impl DiskBytes {
 pub(super) fn crashed(base: &ImageBase, image: CrashImage) -> Result<Medium> {
     match image.rule() {
         CrashRule::Lines => Ok(crash_medium(base, image)?),
-        // The cache is so small that no thread reads ahead. The order of reads, and of the choices, is then
-        // the same in each run.
+        // With so small a cache, no background thread reads ahead. The order of reads, and of the choices, is
+        // then the same in each run.
         CrashRule::Sectors => {
             let disk = SimulatedDisk::image(base, image)?;
             Ok(Medium::paged(Arc::new(disk), options(PagedOptions::LEAST_MEMORY_BYTES))?)

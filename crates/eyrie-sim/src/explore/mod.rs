@@ -2,8 +2,8 @@
 //! recovery can tell apart, or a sample of them if there are too many.
 //!
 //! A *crash point* is a position in a run at which a crash is simulated: before each fence at which stores
-//! are pending, after each call, and at the end. (On a disk, a flush takes the place of a fence.) A
-//! [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
+//! are pending, at the end of each call, and at the end of the run. (On a disk, a flush takes the place of a
+//! fence.) A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
 //! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
 //! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
 //! usable. It must hold the effect of every call that had returned. (A crash of a disk may lose the calls

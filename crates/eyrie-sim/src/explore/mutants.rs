@@ -27,8 +27,8 @@ pub struct Caught {
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Number of the script, from 1. 0 for an error of a check without a list of scripts, or of the making of
-    /// the volume.
+    /// Number of the script, from 1. 0 for an error of a check without a list of scripts, or for an error
+    /// while the volume is made.
     pub script: u64,
     /// A description of the error, in one line.
     pub what: String,
@@ -154,8 +154,8 @@ impl Search<'_> {
 }
 
 /// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
-/// applies. The kind that the catalogue names comes first. Stops at the first error, or when `goes_on`
-/// returns false.
+/// applies. The kind of run that the catalogue names for this rule comes first. Stops at the first error, or
+/// when `goes_on` returns false.
 pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
@@ -177,9 +177,9 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     Hunt { rule: entry.id, caught: found, images, complete }
 }
 
-/// Explores some runs of each kind that the catalogue names, while no rule is broken. An error that this
-/// search finds is not the consequence of a broken rule. Stops at the first error, or when `goes_on` returns
-/// false.
+/// Explores some runs of each kind that the catalogue names for any rule, while no rule is broken. An error
+/// that this search finds is not the consequence of a broken rule. Stops at the first error, or when
+/// `goes_on` returns false.
 pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
     let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };

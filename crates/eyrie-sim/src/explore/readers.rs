@@ -85,7 +85,8 @@ fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
 /// Checks readers on a volume in memory or on a disk. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// Fails at the first view or open orphan whose contents change, or if a call fails.
+/// Fails at the first view or open orphan whose contents change, if a call fails, or if the volume is not
+/// sound afterwards.
 pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let session = RecordSession::open(start, &FaultPlan::default()).map_err(|error| error.to_string())?;

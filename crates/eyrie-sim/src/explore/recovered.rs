@@ -33,7 +33,8 @@ pub(super) struct Expected<'a> {
 /// The error of a wrong image.
 pub(super) struct Wrong {
     pub(super) what: String,
-    /// For each line that was read, the index of its chosen content.
+    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
+    /// content among those that the crash may leave.
     pub(super) picks: Vec<usize>,
 }
 

@@ -12,8 +12,8 @@ use super::{Counts, Recorded, SeenImage};
 pub struct ExploreReport {
     /// The calls, with the crashes in each.
     pub calls: Vec<CallReport>,
-    /// The points that were met, and one entry for the ends of calls. Only fences, flushes and ends of calls
-    /// have crash points.
+    /// The points that were met, and one entry for the ends of calls and of the run. Only fences, flushes and
+    /// these ends have crash points.
     pub sites: Vec<SiteReport>,
     /// Number of crash points.
     pub points: u64,
@@ -21,11 +21,11 @@ pub struct ExploreReport {
     pub images: u64,
     /// Number of different contents of the opened images.
     pub distinct: u64,
-    /// Number of opened images that a crash inside a recovery left.
+    /// Number of opened images that a crash inside a recovery left. `images` does not include them.
     pub of_recovery: u64,
     /// Number of images that were opened after processes had been killed.
     pub after_kills: u64,
-    /// Number of crash points with images that were not opened.
+    /// Number of crash points with more images than the limit of the exploration.
     pub cut: u64,
     /// Number of calls for which the volume had no room.
     pub without_room: u64,
@@ -34,7 +34,8 @@ pub struct ExploreReport {
 /// The crashes in one call.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct CallReport {
-    /// Line number, call and result.
+    /// Line number, call and result, or `after the last call`. In a run of two threads: the numbers of calls
+    /// that had returned.
     pub call: String,
     /// Number of crash points.
     pub points: u64,
@@ -47,7 +48,8 @@ pub struct CallReport {
 /// A point of the engine, and the crashes before it.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct SiteReport {
-    /// Kind of the point, such as `fence`, `publish` or `checksum`. `mark` is the end of a call.
+    /// Kind of the point, such as `fence`, `publish` or `checksum`. `mark` is the end of a call or of the
+    /// run.
     pub kind: &'static str,
     /// File and line of the point.
     pub site: String,

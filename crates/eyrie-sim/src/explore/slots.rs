@@ -96,12 +96,13 @@ fn records(image: &[u8]) -> usize {
     REDO_SLOTS - (0..REDO_SLOTS).filter(is_free).count()
 }
 
-/// Starts one thread more than there are redo slots. Each thread renames a file in a directory of its own,
+/// Starts one thread more than there are redo slots. Each thread renames a file below a directory of its own,
 /// and the power fails at every fence. Opens up to `images` images of each crash. Returns the counts, and the
 /// largest number of records that a crash left.
 ///
 /// # Errors
-/// Fails at the first image in which a rename is neither whole nor undone.
+/// Fails at the first image in which a rename is torn, a rename that had returned is undone, or the volume is
+/// not sound and usable.
 pub(super) fn explore(
     empty: &StartVolume,
     images: u64,

@@ -66,7 +66,8 @@ impl Scripts {
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
     }
 
-    /// Keeps one of every `count` scripts: the scripts with the numbers `index`, `index + count`, and so on.
+    /// Keeps one of every `count` scripts: the scripts with the numbers `index`, `index + count`, and so on,
+    /// counted from 0.
     pub fn keep_part(&mut self, index: usize, count: usize) {
         let all = std::mem::replace(&mut self.scripts, Box::new(std::iter::empty()));
         self.scripts = Box::new(all.skip(index).step_by(count));

@@ -176,8 +176,7 @@ pub fn wide() -> Script {
     calls.script()
 }
 
-/// Returns scripts with batches of a few new and old keys, and one batch that changes more words than a redo
-/// slot holds.
+/// Returns a script with batches of a few new and old keys, and the script of [`many_words`].
 pub fn batches() -> Vec<Script> {
     let few = [
         "batch / put k 10 1 put new 40 2",

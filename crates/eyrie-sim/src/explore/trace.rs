@@ -4,8 +4,9 @@
 //! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. Lines `base OFFSET HEX`
 //! follow. They have the contents of the volume at the start of the run, in pieces of 64 bytes. Pieces that
 //! consist only of zeros have no line. The other lines are the events: `store THREAD OFFSET HEX`,
-//! `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are
-//! hexadecimal with `0x`. Each store is within one aligned word of eight bytes.
+//! `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. `mark COUNT close`
+//! follows the close of the volume, if the run has one. Offsets are hexadecimal with `0x`. Each store is
+//! within one aligned word of eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -44,7 +45,7 @@ pub enum TraceError {
     },
 }
 
-/// Returns the trace of a run as text.
+/// Returns the trace of a run as text. The run has one thread, and its volume is in memory.
 pub fn text(recorded: &Recorded) -> String {
     let run = &recorded.run;
     let mut text = format!("eyrie-trace 1 {}\n", run.base.len());

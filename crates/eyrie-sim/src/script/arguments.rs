@@ -46,7 +46,8 @@ impl<'a> CallArguments<'a> {
         self.name(name).map(OsString::from_vec)
     }
 
-    /// Reads a name. It must not contain a NUL byte, because the first NUL byte ends a name in a system call.
+    /// Reads a name. The name must not contain a NUL byte, because the first NUL byte ends a name in a system
+    /// call.
     pub(super) fn name(&mut self, name: &str) -> Result<Vec<u8>> {
         let token = self.next()?;
         if token.value.contains(&0) {
@@ -122,7 +123,7 @@ impl<'a> CallArguments<'a> {
         time.map(|Seconds(time)| time).ok_or_else(|| Problem::new(token.text, expected()))
     }
 
-    /// Reads the mode of a rename.
+    /// Reads the mode of a rename, or returns `Replace` at the end of the line.
     pub(super) fn rename_mode(&mut self) -> Result<RenameMode> {
         let Some(token) = self.rest.next() else { return Ok(RenameMode::Replace) };
         match &token.value[..] {

@@ -99,7 +99,7 @@ pub struct CallOutcome<'a> {
     pub result: Result<()>,
 }
 
-/// Line number and call, with the result in the style of strace(1).
+/// Line number and call, with the result in a form similar to that of strace(1).
 impl fmt::Display for CallOutcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ScriptLine { number, call } = self.line;

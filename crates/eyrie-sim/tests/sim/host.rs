@@ -55,8 +55,8 @@ fn shifts_or_zeroes(call: &Call) -> bool {
     matches!(call, Call::Fallocate { mode, .. } if !matches!(mode, Allocate | KeepSize | PunchHole))
 }
 
-/// Runs the script of a seed on the host and on a volume, and checks that results and trees are equal. Counts
-/// the failures and successes of each kind of call.
+/// Runs `script` on the host and on a volume, and checks that results and trees are equal. Counts the
+/// failures and successes of each kind of call. Messages name the seed of the script.
 fn compare(script: &Script, seed: u64, host: &Host, counts: &mut BTreeMap<&'static str, [u32; 2]>) {
     let run_on_host = script.run(host).map(|done| {
         let name = done.line.call.name();

@@ -1,4 +1,5 @@
-//! Explores power failures during the creation of a volume. Each must leave no volume, or a whole one.
+//! Explores power failures during the creation of a volume. Each must leave no volume, a volume without a
+//! root (which the engine refuses to open), or a whole volume.
 
 use std::collections::BTreeSet;
 

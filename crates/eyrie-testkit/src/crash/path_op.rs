@@ -194,7 +194,8 @@ fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
 }
 
 impl PathOp {
-    /// Returns the path of the object that the Op changes or creates.
+    /// Returns the path on which the Op acts: for a link the new name, for a rename the old name, and for a
+    /// batch the directory.
     pub(super) fn path(&self) -> &str {
         match self {
             PathOp::Create { path, .. }
@@ -217,7 +218,7 @@ impl PathOp {
     }
 
     /// Returns the Op for `engine`, with ids that `engine` reserved. `None` if the volume lacks an object
-    /// that the Op needs.
+    /// whose id the Op needs.
     pub(super) fn resolve(&self, engine: &dyn Engine, time: Time) -> Result<Option<Resolved>> {
         let mut resolver = Resolver { engine, time, reserved: Vec::new() };
         let mut written = None;

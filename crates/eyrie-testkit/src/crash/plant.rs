@@ -73,7 +73,8 @@ impl PlantTrial<'_> {
         }
     }
 
-    /// True if the run may notice a missing point of this kind. Only damage shows a missing checksum.
+    /// True if the run may notice a missing point of this kind. Only damage shows a missing checksum, and
+    /// damage is tried for no other kind.
     fn tells_of(&self, kind: SiteKind) -> bool {
         matches!(self, PlantTrial::Damage(_)) == (kind == SiteKind::Checksum)
     }

@@ -114,8 +114,8 @@ impl<'b> Image<'b> {
         self.read(0, self.len)
     }
 
-    /// Recomputes the checksums of the superblocks, of the saved allocator and of the redo slots. Skips a
-    /// checksum if the range that it covers does not lie in the image, and the checksums of free redo slots.
+    /// Recomputes the checksums of the superblocks, of the saved allocator and of the redo slots. Skips the
+    /// checksums of free redo slots, and each checksum whose covered range does not lie in the image.
     pub fn mend_checksums(&mut self) {
         for place in SUPERBLOCKS {
             let block = self.read(place.offset(), PAGE_SIZE);

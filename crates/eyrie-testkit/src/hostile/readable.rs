@@ -6,7 +6,8 @@ use eyrie_engine::{Engine, Time};
 
 use eyrie_sim::compare::{TreeNode, TreeParts, TreePath, object};
 
-/// Maximum number of entries to read.
+/// Total number of entries after which listings stop. Each directory that is listed later still gives one
+/// entry.
 const MOST_ENTRIES: usize = 4000;
 /// Size of the largest object to read, in bytes. No base volume has a larger object.
 const MOST_BYTES: u64 = 16 << 20;

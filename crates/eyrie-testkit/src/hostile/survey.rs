@@ -36,13 +36,13 @@ pub(super) struct Survey {
     pub ids: Vec<u64>,
     /// Words that hold a count, a size, or another number such as a bitmap.
     pub counts: Vec<u64>,
-    /// Hot copies of files. Each begins with the root pointer and the size.
+    /// Hot copies of files and symbolic links. Each begins with the root pointer and the size.
     pub files: Vec<u64>,
     /// Hot copies of the objects in the root, by name.
     pub hot_copies: HashMap<Vec<u8>, u64>,
     /// Headers of objects.
     pub headers: Vec<u64>,
-    /// Nodes of trees, with the height of the pointer to them.
+    /// Nodes of trees, with their levels.
     pub nodes: Vec<(u64, u8)>,
     /// Extents of objects.
     pub extents: Vec<Extent>,

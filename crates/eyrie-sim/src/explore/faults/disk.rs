@@ -120,8 +120,8 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     Ok(shown)
 }
 
-/// Makes the call and a `sync` on the engine while the failure is injected. Makes the call on the model, too.
-/// Then makes the call and the `sync` again without failures.
+/// Makes the call and a `sync` on the engine while the failure is injected. If the call changed the engine,
+/// makes the call on the model, too. Then makes the call and the `sync` again without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
@@ -130,7 +130,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let before = tree(&**session.model.engine());
     let ((actual, synced), met) = trial.meet(&plan, || (errno(&perform(&session.files, &line.call)), sync()));
     let may_lose = trial.has_failed_to(&[SiteKind::Read], &met);
-    // After its change a call may still read, or make the change durable, and fail at that.
+    // After a call has made its change, it may still read or make the change durable, and may fail then.
     let is_late = met.failed > 0 && difference(&tree(&**engine), &before).is_some();
     trial.follow(&session, line, actual, is_late, &met)?;
     trial.allow(synced, &met).map_err(|what| format!("sync {what}"))?;
@@ -165,8 +165,8 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
 }
 
-/// Makes the call on a disk that refuses changes, and returns its result. A call that changes nothing may
-/// succeed, or fail as on the model. Any other call must fail with `EROFS`.
+/// Makes the call on a disk that refuses changes, and returns the result of the call. A call that changes
+/// nothing may succeed, or fail as on the model. Any other call must fail with `EROFS`.
 fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, String> {
     let actual = errno(&perform(&session.files, &line.call));
     let foreseen = errno(&perform(&session.forked_model(), &line.call));

@@ -80,8 +80,8 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     Ok(shown)
 }
 
-/// Makes the call on the engine while the failure is injected, and on the model. Then makes the call again
-/// without failures.
+/// Makes the call on the engine while the failure is injected. If the call changed the engine, makes the call
+/// on the model, too. Then makes the call again without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
@@ -90,7 +90,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let (before, early) = (tree(&**session.model.engine()), session.early(line));
     let (actual, met) = trial.meet(&plan, || errno(&perform(&session.files, &line.call)));
     let may_lose = trial.has_failed_to(&[SiteKind::Read, SiteKind::Write, SiteKind::Publish], &met);
-    // After its change a call may still read, and fail at that.
+    // After a call has made its change, it may still read, and may fail then.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
     let is_foreseen = trial.follow(&session, line, actual, is_late, &met)?;
     session.recorder.mark(1);

@@ -2,13 +2,14 @@
 //! each trial the first, the second or the last access of one site fails, alone or together with all later
 //! accesses of that site.
 //!
-//! A call that meets a failure succeeds, or returns the errno of that failure. On a disk, the call may also
-//! return `EROFS`, after a failure to make changes durable. A failed call changes nothing, except where the
-//! failure came after its change. Afterwards the volume equals the model. Unless the failure may leak
-//! storage, the volume is also sound, and a volume in memory has as much free space as a recovery of it
-//! finds. The same call gives the result of the model (or finds no room) when it is made again, unless a disk
-//! could not make a change durable. In memory no crash loses a call that had returned. On a disk no crash
-//! loses a call before the last successful sync. Open, trim and close follow the same rules.
+//! A call that meets a failure has the same result as on the model, or returns the errno of that failure. On
+//! a disk, the call may also return `EROFS`, after a failure to make changes durable. A failed call changes
+//! nothing, except where the failure came after the call had made its change. Afterwards the volume equals
+//! the model. Unless the failure may leak storage, the volume is also sound, and a volume in memory has as
+//! much free space as a recovery of it finds. The same call gives the result of the model (or finds no room)
+//! when it is made again, unless a disk could not make a change durable. In memory no crash loses a call that
+//! had returned. On a disk no crash loses a call before the last successful sync. Open, trim and close follow
+//! the same rules.
 
 mod disk;
 mod memory;
@@ -29,8 +30,8 @@ use super::{Limits, RecordError, StartVolume};
 use crate::script::errno::name as errno_name;
 use crate::script::{Script, ScriptLine, perform};
 
-/// Limits of the images that are opened of each crash in a trial with a failure. Each trial is a run of its
-/// own, so each crash gets only a few images.
+/// Limits of the images of each crash in a trial with a failure. There are many trials, so each crash gets
+/// only a few images.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
 
 /// An action into which failures are injected.
@@ -103,8 +104,8 @@ pub fn told(failing: &Failing) -> String {
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
 }
 
-/// Returns true if `name` is the text that [`told`] returns for the failure, with or without the number of
-/// the access.
+/// Returns true if `name` consists of the first words, or all words, of the text that [`told`] returns for
+/// the failure.
 fn is_named(failing: &Failing, name: &str) -> bool {
     told(failing).strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
@@ -177,8 +178,9 @@ impl Faults {
         self.reports.values()
     }
 
-    /// Injects failures into every call of `script`, as the module's documentation describes. When `goes_on`
-    /// has returned false, no further failure of that call is injected. Returns the volume after the script.
+    /// Injects failures into every call of `script`, as the module's documentation describes. If `goes_on`
+    /// returns false, injects no further failure into the present call, and continues with the next call.
+    /// Returns the volume after the script.
     ///
     /// # Errors
     /// Fails at the first failure after which a rule is broken.
@@ -287,8 +289,8 @@ impl FaultTrial<'_> {
         (done, met)
     }
 
-    /// Works as [`FaultTrial::meet`], for an action that allocates nothing. Fails if the result is not
-    /// allowed.
+    /// Works as [`FaultTrial::meet`], for an action that needs no free space in the volume. Fails if the
+    /// result is not allowed.
     fn attempt<T>(
         &self,
         plan: &FaultPlan,
@@ -348,8 +350,8 @@ impl NoRoom {
     }
 
     /// Returns the expected result: that of the model, or `ENOSPC` if the call finds no room without an
-    /// injected failure. Makes a call that finds room on the model if `is_done`, or if both results are
-    /// equal.
+    /// injected failure. If the call finds room, and if `is_done` is true or both results are equal, also
+    /// makes the call on the model.
     fn foresee(
         self,
         session: &RecordSession,

@@ -72,7 +72,7 @@ fn cuts(engine: &Arc<Scm>) {
 }
 
 /// Returns three disks. The first is closed. The second lost its power with live records in its journal. The
-/// third is as the second, but its last record is torn.
+/// third is like the second, but its last record is torn.
 ///
 /// # Panics
 /// Panics if the host has no memory for them.

@@ -227,7 +227,7 @@ fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
 }
 
 /// Draws a damage that copies the journal's name (its random id) from one record to another record or to the
-/// anchor. The first record may be from an earlier use of the journal.
+/// anchor. The copied name may be from an earlier use of the journal.
 fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
     let id = |&(at, _): &(u64, u64)| at + offset_of!(RecordHead, id) as u64;
     let mut name = || journal.records.choose(random).map(id);
@@ -239,7 +239,7 @@ fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
 fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     let (disk, journal) = (&base.bytes, &base.journal);
     let pages = volume_bytes(disk) / PAGE_SIZE;
-    // Draws a page and a line in it. In half of the draws, the line belongs to a structure.
+    // Draws a page and a line in it. On average, the line belongs to a structure in half of the draws.
     let line = |random: &mut SmallRng| match random.random_range(0..4) {
         0 => (random.random_range(0..pages), random.random_range(0..64)),
         1 => (pages - random.random_range(0..2), 63),

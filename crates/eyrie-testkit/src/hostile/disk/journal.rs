@@ -49,8 +49,9 @@ pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
     word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
 }
 
-/// Returns the offset and length of the records that follow one another from the start of the journal. The
-/// records may be damaged.
+/// Returns the offset and length of each record that a reader of the journal reaches: the first record is at
+/// the start of the journal, and each other record directly follows the one before it. The records may be
+/// damaged.
 pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     let (mut at, mut found) = (volume_bytes(disk), Vec::new());
     let record_at = |at: u64| {
