@@ -1,4 +1,5 @@
-//! Plants bugs: leaves out one point of the code at a time. Some trial must notice each missing point.
+//! Plants bugs: leaves out one point of the code at a time. For each missing point, at least one trial must
+//! fail.
 
 use std::collections::BTreeSet;
 

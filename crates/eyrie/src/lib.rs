@@ -12,7 +12,8 @@
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
 //!   system call, except where the medium reads a page from a disk, the volume grows, or the call waits for
 //!   another thread. These calls read the clock in user space. This crate takes no lock in them. The calls
-//!   allocate nothing except in a new thread, and where a directory grows or many extents change.
+//!   allocate nothing except in a new thread, for a path with a symbolic link or an escaped name ([`names`]),
+//!   for an error that keeps the error of the engine, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Returns true if the call may succeed when it begins again. Either an id was stale, or the volume was
-    /// full and this function has reclaimed space. That space was free, but its grace period had not ended.
-    /// A caller that needs space must hold no pin, because pins delay reclaiming.
+    /// full and [`Engine::reclaim`] has made recently freed storage available. A caller that needs space must
+    /// hold no pin, because pins delay reclaiming.
     #[cold]
     pub(crate) fn allows(&mut self, error: &Error, engine: &impl Engine) -> bool {
         match error {

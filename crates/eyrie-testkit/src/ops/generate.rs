@@ -133,7 +133,8 @@ struct Universe<'a> {
 }
 
 impl Universe<'_> {
-    /// Visits the entries of `dir` by name, because engines list them in different orders.
+    /// Visits the entries of `dir` in the order of [`OpName::good`], because engines list entries in
+    /// different orders.
     fn entries(&self, dir: ObjectHandle, visit: &mut dyn FnMut(OpName, ObjectId)) {
         let Some(dir) = self.ids.get(dir) else { return };
         for name in OpName::good() {

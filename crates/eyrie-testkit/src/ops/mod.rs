@@ -46,8 +46,7 @@ impl fmt::Debug for ObjectHandle {
 pub struct OpName(u8);
 
 impl OpName {
-    /// Every name: short names, names of 254 and 255 bytes, and names of arbitrary bytes. Engines refuse
-    /// the last [`OpName::BAD`] names.
+    /// All names. Engines refuse the last [`OpName::BAD`] names: one is too long, and one is empty.
     pub const ALL: [&[u8]; 12] = [
         b"a",
         b"b",

@@ -1,5 +1,5 @@
-//! Tests that the generator reaches every listed outcome of every Op, and leaves out the steps that a mix
-//! lacks.
+//! Tests that the generator reaches every listed outcome of every Op, that it leaves out the steps that a mix
+//! lacks, and that bytes differ by pattern and by place.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,11 @@
 //! The oracle: it runs an engine beside the model, and compares the two after every step.
 //!
-//! After each step, the oracle compares the results (values, or errno), the names and objects that the Op
-//! named, their attributes, and the bytes around a write. After every [`OracleOptions::tree_every`] steps,
-//! and at the end, it compares the whole volume. A full engine (`NoSpace`) may refuse an Op, which then must
-//! not change anything. A step that opens an object opens it in the engine and in the model.
+//! After each Op, the oracle compares the results (values, or errno), and looks up each name in the Op. For
+//! each object that the Op or a look-up names, it compares the attributes and the extended attributes. For an
+//! object with data, it also compares the first bytes, and the bytes in and around a changed range. It
+//! compares the whole volume at the start, after every [`OracleOptions::tree_every`] steps, and at the end. A
+//! full engine (`NoSpace`) may refuse an Op, which then must not change anything. A step that opens an object
+//! opens it in the engine and in the model.
 
 mod minimise;
 mod session;
@@ -23,7 +25,7 @@ pub(crate) use session::outcome;
 /// Options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OracleOptions {
-    /// The weights of the steps.
+    /// The weights of the kinds of steps.
     pub mix: OpMix,
     /// The compared parts of whole volumes. Comparisons of single objects ignore this field.
     pub include: TreeParts,
@@ -64,8 +66,8 @@ impl std::error::Error for OracleFailure {}
 /// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Panics
-/// Panics if engine and model differ. The message has the seed, the step, and the steps that touched the same
-/// objects.
+/// Panics if engine and model differ. The message has the seed, the last step, and the earlier steps that
+/// created or touched an object of the last step.
 pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
     if let Err(mut failure) = run(engine, seed, steps, OracleOptions::default()) {
         minimise::keep_related(&mut failure);

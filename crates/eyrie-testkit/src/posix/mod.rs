@@ -4,9 +4,9 @@
 //! A seed determines a list of calls by three users over a few names. The calls act on files, directories,
 //! symbolic and hard links, and open files. Paths may have trailing slashes, `.` and `..`. After every call,
 //! the answers (result or errno) and the whole trees must agree. The trees are compared by kinds, modes,
-//! owners, link counts, sizes, contents, extended attributes, the names of each object, and the times that
-//! changed. They are not compared by inode numbers, block counts, sizes of directories, the order of
-//! listings, and access times that no call set.
+//! owners, link counts, device numbers, sizes, the first bytes of each file, targets of symbolic links,
+//! extended attributes, the names of each object, and the times that changed. They are not compared by inode
+//! numbers, block counts, sizes of directories, the order of listings, or access times that no call set.
 //!
 //! The root of the process must be the compared directory of the host, because `..` and absolute links would
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
@@ -305,8 +305,8 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// Returns the access time that a call sets. The time can be compared only directly after the call,
-/// because the reads of a comparison change the host's access times.
+/// Returns the access time that a call sets to a given value. The time can be compared only directly after
+/// the call, because the reads of a comparison change the host's access times.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }
@@ -345,8 +345,8 @@ fn empty<P: Posix>(fs: &P) {
 }
 
 /// Runs `body` in a child process whose root is an empty directory of a tmpfs. The child runs only the test
-/// of this name (`module::test`, as the test harness prints it). If the host has no tmpfs, or this process is
-/// not root, the function prints a note and returns.
+/// with the name `test` (in the form `module::function`, as the test harness prints it). If the host has no
+/// tmpfs, or this process is not root, the function prints a note and returns.
 ///
 /// # Panics
 /// Panics if the child fails.

@@ -1,5 +1,5 @@
-//! Lists changes of files with set-id bits, and truncations that change nothing. Random calls seldom make
-//! such changes.
+//! Lists calls that change files with set-id bits, and truncations that change nothing. Random lists of calls
+//! seldom have them.
 
 use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;

@@ -20,7 +20,7 @@ pub(super) type PosixTree = BTreeMap<Vec<u8>, PosixNode>;
 #[derive(Clone, Debug)]
 pub(super) struct PosixNode {
     pub stat: Stat,
-    /// Contents of a file, or target of a symbolic link.
+    /// The first [`COMPARED`] bytes of a file, or the target of a symbolic link.
     pub bytes: Vec<u8>,
     pub xattrs: Xattrs,
 }

@@ -26,8 +26,8 @@ const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * P
 /// Number of power failures at one moment after which the disk is opened without a further failure. Each
 /// power failure keeps a random set of the unflushed sector writes.
 const WAYS: u64 = 8;
-/// Number of calls at which power fails, from the start of each run of consecutive calls from one site. The
-/// later calls of such a run differ little.
+/// Number of calls at which power fails, from the start of each sequence of consecutive calls from one site.
+/// The later calls of such a sequence differ little.
 const ALIKE: u64 = 2;
 
 type Verdict = Result<(), String>;

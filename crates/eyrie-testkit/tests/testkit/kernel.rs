@@ -1,11 +1,11 @@
 //! Compares the model with the kernel. The same random Ops on the model and on a directory of the host must
 //! give the same errors, leave the same files, and change the times of the same objects.
 //!
-//! A descriptor holds every object open, so Ops reach the object even after a rename. The comparison leaves
-//! out some Ops, for example: Ops on keys and attributes, Ops on extended attributes (the kernel has rules
-//! for their names), creations of devices (they need privileges), links to symbolic links and pipes, and Ops
-//! with a name that the kernel does not take as a name of an entry (an empty name, `.`, or a name with a
-//! slash).
+//! The host side keeps a descriptor of each object open, so Ops reach the object even after a rename. The
+//! comparison leaves out some Ops, for example: Ops on keys and attributes, Ops on extended attributes (the
+//! kernel has rules for their names), creations of devices (they need privileges), links to symbolic links
+//! and pipes, and Ops with a name that the kernel does not take as a name of an entry (an empty name, `.`, or
+//! a name with a slash).
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -154,7 +154,8 @@ fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
-        // Only files and directories get further names, because `Host` opens all other objects with `O_PATH`.
+        // Only links to files and directories are included, because `Host` opens all other objects with
+        // `O_PATH`.
         Op::Link { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && matches!(id.kind(), Kind::File | Kind::Directory)
         }

@@ -1,4 +1,5 @@
-//! Checks that the tests, rules and places that documents name exist, and that each promise names a test.
+//! Checks that the tests, rules and places that documents name exist, and that each promise of
+//! `docs/semantics.md` names a test.
 
 use std::collections::BTreeSet;
 use std::path::Path;

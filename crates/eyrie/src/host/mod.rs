@@ -145,7 +145,7 @@ impl Host {
 impl Posix for Host {
     type Handle = OwnedFd;
 
-    /// A process often may have only 1024 descriptors, and a copy runs several walks.
+    /// Many hosts limit a process to 1024 descriptors, and a copy runs several walks.
     const HANDLES: usize = 64;
 
     const MOUNTS: bool = true;

@@ -8,7 +8,7 @@ use super::{Kvfs, check_key, check_value};
 use crate::Result;
 
 /// Puts and erases of one store that are committed together: a crash leaves all of them or none. Of several
-/// changes of one key, only the last counts.
+/// changes of one key, only the last takes effect.
 #[derive(Debug)]
 #[must_use = "a batch changes nothing before it is committed"]
 pub struct Batch<'a, E: Engine> {

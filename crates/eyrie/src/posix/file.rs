@@ -73,7 +73,7 @@ impl<'a, P: Posix> File<'a, P> {
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
     ///
     /// # Errors
-    /// As [`Posix::write_at`]. `EIO` if the file takes no more bytes.
+    /// As [`Posix::write_at`]. `EIO` if a write succeeds, but writes no bytes.
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
             match self.write_at(data, offset)? {

@@ -51,8 +51,8 @@ pub trait Posix {
     /// [`open`](Posix::open) works as `openat(2)`. But a leading `/` of a path has no effect.
     ///
     /// # Errors
-    /// As `dup(2)`. `ENOTDIR` if `dir` is not a directory. On the host this call succeeds, and later calls on
-    /// the result return `ENOTDIR`.
+    /// As `dup(2)`. In a volume, `ENOTDIR` if `dir` is not a directory. On the host this call then succeeds,
+    /// and later calls on the result return `ENOTDIR`.
     fn at(&self, dir: &Self::Handle) -> Result<Self>
     where
         Self: Sized;

@@ -5,9 +5,9 @@
 //! engine's count of directory changes has the value that the count had before the walk that made the entry.
 //! Prefixes with symbolic links or `..` are not kept.
 //!
-//! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin. The
-//! caller reads the count after it takes the pin. If the count has not changed, the directory existed when
-//! the pin was taken, so its header is not reused before the pin ends.
+//! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin lives.
+//! The caller reads the count after it takes the pin. If the count equals the count in the entry, the
+//! directory existed when the pin was taken, so its header is not reused before the pin ends.
 //!
 //! The table belongs to one thread, so a look-up needs no lock. The only cache line that a look-up shares
 //! with other threads is the line of the count.

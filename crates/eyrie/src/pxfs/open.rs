@@ -104,7 +104,7 @@ impl<E: Engine> Pxfs<E> {
         access::check_add(&self.credentials, &parent.dir.protection)?;
         let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             // Another thread made the file since the look-up. The call begins again and opens that file. With
-            // `EXCLUSIVE` it fails.
+            // `EXCLUSIVE` the call fails.
             Err(CallError::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                 return Err(CallError::Again);
             }
@@ -208,8 +208,8 @@ impl<E: Engine> Pxfs<E> {
         self.set_size(handle.id, size)
     }
 
-    /// Allocates, frees or moves a range of bytes. Only regular files have handles for writing, so Linux's
-    /// errors for other kinds of file cannot happen.
+    /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for
+    /// writing, so Linux's errors for other kinds of file cannot happen.
     pub(super) fn fallocate_handle(
         &self,
         handle: &Handle,

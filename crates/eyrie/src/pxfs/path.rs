@@ -46,8 +46,8 @@ pub(super) struct Parent {
     spelling: Spelling,
 }
 
-/// The way in which the last component stands for the *key* of its entry: the name that the directory has for
-/// the entry. Only an escaped component differs from its key (see [`names`]).
+/// The relation of the last component to the name that the directory stores for its entry. This stored name
+/// is the *key* (see [`names`]). Only an escaped component differs from its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spelling {
     /// The component is the key.
@@ -167,8 +167,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[cold]
     pub fn follow(&mut self, parent: &Parent, link: ObjectId) -> CallResult<Parent> {
         let (fs, dir) = (self.fs, &parent.dir.protection);
-        // If a link is both protected and above the limit, Linux reports that there are too many links. So a
-        // link above the limit is not checked here.
+        // Linux compares the number of links with the limit before it checks the rules for the link. So for
+        // one link too many, this function skips the rules, and `expand` returns `ELOOP`.
         if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
             access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
         }

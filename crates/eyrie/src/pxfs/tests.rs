@@ -8,7 +8,7 @@ use eyrie_engine::access::Sticky;
 use super::*;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
 
-/// Makes an empty volume, with calls as root.
+/// Returns a file system over an empty model, with the credentials of root.
 pub(crate) fn empty() -> Pxfs<Model> {
     let root = ObjectId::new(64, Kind::Directory);
     let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -398,7 +398,8 @@ fn times_of_files_follow_the_order_of_writes() {
         assert!(modified(name) >= last, "round {round}: {:?} after {last:?}", modified(name));
         last = modified(name);
         if round % 3 == 0 {
-            // The next stamp of this file must be a fine one. The next stamp of the other file need not be.
+            // A change of this file in the same tick of the coarse clock now needs a fine stamp. A change of
+            // the other file does not.
             fs.stat(name).unwrap();
         }
     }
