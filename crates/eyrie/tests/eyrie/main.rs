@@ -9,8 +9,8 @@ mod space;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
-/// in the volume of another test. Tests that need the last free page of a volume therefore run alone. The
-/// other tests run side by side.
+/// in the volume of another test. Some tests need the last free page of a volume. Therefore the tests of
+/// `bad_input` run alone. The tests of `dropped` and `space` run side by side.
 static PINS: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test runs. No other test runs while the guard lives.

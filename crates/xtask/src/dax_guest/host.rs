@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::run::{Result, output};
 
-/// Programs that the task runs, each with its package.
+/// Programs that the task runs or copies into the guest, each with its Debian package. They are installed if
+/// they are missing.
 const PROGRAMS: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -15,7 +16,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
 ];
-/// The package that depends on the package of the newest small kernel. Its name has no version number.
+/// A package without a version number in its name, which depends on the package of the newest small kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Returns the path of a program.

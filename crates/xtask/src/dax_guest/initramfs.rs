@@ -26,8 +26,8 @@ const MODULES: [&str; 9] = [
     "ext4",
 ];
 
-/// Writes the file system to `archive`. Its files are gathered in the directory `stage`, which is emptied
-/// first.
+/// Writes the initial file system to `archive`. The directory `stage` is emptied first, and then gets the
+/// files of `archive`.
 pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]) -> Result<()> {
     if stage.exists() {
         fs::remove_dir_all(stage)?;
@@ -70,7 +70,8 @@ fn add_mke2fs(stage: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Adds the modules, and a list of their names in which each follows its dependencies.
+/// Copies [`MODULES`] and their dependencies from the directory `tree` to the directory `to`. Also writes a
+/// list of their names, in which each module follows its dependencies.
 fn add_modules(to: &Path, tree: &Path) -> Result<()> {
     let files = module_files(tree)?;
     let built_in = fs::read_to_string(tree.join("modules.builtin"))?;
