@@ -23,7 +23,7 @@ struct Dumper<W> {
 }
 
 /// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored.
-/// After an interrupt or a failed write, the archive has no end mark.
+/// After an interrupt, or a failed write of a member, the archive has no end mark.
 ///
 /// # Errors
 /// As [`Walk::new`].

@@ -4,7 +4,8 @@
 //! access and modification with their nanoseconds, names and link targets of more than 100 bytes, large
 //! sizes, large user and group ids, and extended attributes in the form of GNU tar. Files with holes are
 //! stored in version 1.0 of GNU tar's sparse format: a list of the ranges that have data, followed by the
-//! data. Names of members begin at the root, which is `./`. Each further name of an object is a hard link to
+//! data. If the list would be too long (2^22 ranges or more), the file is stored with zeros in place of its
+//! holes. Names of members begin at the root, which is `./`. Each further name of an object is a hard link to
 //! its first name. The reader also accepts the older formats of GNU tar, with all versions of the sparse
 //! format.
 //!

@@ -199,7 +199,7 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// Reads a long name, which ends at a NUL.
+    /// Reads a long name, which ends at a NUL or at the end of the data.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.description(header)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());

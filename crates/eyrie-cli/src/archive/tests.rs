@@ -286,7 +286,7 @@ fn absurd_sizes_are_refused_or_sparse() {
     nest.check();
 }
 
-/// Makes a tree with objects of every kind.
+/// Makes a tree with directories, files, hard and symbolic links, a pipe, holes and extended attributes.
 fn plant(files: &Files) {
     files.create_dir_all("/to/dir/inner").unwrap();
     files.write("/to/dir/file", vec![7; 5000]).unwrap();
@@ -332,7 +332,7 @@ fn damaged_archive_is_an_error_or_loads_something() {
         for _ in 0..random.random_range(1..4) {
             let at = random.random_range(0..damaged.len());
             damaged[at] = random.random();
-            // With a right checksum the damage passes the first check.
+            // If the checksum matches the damaged header, the damage passes the first check.
             let block = at / 512 * 512;
             if let Some(bytes) = damaged.get_mut(block..block + 512)
                 && (bytes[257..262] == *b"ustar" || random.random())
@@ -407,7 +407,7 @@ fn archive_without_its_last_member_has_no_end_mark() {
 
 #[test]
 fn unreadable_bytes_are_zeros_and_counted() {
-    // Files of the kernel have a size of one page, but fewer bytes.
+    // `stat` reports a size of one page for a file of sysfs, but a read returns fewer bytes.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;

@@ -97,8 +97,8 @@ impl Usage<'_> {
     /// that no other volume of this command has.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
         let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
-        // The sums of the directories from `inside` down to the entry. The first sum is that of the whole
-        // tree.
+        // The first sum is that of the whole tree. The others are those of the directories from `inside` down
+        // to the entry.
         let mut sums = vec![0];
         while let Some(step) = walk.next() {
             interrupt::check("du")?;

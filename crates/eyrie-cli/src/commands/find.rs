@@ -188,9 +188,9 @@ impl Conditions {
     /// Checks the conditions for the entry at `path`.
     fn check(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> eyrie::Result<Answer> {
         let is_named = self.hold_for_name(path, entry);
-        // The attributes of an entry cost more than its name, so they are read only if a condition or the
-        // output needs them. The attributes of a directory are always read, because a damaged directory must
-        // be reported before the walk enters it.
+        // The attributes of an entry cost more than its name. So, except for directories, they are read only
+        // if a condition or the output needs them. The attributes of a directory are always read, because a
+        // damaged directory must be reported before the walk enters it.
         if entry.kind != Kind::Directory && !(is_named && self.need_attributes) {
             return Ok(if is_named { Answer::Yes(None) } else { Answer::No });
         }

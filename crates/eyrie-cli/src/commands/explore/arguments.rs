@@ -153,7 +153,7 @@ impl ExploredMedium {
 }
 
 impl ExploreArgs {
-    /// Returns the medium and the size of the volume.
+    /// Returns the medium of the volume, and the sizes of the volume and its journal.
     pub fn ground(&self) -> RunMedium {
         RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }
@@ -204,8 +204,8 @@ fn parse_part(word: &str) -> Result<Part, String> {
     }
 }
 
-/// Parses an image such as `123:0,1,0`. A `/` and a crash in the recovery may follow. Instead, the ends of
-/// earlier processes may stand in front, each followed by a `/`.
+/// Parses an image such as `123:0,1,0`. One of two additions is allowed: a `/` and a crash in the recovery
+/// after the image, or the ends of earlier processes before the image, each followed by a `/`.
 fn parse_image(word: &str) -> Result<ImageArg, String> {
     fn one(word: &str) -> Option<RecoveryCrash> {
         let (after, picks) = word.split_once(':')?;

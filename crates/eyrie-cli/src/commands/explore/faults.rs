@@ -17,7 +17,7 @@ use crate::output::Output;
 use crate::{input, interrupt, text};
 
 /// Injects failures of the host into the calls of a script, or into the built-in calls. With `--fault`,
-/// injects only the failure that it names.
+/// injects only the failures that this option names.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let only = arguments.fault.as_deref();
     let mut faults = Faults::new(only);

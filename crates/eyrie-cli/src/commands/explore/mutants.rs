@@ -1,5 +1,5 @@
-//! Breaks the rules of crash safety one by one, for `--mutants`. Each broken rule must make at least one
-//! exploration fail.
+//! Breaks each rule of crash safety in a process of its own, for `--mutants`. Each broken rule must make at
+//! least one exploration fail.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;

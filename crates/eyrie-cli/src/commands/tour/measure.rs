@@ -7,11 +7,12 @@
 //! timed part, and renamed files get their old names back after the timed part. The files that a batch
 //! creates are removed by the next batch, which measures the removal. Each row of the result has the number
 //! of different blocks, files or keys that its operations touched. Measuring fails if that number is too
-//! small for the way in which the operation chooses ([`is_covering`]).
+//! small for the way in which the operation chooses its targets ([`is_covering`]).
 //!
-//! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three
-//! components. Every operation on a name first writes the digits of its file or key into the name. Both sides
-//! use the same calls of [`Posix`] and the same methods of [`Keys`].
+//! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each, except a get in
+//! place, which reads one byte. Paths have three components. Every operation on a name first writes the
+//! digits of its file or key into the name. Both sides use the same calls of [`Posix`] and the same methods
+//! of [`Keys`].
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub struct Measurement {
     pub row: Row,
     /// Number of blocks, files or keys from which the operation chose.
     pub among: u32,
-    /// Number of different blocks, files or keys that it touched.
+    /// Number of different blocks, files or keys that the operation touched.
     pub touched: u32,
     /// Median time on Eyrie, in µs.
     pub eyrie_us: f64,

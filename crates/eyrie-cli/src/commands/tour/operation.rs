@@ -53,7 +53,8 @@ pub enum Scale {
 pub struct Amounts {
     /// Size of the file that is read and overwritten, in bytes.
     pub large_bytes: u64,
-    /// Number of files, and number of keys, at [`Scale::Many`]. With 0 these rows are left out.
+    /// Number of files, and number of keys, at [`Scale::Many`]. If it is 0, the rows of this scale are left
+    /// out.
     pub many: u32,
 }
 

@@ -32,8 +32,8 @@ pub trait Keys {
     /// As the method of the store.
     fn erase(&self, key: &[u8]) -> Result<bool>;
 
-    /// Reads the length and the first byte of a value in place. Returns `None` if the store cannot read
-    /// values in place.
+    /// Reads the length and the first byte of a value in place. Both are 0 if the key does not exist. Returns
+    /// `None` if the store cannot read values in place.
     ///
     /// # Errors
     /// As the method of the store.
