@@ -25,10 +25,12 @@ pub type Store = Kvfs<Scm>;
 /// An open volume. As long as it is open, neither this process nor another one can open it again.
 ///
 /// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, also while a panic unwinds.
-/// (A panic inside a call that changes the volume leaves the volume to recovery.) A volume that is saved has
-/// all changes on its medium, and the next open takes no longer than usual. A drop cannot return an error, so
-/// it reports the error as an event of `tracing`. [`Volume::close`] also saves the volume, and returns the
-/// error.
+/// A volume that is saved has all changes on its medium, and the next open takes no longer than usual. A drop
+/// cannot return an error, so it reports the error as an event of `tracing`. [`Volume::close`] also saves the
+/// volume, and returns the error.
+///
+/// A panic inside a call that changes the volume is a defect of Eyrie. Later changes then fail with `EROFS`,
+/// and the next open recovers the volume.
 ///
 /// A process may end without a drop: by [`std::process::exit`], by [`std::process::abort`] (also for a panic
 /// with `panic = "abort"`), by a signal, or by a return from `main` while a `static` or another thread still

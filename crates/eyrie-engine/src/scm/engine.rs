@@ -83,25 +83,25 @@ impl Engine for Scm {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
         let space = self.volume.space();
-        let place = space.leak_on_panic(|| space.allocate_header())?;
+        let place = space.stop_on_panic(|| space.allocate_header())?;
         Ok(ObjectId::new(place.raw(), kind))
     }
 
     fn unreserve(&self, id: ObjectId) {
         let space = self.volume.space();
-        space.leak_on_panic(|| space.release_header(Addr::from_raw(id.place())));
+        space.stop_on_panic(|| space.release_header(Addr::from_raw(id.place())));
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
         let _pin = pin();
-        self.volume.space().leak_on_panic(|| self.sound(self.apply_one(op)))
+        self.volume.space().stop_on_panic(|| self.sound(self.apply_one(op)))
     }
 
     fn reclaim(&self) -> bool {
         let space = self.volume.space();
-        space.leak_on_panic(|| space.reclaim())
+        space.stop_on_panic(|| space.reclaim())
     }
 
     #[inline]
@@ -126,7 +126,7 @@ impl Engine for Scm {
     fn sync(&self) -> Result<()> {
         self.medium().check()?;
         let space = self.volume.space();
-        space.leak_on_panic(|| space.drain())
+        space.stop_on_panic(|| space.drain())
     }
 
     fn space(&self) -> SpaceUsage {

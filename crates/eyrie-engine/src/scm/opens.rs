@@ -151,7 +151,7 @@ impl Scm {
         if self.opens.remove(id) && self.medium().check().is_ok() {
             // If the medium accepts no more changes, the next recovery frees the orphans.
             if let Ok(_gate) = self.medium().enter() {
-                self.volume.space().leak_on_panic(|| self.free_closed_orphans());
+                self.volume.space().stop_on_panic(|| self.free_closed_orphans());
             }
         }
     }

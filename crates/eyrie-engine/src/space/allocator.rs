@@ -39,6 +39,8 @@ pub struct Space {
     /// True if storage may be leaked: no object uses it, and the allocator does not have it. For example, an
     /// object was so corrupt that its storage could not be freed.
     has_leaks: AtomicBool,
+    /// True after a panic in a change. No transaction commits any more.
+    is_stopped: AtomicBool,
     /// Live bytes and objects when the volume was opened or recovered.
     opened: (u64, u64),
 }
@@ -54,6 +56,7 @@ impl Space {
             magazines: new_magazines(),
             spares: Spares::new(),
             has_leaks: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             opened,
         }
     }
@@ -217,24 +220,30 @@ impl Space {
         self.has_leaks.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the result of `change`. If `change` panics, the allocator may be half changed, so the storage
-    /// counts as leaked: a close then leaves the volume to recovery.
+    /// Returns the result of `change`. If `change` panics, the allocator or a commit may be half done. Then
+    /// no transaction commits any more, and a close leaves the volume to recovery.
     #[inline(always)]
-    pub(crate) fn leak_on_panic<T>(&self, change: impl FnOnce() -> T) -> T {
-        struct LeakOnDrop<'a>(&'a Space);
-        impl Drop for LeakOnDrop<'_> {
+    pub(crate) fn stop_on_panic<T>(&self, change: impl FnOnce() -> T) -> T {
+        struct StopOnDrop<'a>(&'a Space);
+        impl Drop for StopOnDrop<'_> {
             fn drop(&mut self) {
-                self.0.mark_leaked();
+                self.0.is_stopped.store(true, Ordering::Release);
             }
         }
-        let guard = LeakOnDrop(self);
+        let guard = StopOnDrop(self);
         let done = change();
         std::mem::forget(guard);
         done
     }
 
+    /// True if a call has panicked inside [`Space::stop_on_panic`].
+    #[inline(always)]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
     pub(crate) fn has_leaks(&self) -> bool {
-        self.has_leaks.load(Ordering::Relaxed)
+        self.has_leaks.load(Ordering::Relaxed) || self.is_stopped()
     }
 
     /// Returns an upper bound on the number of extents of any object of this volume. The bound divides the

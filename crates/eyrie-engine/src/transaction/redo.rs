@@ -74,10 +74,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
             let _ = medium.publish(slot, 0, Ordered::nothing())?;
         }
-        // The record has settled. From here to `end_applying`, readers of several words retry.
-        redo.begin_applying();
-        let applied = medium.publish_all(words.iter().copied(), settled);
-        redo.end_applying();
+        // The record has settled. While its words are stored, readers of several words retry.
+        let applied = redo.applying(|| medium.publish_all(words.iter().copied(), settled));
         let settled = medium.settle(applied?);
         let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
             true => medium.publish_nothing(settled),

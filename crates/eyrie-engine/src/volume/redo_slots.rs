@@ -55,13 +55,17 @@ impl RedoSlots {
         apply(index)
     }
 
-    /// Tells readers that a record is about to be applied.
-    pub(crate) fn begin_applying(&self) {
+    /// Runs `apply`, which applies a record. Readers of several words wait until `apply` has ended, also by a
+    /// panic.
+    pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
+        struct FinishOnDrop<'a>(&'a AtomicU64);
+        impl Drop for FinishOnDrop<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::AcqRel);
+            }
+        }
         self.started.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Tells readers that a record has been applied.
-    pub(crate) fn end_applying(&self) {
-        self.finished.fetch_add(1, Ordering::AcqRel);
+        let _finish = FinishOnDrop(&self.finished);
+        apply()
     }
 }
