@@ -9,9 +9,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock};
+use eyrie_medium::{Addr, Fault};
 
 use super::central::Central;
 use super::context::SpaceContext;
@@ -236,14 +236,14 @@ impl Space {
         done
     }
 
-    /// True if a call has panicked inside [`Space::stop_on_panic`].
+    /// Returns an error if a call has panicked inside [`Space::stop_on_panic`].
     #[inline(always)]
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Acquire)
+    pub(crate) fn refuse_if_stopped(&self) -> Result<()> {
+        if self.is_stopped.load(Ordering::Acquire) { Err(Fault::ReadOnly.into()) } else { Ok(()) }
     }
 
     pub(crate) fn has_leaks(&self) -> bool {
-        self.has_leaks.load(Ordering::Relaxed) || self.is_stopped()
+        self.has_leaks.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Acquire)
     }
 
     /// Returns an upper bound on the number of extents of any object of this volume. The bound divides the

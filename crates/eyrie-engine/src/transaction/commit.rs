@@ -1,6 +1,6 @@
 //! Commits a transaction. Nearly all ordering of the engine is in this module and in `redo`.
 
-use eyrie_medium::{Fault, Settled};
+use eyrie_medium::Settled;
 
 use super::prepare::Transaction;
 use super::redo;
@@ -21,19 +21,9 @@ impl Transaction<'_> {
     /// Commits the transaction as [`Transaction::commit`] does, but without moving it. The caller adds
     /// nothing to the transaction afterwards.
     pub(crate) fn commit_in_place(&mut self) -> Result<Settled> {
-        self.medium().check()?;
-        let space = self.volume.space();
-        if space.is_stopped() {
-            return Err(Fault::ReadOnly.into());
-        }
-        // A panic may leave a redo record that is applied in part. This guard stops all later commits before
-        // the locks of the Op are released. Otherwise recovery would apply the record over later changes.
-        space.stop_on_panic(|| self.commit_now())
-    }
-
-    #[inline(always)]
-    fn commit_now(&mut self) -> Result<Settled> {
         let medium = self.medium();
+        medium.check()?;
+        self.volume.space().refuse_if_stopped()?;
         // One word or one line commits by a single publish. Two or more need a redo record.
         let settled = if self.lines.len() + self.words.len() > 1 {
             redo::commit(self)?

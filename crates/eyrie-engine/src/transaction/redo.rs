@@ -40,6 +40,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     let words = transaction.reduce_to_words()?;
     let redo = transaction.volume().redo_slots();
     redo.with_slot(|index| {
+        // A commit may have panicked while this thread waited for the slot.
+        transaction.volume().space().refuse_if_stopped()?;
         let medium = transaction.medium();
         let slot = redo_slot(index);
         let mut overflow = None;
@@ -68,25 +70,31 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if broken(SafetyRule::RedoRecordBeforeItsEffect) {
             let _ = medium.publish_all(words.iter().copied(), Ordered::nothing())?;
         }
-        let committed = medium.publish(slot, state(record), ordered)?;
-        let settled = medium.settle(committed);
+        // A panic may leave a record that is applied in part. This guard stops all later commits before the
+        // slot and the locks of the Op are released. Otherwise recovery would apply the record over later
+        // changes, or another record would replace it.
+        let settled = transaction.volume().space().stop_on_panic(|| {
+            let committed = medium.publish(slot, state(record), ordered)?;
+            let settled = medium.settle(committed);
 
-        if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
-            let _ = medium.publish(slot, 0, Ordered::nothing())?;
-        }
-        // The record has settled. While its words are stored, readers of several words retry.
-        let applied = redo.applying(|| medium.publish_all(words.iter().copied(), settled));
-        let settled = medium.settle(applied?);
-        let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
-            true => medium.publish_nothing(settled),
-            false => medium.publish(slot, 0, settled)?,
-        };
+            if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
+                let _ = medium.publish(slot, 0, Ordered::nothing())?;
+            }
+            // The record has settled. While its words are stored, readers of several words retry.
+            let applied = redo.applying(|| medium.publish_all(words.iter().copied(), settled));
+            let settled = medium.settle(applied?);
+            let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
+                true => medium.publish_nothing(settled),
+                false => medium.publish(slot, 0, settled)?,
+            };
+            // The next user of the slot overwrites this record. Therefore the clearing must settle before
+            // the slot is released.
+            Ok::<_, Error>(medium.settle(cleared))
+        })?;
         if let Some(extent) = overflow {
             transaction.retire(extent);
         }
-        // The next user of the slot overwrites this record. Therefore the clearing must settle before the
-        // slot is released.
-        Ok(medium.settle(cleared))
+        Ok(settled)
     })
 }
 
