@@ -12,7 +12,7 @@ use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
 use crate::paged::blocks::Blocks;
 use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
+use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, journal_bytes};
 use crate::site::{Caller, SiteKind};
 
 /// Returns the offset of the last whole page of a disk.
@@ -105,20 +105,77 @@ impl Medium {
         written.map_err(|source| Fault::of_room("making the journal", source))
     }
 
+    /// Enters the gate for an ordinary Op, as [`Medium::enter_with`] does.
+    ///
+    /// # Errors
+    /// As [`Medium::enter_with`].
+    #[inline]
+    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
+        self.enter_with(|| 0)
+    }
+
     /// Enters the gate for an Op. Callers make every change of a medium while they hold the [`Gate`]. On a
     /// paged medium this call waits until memory and the journal have room for the changes of an Op. No drain
     /// makes a cut before the [`Gate`] is dropped. A thread must not hold two gates at a time.
     ///
+    /// On a paged medium the Op reserves room in the journal. Its stores fail with [`Fault::OpTooLarge`] when
+    /// they need more. An ordinary Op has room for some pages. `extra` returns the additional room that this
+    /// Op is likely to need, in bytes. An Op gets at most [`Medium::most_room`] in this way, and more by
+    /// [`Medium::lend`].
+    ///
     /// # Errors
     /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child.
     #[inline]
-    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
+    pub fn enter_with(&self, extra: impl FnOnce() -> u64) -> Result<Gate<'_>, Fault> {
         match &self.backing {
             Backing::Paged(keeper) => {
                 self.check()?;
-                keeper.pager().enter().map(Gate::new)
+                keeper.pager().enter(extra()).map(Gate::new)
             }
             _ => Ok(Gate::free()),
+        }
+    }
+
+    /// Returns the largest room that an Op can reserve in the journal, in bytes.
+    pub fn most_room(&self) -> u64 {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().most_room_of_an_op(),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Returns the room in the journal that `bytes` of newly allocated pages need, in bytes.
+    pub fn room_of_new(bytes: u64) -> u64 {
+        bytes / PAGE_SIZE * PAGE_ENTRY
+    }
+
+    /// Lends a range of whole free pages to the journal, and gives the Op of this thread nearly as many bytes
+    /// more room. If the changes of a cut are larger than the journal, the drain records the rest of them in
+    /// such pages. The caller holds a gate, and no durable pointer leads to the range. As after
+    /// [`Medium::mark_freed`], the allocator may give the range out again when the cut whose number this call
+    /// returns is durable.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if a record cannot name so many pages: at most 1 GiB, and less
+    /// for a small journal.
+    pub fn lend(&self, addr: Addr, len: u64) -> Result<u64, Fault> {
+        self.resolve(addr, len)?;
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().lend(addr.offset(), len),
+            _ => Ok(0),
+        }
+    }
+
+    /// Marks a word as changed before its store, so that the store itself cannot fail for lack of room.
+    ///
+    /// # Errors
+    /// The errors of a store.
+    #[inline]
+    #[track_caller]
+    pub fn announce_store(&self, addr: Addr) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().before_store(addr.offset(), 8),
+            _ => Ok(()),
         }
     }
 
@@ -126,8 +183,8 @@ impl Medium {
     /// must hold no [`Gate`], because the cut would wait for the caller's own Op.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails, or when the changes of one cut do not fit into the journal.
-    /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child.
+    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a
+    /// forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }

@@ -153,7 +153,8 @@ mod tests {
     fn format_page_matches_journal() {
         let anchor = fields!(Anchor { magic, id, volume_bytes, journal_bytes, version, checksum, reserved });
         assert_described("Journal anchor", size_of::<Anchor>(), &anchor);
-        let head = fields!(RecordHead { magic, id, sequence, bytes, fresh, changed, checksum, reserved });
+        let head =
+            fields!(RecordHead { magic, id, sequence, bytes, fresh, changed, checksum, overflow, reserved });
         assert_described("Journal record", size_of::<RecordHead>(), &head);
         let fresh = fields!(FreshPage { page, checksum, reserved });
         assert_described("Fresh page", size_of::<FreshPage>(), &fresh);

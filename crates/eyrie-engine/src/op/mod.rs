@@ -6,6 +6,8 @@
 
 pub mod encode;
 
+use eyrie_medium::Medium;
+
 use crate::{ObjectId, Time};
 
 /// Maximum length of the name of an entry or key, in bytes.
@@ -227,6 +229,24 @@ pub enum Op<'a> {
     /// missing key has no effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys
     /// existed, because [`Applied`] cannot name them.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
+}
+
+/// Room in the journal of a disk for one change of a batch, in bytes. Most changes need less.
+const ROOM_OF_A_KEY: u64 = 512;
+
+impl Op<'_> {
+    /// Returns the room in the journal of a disk that this Op is likely to need beyond that of an ordinary
+    /// Op, in bytes.
+    pub(crate) fn journal_room(&self) -> u64 {
+        match *self {
+            Op::Write { data, .. }
+            | Op::Append { data, .. }
+            | Op::Put { data, .. }
+            | Op::Create { content: Content::Bytes(data), .. } => Medium::room_of_new(data.len() as u64),
+            Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
+            _ => 0,
+        }
+    }
 }
 
 /// The result of an Op.

@@ -81,9 +81,8 @@ impl Engine for Scm {
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.medium().check()?;
-        let _gate = self.medium().enter()?;
         let space = self.volume.space();
-        let place = space.stop_on_panic(|| space.allocate_header())?;
+        let place = space.with_room(|| 0, || space.stop_on_panic(|| space.allocate_header()))?;
         Ok(ObjectId::new(place.raw(), kind))
     }
 
@@ -94,9 +93,14 @@ impl Engine for Scm {
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
-        let _gate = self.medium().enter()?;
-        let _pin = pin();
-        self.volume.space().stop_on_panic(|| self.sound(self.apply_one(op)))
+        let space = self.volume.space();
+        space.with_room(
+            || op.journal_room(),
+            || {
+                let _pin = pin();
+                space.stop_on_panic(|| self.sound(self.apply_one(op)))
+            },
+        )
     }
 
     fn reclaim(&self) -> bool {

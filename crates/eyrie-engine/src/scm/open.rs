@@ -184,9 +184,7 @@ impl Scm {
     /// Frees the unlinked objects that are still open, and saves the volume. If their storage were saved as
     /// used, it would be lost until the next recovery, because no entry leads to it.
     pub(super) fn save(&self) -> Result<()> {
-        if let Ok(_gate) = self.medium().enter() {
-            self.free_open_orphans();
-        }
+        self.free_open_orphans();
         self.volume.save()
     }
 

@@ -149,10 +149,7 @@ impl Scm {
         // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
         // medium refuses a forked child.
         if self.opens.remove(id) && self.medium().check().is_ok() {
-            // If the medium accepts no more changes, the next recovery frees the orphans.
-            if let Ok(_gate) = self.medium().enter() {
-                self.volume.space().stop_on_panic(|| self.free_closed_orphans());
-            }
+            self.volume.space().stop_on_panic(|| self.free_closed_orphans());
         }
     }
 
@@ -194,11 +191,14 @@ impl Scm {
         if orphans.is_empty() {
             return;
         }
-        // The removal of the last name had settled before the object became an orphan. Therefore an empty
+        // Each orphan has a gate of its own, because the journal of a disk has no room for any number of them
+        // in one Op. The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
         // failed.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for id in orphans {
+                // If the medium accepts no more changes, the next recovery frees the orphans.
+                let Ok(_gate) = self.medium().enter() else { return self.volume.space().mark_leaked() };
                 // An Op that found the object before its last close may still be writing to it.
                 let _held = self.locks.hold(&[id]);
                 self.free_object(id, &settled);

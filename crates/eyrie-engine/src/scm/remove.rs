@@ -52,11 +52,13 @@ impl Scm {
         id: ObjectId,
         time: Time,
     ) -> Result<bool> {
-        let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
+        let header = self.header(id)?;
+        let (_, cold) = header.hot_and_cold(self.medium())?;
         if cold.links > 1 {
             self.change_links(transaction, id, -1, time)?;
             return Ok(false);
         }
+        header.announce_unlinked(self.medium())?;
         Ok(true)
     }
 

@@ -175,7 +175,7 @@ impl Space {
 
     /// Allocates from storage that other threads keep or have retired: the last resort before
     /// [`Error::NoSpace`].
-    fn allocate_last(&self, shape: Shape) -> Result<Addr> {
+    pub(super) fn allocate_last(&self, shape: Shape) -> Result<Addr> {
         let mut taken = Err(Error::NoSpace);
         // Retired storage is reusable two epochs later. Three gathers, with an advance of the epoch after
         // each failed attempt, therefore find all storage that neither a pin nor a drain delays.

@@ -29,6 +29,7 @@ mod number_map;
 mod padded;
 mod reclaim;
 mod reserve;
+mod room;
 pub(crate) mod saved;
 mod slab;
 mod spares;

@@ -64,7 +64,9 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         for &(addr, _) in &words {
             // No store may fail after the publish. Therefore every address is tried before it.
             medium.load(addr)?;
+            medium.announce_store(addr)?;
         }
+        medium.announce_store(slot)?;
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier()?;
         if broken(SafetyRule::RedoRecordBeforeItsEffect) {

@@ -196,10 +196,8 @@ impl Volume {
             // The allocator may be wrong, so it must not choose memory to discard.
             return Ok(self.medium.checkpoint()?);
         }
-        let saved = self.space.trim(false).and_then(|_| {
-            let _gate = self.medium.enter()?;
-            save::save(&self.space, self.superblock.block.volume_id)
-        });
+        let volume_id = self.superblock.block.volume_id;
+        let saved = self.space.trim(false).and_then(|_| save::save(&self.space, volume_id));
         // All changes become durable even if the host refuses to take memory back.
         let durable = self.medium.checkpoint();
         saved?;

@@ -7,7 +7,7 @@
 //! matches, and the next open recovers the volume.
 
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE};
+use eyrie_medium::{Addr, Dirty, Medium, Ordered, PAGE_SIZE};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Result;
@@ -40,6 +40,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     if space.has_leaks() {
         return Ok(());
     }
+    let gate = medium.enter()?;
     let (place, bytes) = loop {
         let map = space.free_map();
         let bytes = saved::encode(&map, volume_id);
@@ -53,6 +54,15 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
             _ => return Ok(()),
         }
     };
+    drop(gate);
+    let mut dirty = Dirty::nothing();
+    for (part, at) in bytes.chunks(PAGE_SIZE as usize).zip((0..).step_by(PAGE_SIZE as usize)) {
+        // The saved bytes count only with the mark. Therefore each page may be an Op of its own, and the
+        // journal of a disk needs no room for all of them at once.
+        let _gate = medium.enter()?;
+        dirty = dirty.and(medium.write(place.add(at), part)?);
+    }
+    let _gate = medium.enter()?;
     let mut line = VolumePage::new_zeroed();
     line.saved_addr.set(place.raw());
     line.saved_bytes.set(bytes.len() as u64);
@@ -63,8 +73,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
         let early = medium.publish(CLEAN_MARK, CLEAN, Ordered::nothing())?;
         medium.settle(early);
     }
-    let blob = medium.write(place, &bytes)?;
-    let dirty = blob.and(medium.write(CLEAN_MARK.add(8), &line.as_bytes()[from..to])?);
+    let dirty = dirty.and(medium.write(CLEAN_MARK.add(8), &line.as_bytes()[from..to])?);
     let ordered = medium.barrier(dirty);
     let published = medium.publish(CLEAN_MARK, CLEAN, ordered)?;
     medium.settle(published);

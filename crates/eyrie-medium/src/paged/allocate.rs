@@ -2,17 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
+use super::change::PAGE_ENTRY;
+use super::gate::{give, spend};
+use super::journal::MOST_OVERFLOW_BYTES;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, RESIDENT, WARM};
 use super::pager::Pager;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
+use crate::sync::unpoisoned;
 
 impl Pager {
     /// Announces that the allocator gave out a page-aligned range. The range was free at the last durable
     /// cut, so no reader needs its old bytes, and a drain may write its pages straight to their places.
     pub(crate) fn mark_allocated(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let first = (offset / PAGE_SIZE) as usize;
+        spend(len / PAGE_SIZE * PAGE_ENTRY)?;
         for page in first..first + (len / PAGE_SIZE) as usize {
             self.take(page)?;
         }
@@ -62,6 +67,49 @@ impl Pager {
             }
         }
         until
+    }
+
+    /// Lends a page-aligned range to the next cut, and gives the Op of this thread more room for it. If the
+    /// record of the cut is larger than the journal, the drain writes the rest of the record to this range.
+    /// The range is free, and the last durable cut does not use it. The allocator may give the range out
+    /// again when the cut whose number this call returns is durable.
+    ///
+    /// # Errors
+    /// [`Fault::OpTooLarge`] if a record cannot overflow to so many pages.
+    pub(crate) fn lend(&self, offset: u64, len: u64) -> Result<u64, Fault> {
+        let first = (offset / PAGE_SIZE) as usize;
+        let range = first..(first + (len / PAGE_SIZE) as usize).min(self.pages.count());
+        // A checkpoint must not write a page of the range to its place, where the record will be.
+        range.clone().for_each(|page| self.end_logging(page));
+        let mut lent = unpoisoned(self.lent.lock());
+        let pages = lent.iter().map(ExactSizeIterator::len).sum::<usize>() + range.len();
+        // The journal must have room for an entry of each of these pages.
+        let most = (self.journal_bytes / 2 / PAGE_ENTRY).min(MOST_OVERFLOW_BYTES / PAGE_SIZE);
+        if pages as u64 > most {
+            return Err(Fault::OpTooLarge { needed: pages as u64 * PAGE_SIZE });
+        }
+        lent.push(range);
+        // A record names each page that it overflows to, which takes 16 of 4096 bytes.
+        give(len - len / 256);
+        Ok(self.cut.load(Ordering::Acquire))
+    }
+
+    /// Makes a free page clean, whose lines in the journal are of an earlier use. If the drain in progress
+    /// still has the page, that drain makes it clean.
+    fn end_logging(&self, page: usize) {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & DIRTY != 0 && self.forget(page) || flags & LOGGED == 0 {
+                return;
+            }
+            if flags & BUSY != 0 {
+                std::thread::yield_now();
+            } else if flags & DIRTY != 0 && flags & ODD != self.parity()
+                || self.pages.compare_exchange(page, flags, flags & !LOGGED)
+            {
+                return;
+            }
+        }
     }
 
     /// Drops the changes of a free page, if they belong to the next cut. Returns true if the page was also

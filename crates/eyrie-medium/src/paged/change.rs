@@ -2,41 +2,75 @@
 //! that the drain in progress still needs is copied before the store.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use super::gate::{Passage, holds_gate};
+use super::drain::Drain;
+use super::gate::{Passage, Reservation, holds_gate, spend};
 use super::journal::PACKED_LINE;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, ODD, RESIDENT, WARM, lines_of};
 use super::pager::{Pager, SHARDS};
-use crate::addr::PAGE_SIZE;
+use crate::addr::{LINE_SIZE, PAGE_SIZE};
 use crate::epoch;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
-use crate::sync::{schedule, unpoisoned};
+use crate::sync::unpoisoned;
+
+/// Maximum number of bytes that the entry of a page takes in a record, without the lines.
+pub(crate) const PAGE_ENTRY: u64 = 32;
+/// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
+const ORDINARY_ROOM: u64 = 16 << 10;
+
+/// Returns the room in the journal that stores to `len` bytes in a row may need, in bytes.
+pub(super) fn most_room(len: u64) -> u64 {
+    (len / PAGE_SIZE + 2) * PAGE_ENTRY + (len / LINE_SIZE + 2) * PACKED_LINE as u64
+}
 
 impl Pager {
-    /// Lets an Op enter the gate when memory and the journal have room for its changes. The wait comes here,
-    /// because an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
+    /// Lets an Op enter the gate when memory and the journal have room for its changes. If they have none,
+    /// this call drains. It does so before the gate, because an Op that has entered must not wait for a
+    /// drain: the cut of that drain would wait for the Op.
+    ///
+    /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child that would have to
     /// wait.
-    pub(crate) fn enter(&self) -> Result<Passage<'_>, Fault> {
-        while self.is_swamped() {
+    pub(crate) fn enter(&self, extra: u64) -> Result<Passage<'_>, Fault> {
+        let room = ORDINARY_ROOM.saturating_add(extra).min(self.most_room_of_an_op());
+        let mut attempts = 0;
+        loop {
             self.refuse_if_failed()?;
-            self.waker.wake();
+            let (reservation, reserved) = Reservation::new(&self.reserved, room);
+            let is_swamped = self.is_swamped() || self.recorded_bytes() + room > self.room_of_a_cut();
+            if !is_swamped && self.recorded_bytes() + reserved <= self.room_of_a_cut() {
+                return Ok(self.turnstile.enter(reservation));
+            }
+            drop(reservation);
             self.refuse_if_forked()?;
-            schedule::wait();
-            std::thread::sleep(Duration::from_micros(200));
+            if is_swamped {
+                // A failure makes the volume read-only, which the next turn of the loop reports.
+                let _ = self.drain(Drain::Cut);
+            } else {
+                // The Ops inside have reserved the rest of the room.
+                self.wait(&mut attempts)?;
+            }
         }
-        self.refuse_if_failed()?;
-        Ok(self.turnstile.enter())
     }
 
     /// Returns true if so many changes await a drain that further Ops have to wait.
     fn is_swamped(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 2
             || self.recorded_bytes() > self.journal_bytes / 2
+    }
+
+    /// Returns the room in the journal for all Ops of one cut, in bytes. The rest of the journal is for the
+    /// head of the record and its last sector.
+    pub(super) fn room_of_a_cut(&self) -> u64 {
+        self.journal_bytes.saturating_sub(PAGE_SIZE)
+    }
+
+    /// Returns the largest room that one Op gets in the journal, in bytes.
+    pub(crate) fn most_room_of_an_op(&self) -> u64 {
+        self.room_of_a_cut() / 2
     }
 
     /// Prepares the pages of a range for a store, and records the change. An Op that has entered the gate
@@ -49,7 +83,11 @@ impl Pager {
         while at < end {
             let (page, within) = ((at / PAGE_SIZE) as usize, at % PAGE_SIZE);
             let part = (PAGE_SIZE - within).min(end - at);
-            self.change(page, lines_of(within, part))?;
+            self.change(page, lines_of(within, part)).map_err(|fault| match fault {
+                // The rest of the store needs room, too.
+                Fault::OpTooLarge { needed } => Fault::OpTooLarge { needed: needed + most_room(end - at) },
+                fault => fault,
+            })?;
             at += part;
         }
         Ok(())
@@ -79,6 +117,7 @@ impl Pager {
                 // The page belongs to the cut of the drain in progress.
                 self.preserve(page, flags);
             } else {
+                spend(PAGE_ENTRY)?;
                 let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
                 if self.pages.compare_exchange(page, flags, new) {
                     self.list(page);
@@ -89,11 +128,13 @@ impl Pager {
         // instruction.
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
+            // The lines of a fresh page take no room in the journal, except in a small cut, which has its
+            // own check.
+            let room =
+                |lines: u64| if fresh { 0 } else { u64::from(lines.count_ones()) * PACKED_LINE as u64 };
+            spend(room(lines & !seen))?;
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
-            // The lines of a fresh page take no room in the journal, except in a small cut. `expected_bytes`
-            // adds room for the fresh pages of such a cut.
-            let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * PACKED_LINE as u64 };
-            self.changed_bytes.fetch_add(new, Ordering::Relaxed);
+            self.changed_bytes.fetch_add(room(lines & !before), Ordering::Relaxed);
         }
         Ok(())
     }

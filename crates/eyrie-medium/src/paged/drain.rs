@@ -10,13 +10,19 @@
 //! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, so that the
 //! journal starts over. A drain becomes a checkpoint on request, or when the estimated size of its record
 //! would fill the journal to more than half.
+//!
+//! A record that is larger than the journal *overflows*: the drain writes the rest of the record to free
+//! pages of the volume, which the engine has lent to the cut. These pages are durable together with the part
+//! in the journal, and the drain then applies the record at once, so that the pages become free again.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
 
+use super::change::most_room;
 use super::journal::{CutRecord, PageBytes, page_buffer, replay_own};
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
@@ -31,7 +37,7 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// Maximum number of pages that are gathered before they are written to their places. These pages are 1 MiB,
 /// which is enough to write most neighbours together.
 const GATHERED: usize = 256;
-/// Maximum number of pages of a small cut. See [`CutContents::goes_to_its_place`].
+/// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See [`CutContents::goes_to_its_place`].
 const FEW: usize = 16;
 
 /// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
@@ -102,7 +108,8 @@ impl<'a> PlaceWrites<'a> {
 struct CutContents {
     /// True if the drain is a checkpoint.
     is_checkpoint: bool,
-    /// True if the cut is small: it has at most [`FEW`] pages, and the drain is not a checkpoint.
+    /// True if the cut is small: it has at most [`FEW`] pages, the journal has room for all their lines, and
+    /// the drain is not a checkpoint.
     few: bool,
     record: CutRecord,
     /// Pages with lines in the record.
@@ -130,6 +137,17 @@ impl CutContents {
     }
 }
 
+/// A cut, as it was made.
+struct Cut {
+    number: u64,
+    /// The numbers of its pages, in ascending order.
+    pages: Vec<usize>,
+    /// Free pages to which its record may overflow.
+    lent: Vec<Range<usize>>,
+    /// Maximum size of its record without fresh pages, in bytes.
+    recorded: u64,
+}
+
 /// The kind of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drain {
@@ -153,8 +171,7 @@ impl Pager {
     /// Makes every earlier change durable.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails, or when the changes of one cut do not fit into the journal. After a
-    /// failure of the disk it is unknown if the cut is durable. After any such error, every later Op and
+    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and every later Op and
     /// drain gets [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
@@ -191,21 +208,30 @@ impl Pager {
             let left = usize::from(broken(SafetyRule::CheckpointTakesEveryPage));
             state.logged.iter().skip(left).for_each(|&page| self.add_to_next_cut(page));
         }
-        let (cut, pages) = self.take_cut();
+        let Cut { number: cut, pages, lent, recorded } = self.take_cut();
         let mut gathered = std::mem::take(&mut state.gathered);
         let mut places = PlaceWrites::new(self, &mut gathered);
         let mut contents = CutContents {
             is_checkpoint,
-            few: !is_checkpoint && pages.len() <= FEW,
+            few: !is_checkpoint
+                && pages.len() <= FEW
+                && recorded + FEW as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
             ..CutContents::default()
         };
         self.collect_cut(cut, pages, &mut places, &mut contents)?;
-        self.write_record(state, &contents.record, &mut places)?;
+        let overflows = self.write_record(state, &contents.record, lent, &mut places)?;
         state.logged.append(&mut contents.logged);
-        self.durable.store(cut, Ordering::Release);
+        if !overflows {
+            self.durable.store(cut, Ordering::Release);
+        }
         if is_checkpoint {
             self.checkpoint(cut, contents.left, state, &mut places)?;
+        } else if overflows {
+            replay_own(&*self.blocks, &state.anchor, &CutRecord::default())?;
+            self.restart_journal(state)?;
         }
+        // The allocator may reuse the pages that hold an overflowing record from now on.
+        self.durable.store(cut, Ordering::Release);
         state.gathered = gathered;
         self.shadows.clear();
         Ok(())
@@ -241,18 +267,21 @@ impl Pager {
         }
     }
 
-    /// Makes the cut. Returns its number, and the numbers of its pages in ascending order.
-    fn take_cut(&self) -> (u64, Vec<usize>) {
-        let (cut, mut pages) = self.turnstile.alone(|| {
+    /// Makes the cut.
+    fn take_cut(&self) -> Cut {
+        let (mut cut, lists) = self.turnstile.alone(|| {
+            let recorded = self.recorded_bytes();
             self.changed_bytes.store(0, Ordering::Relaxed);
             let lists = self.dirty.iter().map(|list| std::mem::take(&mut *unpoisoned(list.lock())));
             let lists: Vec<Vec<usize>> = lists.collect();
-            (self.cut.fetch_add(1, Ordering::AcqRel), lists)
+            let lent = std::mem::take(&mut *unpoisoned(self.lent.lock()));
+            let number = self.cut.fetch_add(1, Ordering::AcqRel);
+            (Cut { number, pages: Vec::new(), lent, recorded }, lists)
         });
-        let mut pages = pages.drain(..).flatten().collect::<Vec<_>>();
-        pages.sort_unstable();
-        pages.dedup();
-        (cut, pages)
+        cut.pages = lists.into_iter().flatten().collect();
+        cut.pages.sort_unstable();
+        cut.pages.dedup();
+        cut
     }
 
     /// Takes every page of the cut. The bytes of a page that [goes to its
@@ -361,22 +390,24 @@ impl Pager {
 
     /// Writes the gathered pages and the record, and makes them and all earlier writes durable. If the record
     /// is empty, there is no flush and the record is not written, unless the last record lists fresh pages.
+    /// Returns true if the record overflowed to the pages `lent`.
     fn write_record(
         &self,
         state: &mut DrainState,
         record: &CutRecord,
+        lent: Vec<Range<usize>>,
         places: &mut PlaceWrites<'_>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         // Replay accepts the last record only if the fresh pages that it lists still have their checksums.
         // When this cut is durable, the allocator may reuse the pages that the cut freed, and some of them
         // may be such fresh pages. Their new bytes would make replay drop the last record. An empty record
         // after the last record prevents this, because replay checks the fresh pages of the newest record
         // only.
         if record.is_empty() && (!state.lists_fresh || broken(SafetyRule::FreeingCutHasARecord)) {
-            return places.write(None);
+            return places.write(None).map(|()| false);
         }
-        let bytes = record.bytes(self.blocks.sector());
-        if state.at + bytes > self.journal_bytes {
+        let whole = record.bytes(self.blocks.sector());
+        if state.at + whole > self.journal_bytes {
             // The record is larger than expected. A replay writes the lines of the journal's records to the
             // places of their pages, and so makes room.
             places.write(None)?;
@@ -385,17 +416,24 @@ impl Pager {
             }
             self.restart_journal(state)?;
         }
-        if bytes > self.journal_bytes {
-            return Err(io::Error::other("one cut has more changes than the journal holds"));
+        let (bytes, overflow) = if whole > self.journal_bytes {
+            let overflow = record.overflow(self.journal_bytes, lent.into_iter().flatten());
+            let missing = || io::Error::other("one cut has more changes than the journal holds");
+            (self.journal_bytes, overflow.ok_or_else(missing)?)
+        } else {
+            (whole, Vec::new())
+        };
+        let sealed = record.seal(state.anchor.id, state.sequence, bytes, &overflow);
+        for (page, contents) in &overflow {
+            places.add(*page, |out| *out = *contents)?;
         }
-        let sealed = record.seal(state.anchor.id, state.sequence, bytes);
         let place = state.anchor.volume_bytes + state.at;
         places.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
         places.flush()?;
         state.sequence += 1;
         state.at += bytes;
         state.lists_fresh = record.has_fresh();
-        Ok(())
+        Ok(!overflow.is_empty())
     }
 
     /// Writes every page with lines in the journal to its place, and restarts the journal.

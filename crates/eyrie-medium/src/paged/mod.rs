@@ -41,6 +41,7 @@ mod tests;
 mod usable;
 mod waker;
 
+pub(crate) use change::PAGE_ENTRY;
 pub(crate) use drain::Drain;
 pub use gate::Gate;
 pub(crate) use keeper::Keeper;

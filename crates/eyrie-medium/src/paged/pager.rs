@@ -1,5 +1,6 @@
 //! The state of the page cache, and the waits that its operations share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +53,11 @@ pub(crate) struct Pager {
     /// Upper bound of the space in a record for the lines of pages that are not fresh and that changed since
     /// the last cut, in bytes.
     pub(super) changed_bytes: AtomicU64,
+    /// Sum of the room in the journal that is reserved for the Ops in progress, in bytes.
+    pub(super) reserved: AtomicU64,
+    /// Free pages that the engine has lent to the next cut, as ranges of page numbers. If the record of the
+    /// cut is larger than the journal, the rest of the record goes to these pages.
+    pub(super) lent: Mutex<Vec<Range<usize>>>,
     /// One more than the highest number of a page that was ever in memory.
     pub(super) top: AtomicUsize,
     pub(super) hand: Mutex<usize>,
@@ -119,6 +125,8 @@ impl Pager {
             resident: AtomicUsize::new(0),
             dirty_pages: AtomicUsize::new(0),
             changed_bytes: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            lent: Mutex::default(),
             top: AtomicUsize::new(0),
             hand: Mutex::new(0),
             ahead: ReadAhead::new(count, options.limit()),

@@ -108,6 +108,10 @@ fn word(medium: &Medium, offset: u64) -> u64 {
 
 fn set(medium: &Medium, offset: u64, value: u64) {
     let _gate = medium.enter().expect("no failure");
+    set_inside(medium, offset, value);
+}
+
+fn set_inside(medium: &Medium, offset: u64, value: u64) {
     let _pin = pin();
     let _ = medium.barrier(medium.write_word(addr(offset), value).expect("in range"));
 }
@@ -173,6 +177,97 @@ fn panic_in_a_drain_makes_the_medium_read_only() {
     assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
     assert!(matches!(medium.checkpoint(), Err(Fault::ReadOnly)));
     assert_eq!(word(&medium, 0), 1, "it can still be read");
+}
+
+/// Changes each line of a page in place.
+fn fill(medium: &Medium, page: u64, byte: u8) -> Result<(), Fault> {
+    let _pin = pin();
+    let _ = medium.barrier(medium.write(addr(page * 4096), &[byte; 4096])?);
+    Ok(())
+}
+
+#[test]
+fn op_without_room_in_the_journal_fails_and_tells_its_need() {
+    let medium = hooked(|_| Ok(()));
+    let gate = medium.enter().expect("open");
+    let failed = (0..64).find_map(|page| fill(&medium, page, 1).err());
+    let Some(Fault::OpTooLarge { needed }) = failed else { panic!("{failed:?}") };
+    drop(gate);
+    let _gate = medium.enter_with(|| needed).expect("the journal has room");
+    (0..4).for_each(|page| fill(&medium, page, 2).expect("room"));
+}
+
+/// An ordinary Op waits while other Ops have reserved the journal. A large one gets at most half of it.
+#[test]
+fn ops_in_progress_share_the_journal() {
+    let medium = hooked(|_| Ok(()));
+    let journal = medium.journal_bytes().expect("paged");
+    let half = medium.most_room();
+    assert!(2 * half <= journal && 3 * half > journal);
+    let pages = half / (65 * 64 + 32);
+    let write = |first: u64| {
+        let _gate = medium.enter_with(|| u64::MAX).expect("open");
+        (first..first + pages).try_for_each(|page| fill(&medium, page, 7))
+    };
+    std::thread::scope(|scope| {
+        let threads = [0, 128, 256].map(|first| scope.spawn(move || (0..20).try_for_each(|_| write(first))));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("no panic").expect("each Op has its room"));
+    });
+    medium.drain().expect("the record fits");
+}
+
+/// Changes 300 pages in place in one Op, which is more than the journal holds, and lends pages for them.
+fn change_more_than_the_journal_holds(medium: &Medium) {
+    let cut = medium.lend(addr(400 * 4096), 112 * 4096).expect("in range");
+    assert!(medium.durable_cut() < cut);
+    medium.lend(addr(320 * 4096), 80 * 4096).expect("in range");
+    // The bytes have no zeros, so the record cannot be shorter.
+    (0..300).for_each(|page| fill(medium, page, 3 + page as u8 % 200).expect("room was lent"));
+}
+
+#[test]
+fn changes_larger_than_the_journal_are_durable() {
+    let medium = hooked(|_| Ok(()));
+    assert!(300 * 4096 > medium.journal_bytes().expect("paged"));
+    set(&medium, 310 * 4096, 5);
+    medium.drain().expect("drained");
+    let gate = medium.enter_with(|| u64::MAX).expect("open");
+    change_more_than_the_journal_holds(&medium);
+    drop(gate);
+    medium.drain().expect("the record overflows");
+    let places = |page: u64| {
+        let mut bytes = [0; 4096];
+        pager(&medium).blocks.read(page * 4096, &mut bytes).expect("in range");
+        bytes
+    };
+    assert!((0..300).all(|page| places(page) == [3 + page as u8 % 200; 4096]), "each page is in its place");
+    // The next cuts are ordinary ones.
+    set(&medium, 311 * 4096, 6);
+    medium.drain().expect("drained");
+    assert_eq!((word(&medium, 310 * 4096), word(&medium, 311 * 4096)), (5, 6));
+}
+
+/// A drain has decided that it is no checkpoint when an Op in progress changes more than the journal holds.
+#[test]
+fn large_op_beside_the_start_of_a_drain_is_durable() {
+    let medium = hooked(|_| Ok(()));
+    let gate = medium.enter_with(|| u64::MAX).expect("open");
+    set_inside(&medium, 310 * 4096, 5);
+    std::thread::scope(|scope| {
+        let drain = scope.spawn(|| medium.drain());
+        while !pager(&medium).turnstile.is_closed() {
+            std::thread::yield_now();
+        }
+        change_more_than_the_journal_holds(&medium);
+        drop(gate);
+        drain.join().expect("no panic").expect("the record overflows");
+    });
+    let blocks = Arc::clone(&pager(&medium).blocks);
+    let reopened = Medium::paged(blocks, PagedOptions::for_host()).expect("sound");
+    assert!((0..300).all(|page| is_full_of(&reopened, page..page + 1, 3 + page as u8 % 200)));
+    assert_eq!(word(&reopened, 310 * 4096), 5);
 }
 
 /// Evicts as many pages as possible before every write and flush of a drain. The cut has too many pages for a

@@ -41,6 +41,9 @@ rules! {
         NextFreshPagesAreLeft "next-fresh-pages-are-left" on Disk, "a full journal":
             "The replay of a full journal leaves out the pages that the next record lists as fresh.",
             "older lines of these pages are replayed over them";
+        OverflowIsChecked "overflow-is-checked" on Disk, "more than the journal":
+            "A record that overflows counts only if its overflow pages match their checksums.",
+            "their checksums are not compared";
         RecordsHaveTheJournalsName "records-have-the-journals-name" on Disk, "journals that start over":
             "A record counts only if it has the present name of its journal.",
             "records from before the journal started over count, too";
@@ -56,6 +59,11 @@ rules! {
         FreshPageEndsOlderLines "fresh-page-ends-older-lines" on Disk, "reuse on a disk":
             "If a record lists a page as fresh, replay ignores the lines of that page in earlier records.",
             "replay writes these lines over the page";
+    }
+    Journal in "eyrie-medium/src/paged/gate.rs" {
+        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
+            "An Op changes no more lines than it has room for in the journal.",
+            "the Op goes on without room";
     }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":

@@ -13,6 +13,8 @@ const TIGHT_BYTES: u64 = 512 << 10;
 /// Size of the journal of a volume of [`TIGHT_BYTES`] on a disk, in bytes. A journal of this size starts over
 /// after a dozen cuts or so.
 const SMALL_JOURNAL: u64 = 152 << 10;
+/// Size of the journal for scripts whose calls change more than the journal holds, in bytes.
+const TINY_JOURNAL: u64 = 64 << 10;
 
 /// Runs of one kind.
 pub struct RunKind {
@@ -201,6 +203,10 @@ fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
         (work.ground, work.most_images) = (tight_ground, Some((10, 14)));
     }
+    let larger = alone(tight::larger_than_journals().into_iter());
+    let larger = all.scripts("more than the journal", 1, Some(tight::given_and_keys()), larger);
+    larger.ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), ..ground };
+    larger.most_images = Some((10, 14));
     let beside = (0..samples as u64).map(tight::beside_on_disk);
     let beside = all.scripts(
         "two threads on a disk",

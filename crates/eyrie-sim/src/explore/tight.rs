@@ -349,6 +349,54 @@ pub fn full_journals() -> Vec<Script> {
     scripts
 }
 
+/// Number of keys for which one batch is larger than a journal of 64 KiB.
+const MANY_KEYS: u32 = 900;
+
+/// Returns a batch of [`MANY_KEYS`] short values in `/many`.
+fn many_puts(seed: u64) -> String {
+    let puts: String = (0..MANY_KEYS).map(|key| format!(" put {key} 70 {}", u64::from(key) + seed)).collect();
+    format!("batch /many{puts}")
+}
+
+/// Returns a script that makes a file with storage and no bytes, another file, and a directory of keys.
+pub fn given_and_keys() -> Script {
+    let mut calls = Calls::default();
+    calls.add("creat /given");
+    calls.add("fallocate /given allocate 0 160K");
+    calls.add("creat /other");
+    calls.add("write /other 0 3000 1");
+    calls.add("mkdir /many");
+    calls.add(many_puts(0));
+    calls.script()
+}
+
+/// Returns scripts in which one call changes more lines than the whole journal holds. The later calls use the
+/// pages again that were lent to the journal.
+pub fn larger_than_journals() -> Vec<Script> {
+    let mut scripts = Vec::new();
+    for round in 1_u64..4 {
+        let mut write = Calls::default();
+        write.add(format!("write /given 4096 {} {round}", (60 << 10) * round / 2 + 77 * 1024));
+        write.sync();
+        write.add(format!("put / page 100K {round}"));
+        write.sync();
+        write.add("write /other 100 8 2");
+        write.sync();
+        scripts.push(write.script());
+        let mut batch = Calls::default();
+        batch.add(many_puts(round));
+        batch.add(format!("write /given 0 {} {round}", 20_000 * round));
+        batch.sync();
+        batch.add(format!("put / page 150K {round}"));
+        batch.add("erase / page");
+        batch.sync();
+        batch.add(many_puts(round + 7));
+        batch.sync();
+        scripts.push(batch.script());
+    }
+    scripts
+}
+
 /// Returns the pair of scripts with this number for two threads. Each thread renames an object into the same
 /// directory or creates an object there.
 pub fn beside_moves(number: u64) -> (Script, ParallelScript) {

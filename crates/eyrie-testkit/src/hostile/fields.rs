@@ -259,6 +259,7 @@ pub const STRUCTURES: &[Structure] = &[
             ("fresh", JOURNAL),
             ("changed", JOURNAL),
             ("checksum", JOURNAL),
+            ("overflow", JOURNAL),
             ("reserved", JOURNAL),
         ],
     ),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use eyrie::{Credentials, Errno, PosixExt, Pxfs};
-use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
+use eyrie_engine::{Content, Engine, Error, FallocateMode, Kind, ObjectId, Op, Owner, SetIds, Time};
 use eyrie_faults::{Failing, FailureKind, FaultPlan, SimulatedDisk, Site};
 use eyrie_medium::{Blocks, SiteKind};
 use eyrie_testkit::oracle;
 use eyrie_testkit::power::{Disk, PowerRun, plant};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const SMALL: Disk = Disk { volume_bytes: 2 << 20, memory_bytes: 1 << 20 };
 
@@ -36,6 +38,123 @@ fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
             }
         }
     }
+}
+
+/// The time of the Ops of a test.
+const NOW: Time = Time::new(2, 0);
+
+/// Makes a file with storage for `bytes` and no bytes in it, durably.
+fn allocated_file(engine: &Scm, name: &[u8], bytes: u64) -> ObjectId {
+    let id = engine.reserve(Kind::File).expect("room");
+    let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+    let create = Op::Create { dir: engine.root(), name, id, owner, content: Content::Empty, time: NOW };
+    engine.apply(&create).expect("room");
+    let (mode, set_ids) = (FallocateMode::Allocate, SetIds::Keep);
+    engine.apply(&Op::Fallocate { id, mode, offset: 0, length: bytes, set_ids, time: NOW }).expect("room");
+    engine.sync().expect("the disk is sound");
+    id
+}
+
+/// Opens the volumes that several power failures leave, and checks them. Returns which bytes the file `id` has
+/// in each of them.
+fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len: usize) -> Vec<Vec<u8>> {
+    let mut random = SmallRng::seed_from_u64(len as u64);
+    let mut read = |odds: u32| {
+        let survivor = simulated.power_failure(|| random.random_range(0..4) < odds);
+        let engine = disk.open(survivor).expect("it can be opened");
+        assert_eq!(engine.check().expect("the disk is sound").findings.len(), 0);
+        let mut bytes = vec![1; len];
+        assert_eq!(engine.read(id, 0, &mut bytes).expect("the disk is sound"), len);
+        bytes
+    };
+    [0, 2, 4].map(&mut read).into()
+}
+
+/// One call writes up to 64 MiB over allocated storage, which a disk cannot write straight to its place. The
+/// journal of the volume has a sixteenth of the volume, or 1 MiB. The write is whole or absent after a power
+/// failure, and the volume takes further changes.
+#[test]
+fn no_write_is_too_large_for_the_journal() {
+    for shift in 12..=26 {
+        for len in [1 << shift, (1 << shift) + 3000] {
+            let disk =
+                Disk { volume_bytes: (4 * len as u64).next_multiple_of(1 << 20), memory_bytes: 512 << 20 };
+            let (engine, simulated) = disk.create().expect("a new volume");
+            let id = allocated_file(&engine, b"file", len as u64);
+            let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8 + 1).collect();
+            let write = Op::Write { id, offset: 0, data: &data, set_ids: SetIds::Keep, time: NOW };
+            engine.apply(&write).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+            for found in after_power_failures(disk, &simulated, id, len) {
+                assert!(found == vec![0; len], "{len} bytes: not synchronised, and some bytes are there");
+            }
+            engine.sync().unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+            for found in after_power_failures(disk, &simulated, id, len) {
+                assert!(found == data, "{len} bytes: synchronised, and some bytes are lost");
+            }
+            engine.apply(&write).unwrap_or_else(|error| panic!("{len} bytes, again: {error}"));
+            engine.close().expect("the volume is not read-only");
+        }
+    }
+}
+
+/// Several threads make such writes at the same time, beside a batch of many keys, on the smallest journal.
+#[test]
+fn large_calls_of_several_threads_fit_the_journal() {
+    const LEN: usize = 1_200_000;
+    const KEYS: usize = 5000;
+    let disk = Disk { volume_bytes: 16 << 20, memory_bytes: 64 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+    let files: Vec<ObjectId> =
+        (0..2).map(|number| allocated_file(&engine, &[b'a' + number], LEN as u64)).collect();
+    // As its callers do, the test tries again after storage that waits for a drain has become free.
+    let apply = |op: &Op<'_>| {
+        let applied = (0..20).find_map(|_| match engine.apply(op) {
+            Err(Error::NoSpace) => {
+                engine.reclaim();
+                None
+            }
+            applied => Some(applied),
+        });
+        applied.expect("room after reclaims").expect("the volume is not read-only");
+    };
+    let names: Vec<String> = (0..KEYS).map(|key| format!("key-{key}")).collect();
+    std::thread::scope(|scope| {
+        let apply = &apply;
+        for (&id, byte) in files.iter().zip(1..) {
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let data = vec![byte + 10 * round; LEN];
+                    apply(&Op::Write { id, offset: 0, data: &data, set_ids: SetIds::Keep, time: NOW });
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..3 {
+                let value = [round; 40];
+                let puts: Vec<Op<'_>> = names
+                    .iter()
+                    .map(|name| Op::Put {
+                        dir: engine.root(),
+                        name: name.as_bytes(),
+                        id: engine.reserve(Kind::File).expect("room"),
+                        owner,
+                        data: &value,
+                        time: NOW,
+                    })
+                    .collect();
+                apply(&Op::Batch { dir: engine.root(), ops: &puts, time: NOW });
+            }
+        });
+        scope.spawn(|| (0..20).for_each(|_| engine.sync().expect("the disk is sound")));
+    });
+    engine.sync().expect("the volume is not read-only");
+    for (&id, byte) in files.iter().zip(1..) {
+        for found in after_power_failures(disk, &simulated, id, LEN) {
+            assert!(found == vec![byte + 30; LEN]);
+        }
+    }
+    engine.close().expect("the volume is not read-only");
 }
 
 /// Points whose absence no run can notice, with the reason.

@@ -173,6 +173,15 @@ impl Header {
         Ok(())
     }
 
+    /// Announces the stores of [`Header::mark_unlinked`] and [`Header::forget`], which follow a commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[inline]
+    pub(crate) fn announce_unlinked(self, medium: &Medium) -> Result<()> {
+        Ok(medium.announce_store(self.hot_line())?)
+    }
+
     /// Ends the life of an object without names and open handles. From now on, uses of its id fail with
     /// `Stale`, until a new object of the same kind uses the header.
     ///

@@ -4,7 +4,9 @@ use std::io;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::layout::{ANCHOR_MAGIC, Anchor, CHUNK, MOST_JOURNAL_BYTES, PAGE, VERSION, page_buffer};
+use super::layout::{
+    ANCHOR_MAGIC, Anchor, CHUNK, MOST_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITHOUT_OVERFLOW, page_buffer,
+};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::host;
@@ -65,7 +67,8 @@ impl Anchor {
             .read(last * PAGE_SIZE, page.as_mut_bytes())
             .map_err(io_fault("reading the volume's host"))?;
         let Ok((anchor, _)) = Anchor::read_from_prefix(page.as_bytes()) else { return Ok(None) };
-        let known = anchor.magic == ANCHOR_MAGIC && anchor.version == VERSION;
+        let known =
+            anchor.magic == ANCHOR_MAGIC && [VERSION_WITHOUT_OVERFLOW, VERSION].contains(&anchor.version);
         let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
         let fits = anchor

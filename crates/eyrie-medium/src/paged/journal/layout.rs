@@ -15,11 +15,16 @@ pub(in crate::paged) const PACKED_LINE: usize = LINE + 1;
 pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+/// The version without records that overflow.
+pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
 /// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;
+/// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay of a hostile
+/// journal takes.
+pub(in crate::paged) const MOST_OVERFLOW_BYTES: u64 = 1 << 30;
 
 /// The start of the last page of a volume on a disk. It describes the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -33,7 +38,7 @@ pub struct Anchor {
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
-    /// The version of the format: 1.
+    /// The version of the format: 2. Version 1 has no records that overflow.
     pub version: u32,
     /// CRC-32C of the fields before this one.
     pub checksum: u32,
@@ -41,8 +46,11 @@ pub struct Anchor {
     pub reserved: [u8; 16],
 }
 
-/// The start of a record. After it come the entries of the fresh pages, the entries of the changed pages, and
-/// zeros up to a whole sector.
+/// The start of a record. After it comes the body: the entries of the fresh pages, the entries of the changed
+/// pages, and zeros up to a whole sector.
+///
+/// If a record overflows, a [`FreshPage`] for each overflow page comes between this head and the body, and
+/// the body continues in the overflow pages. These are free pages of the volume.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
@@ -60,8 +68,10 @@ pub struct RecordHead {
     pub changed: u32,
     /// CRC-32C of the record, computed while this field is zero.
     pub checksum: u32,
+    /// Number of overflow pages.
+    pub overflow: u32,
     /// Reserved, and zero.
-    pub reserved: [u8; 12],
+    pub reserved: [u8; 8],
 }
 
 /// The entry of a fresh page of the cut. The bytes of the page are in its place.

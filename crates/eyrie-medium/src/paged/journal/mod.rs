@@ -12,6 +12,10 @@
 //! random name, and the next record overwrites the first. Every record carries the name of its journal, so
 //! replay ignores records that remain from before.
 //!
+//! A record that is larger than the journal overflows to free pages of the volume. It lists the numbers and
+//! checksums of these pages, and is valid only if they match. The drain applies such a record at once and gives
+//! the journal a new name, so no record follows it.
+//!
 //! The journal is safe when power fails. A record is whole or not valid, and a record is durable before
 //! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes
 //! from the last record that has this line. If a later record lists a page as fresh, replay ignores the older
@@ -26,6 +30,6 @@ mod replay;
 mod tests;
 
 pub use layout::{Anchor, ChangedPage, FreshPage, RecordHead};
-pub(super) use layout::{MOST_JOURNAL_BYTES, PACKED_LINE, PageBytes, page_buffer};
+pub(super) use layout::{MOST_JOURNAL_BYTES, MOST_OVERFLOW_BYTES, PACKED_LINE, PageBytes, page_buffer};
 pub(super) use record::CutRecord;
 pub(super) use replay::{replay, replay_own};

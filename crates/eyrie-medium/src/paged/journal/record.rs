@@ -2,8 +2,11 @@
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::layout::{ChangedPage, FreshPage, LINE, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer};
+use super::layout::{
+    ChangedPage, FreshPage, LINE, MOST_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
+};
 use super::lines::pack;
+use crate::addr::PAGE_SIZE;
 use crate::paged::blocks::SECTOR;
 use crate::rules::{SafetyRule, broken};
 
@@ -19,7 +22,7 @@ pub(in crate::paged) struct CutRecord {
 impl CutRecord {
     /// Adds the number and checksum of a fresh page, which the drain writes to its place.
     pub(in crate::paged) fn fresh(&mut self, page: usize, bytes: &[u8; PAGE]) {
-        self.fresh.push(FreshPage { page: page as u64, checksum: crc32c::crc32c(bytes), reserved: 0 });
+        self.fresh.push(FreshPage::of(page, bytes));
     }
 
     /// Adds the changed lines of a page.
@@ -44,15 +47,47 @@ impl CutRecord {
         self.fresh.is_empty() && self.changed_pages == 0
     }
 
-    /// Returns the size of the record on a disk with sectors of `sector` bytes, in bytes.
+    /// Returns the size of the record without overflow, on a disk with sectors of `sector` bytes, in bytes.
     pub(in crate::paged) fn bytes(&self, sector: u64) -> u64 {
         let bytes = size_of::<RecordHead>() + self.fresh.len() * size_of::<FreshPage>() + self.changed.len();
         (bytes as u64).next_multiple_of(sector)
     }
 
-    /// Encodes the record with its checksum in the first `bytes` bytes of the result. The rest of the last
-    /// page is zeros.
-    pub(in crate::paged) fn seal(&self, id: [u8; 16], sequence: u64, bytes: u64) -> Vec<PageBytes> {
+    /// Returns the overflow of a record of more than `journal_bytes`: for each overflow page its number, and
+    /// the part of the body that goes there. Takes as many of the free pages `lent` as the record needs.
+    /// Returns `None` if there are too few.
+    pub(in crate::paged) fn overflow(
+        &self,
+        journal_bytes: u64,
+        lent: impl Iterator<Item = usize>,
+    ) -> Option<Vec<(usize, PageBytes)>> {
+        let body = [self.fresh.as_bytes(), &self.changed].concat();
+        let entry = size_of::<FreshPage>();
+        let room = (journal_bytes as usize).saturating_sub(size_of::<RecordHead>());
+        let count = body.len().saturating_sub(room).div_ceil(PAGE - entry);
+        let pages: Vec<usize> = lent.take(count.min((MOST_OVERFLOW_BYTES / PAGE_SIZE) as usize)).collect();
+        if pages.len() < count {
+            return None;
+        }
+        let inline = room.checked_sub(count * entry)?.min(body.len());
+        let parts = body[inline..].chunks(PAGE);
+        let contents = |part: &[u8]| {
+            let mut page = PageBytes([0; PAGE]);
+            page.0[..part.len()].copy_from_slice(part);
+            page
+        };
+        Some(pages.into_iter().zip(parts.map(contents)).collect())
+    }
+
+    /// Encodes the part of the record that is in the journal, with its checksum, in the first `bytes` bytes of
+    /// the result. The rest of the last page is zeros. `overflow` is empty or the overflow of the record.
+    pub(in crate::paged) fn seal(
+        &self,
+        id: [u8; 16],
+        sequence: u64,
+        bytes: u64,
+        overflow: &[(usize, PageBytes)],
+    ) -> Vec<PageBytes> {
         let mut pages = page_buffer(bytes as usize);
         let mut head = RecordHead {
             magic: RECORD_MAGIC,
@@ -61,17 +96,30 @@ impl CutRecord {
             bytes,
             fresh: self.fresh.len() as u32,
             changed: self.changed_pages,
+            overflow: overflow.len() as u32,
             ..RecordHead::new_zeroed()
         };
+        let entries: Vec<FreshPage> =
+            overflow.iter().map(|(page, contents)| FreshPage::of(*page, &contents.0)).collect();
         let bytes = &mut pages.as_mut_bytes()[..bytes as usize];
-        let (head_bytes, rest) = bytes.split_at_mut(size_of::<RecordHead>());
-        let (fresh, rest) = rest.split_at_mut(self.fresh.len() * size_of::<FreshPage>());
-        fresh.copy_from_slice(self.fresh.as_bytes());
-        rest[..self.changed.len()].copy_from_slice(&self.changed);
-        head_bytes.copy_from_slice(head.as_bytes());
+        let mut rest = &mut *bytes;
+        for part in [head.as_bytes(), entries.as_bytes(), self.fresh.as_bytes(), &self.changed] {
+            // What exceeds the journal is in the overflow.
+            let len = part.len().min(rest.len());
+            let (place, after) = rest.split_at_mut(len);
+            place.copy_from_slice(&part[..len]);
+            rest = after;
+        }
         head.checksum = sum(bytes);
         bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
         pages
+    }
+}
+
+impl FreshPage {
+    /// Returns the entry of a page with these bytes.
+    fn of(page: usize, bytes: &[u8; PAGE]) -> FreshPage {
+        FreshPage { page: page as u64, checksum: crc32c::crc32c(bytes), reserved: 0 }
     }
 }
 

@@ -7,7 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::anchor::io_fault;
 use super::layout::{
-    Anchor, CHUNK, ChangedPage, FreshPage, LINE, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
+    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MOST_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC,
+    RecordHead, page_buffer,
 };
 use super::lines::{take, unpack};
 use super::record::{CutRecord, sum};
@@ -24,26 +25,60 @@ struct ReadRecord {
     changed: Vec<(u64, u64, Vec<u8>)>,
 }
 
-/// Parses a record. Returns `None` unless its checksum is right and all its numbers are possible.
-fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<ReadRecord> {
-    let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
+/// Parses a record. Returns `None` unless its checksum is right, its overflow pages match their checksums,
+/// and all its numbers are possible.
+fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> io::Result<Option<ReadRecord>> {
+    let Ok((mut head, _)) = RecordHead::read_from_prefix(bytes) else { return Ok(None) };
     // The drain computed the checksum while the checksum field of the head was zero.
     let checksum = std::mem::take(&mut head.checksum);
     bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
     if !blocks.here().verify(sum(bytes) == checksum) {
-        return None;
+        return Ok(None);
     }
     let mut rest = &bytes[size_of::<RecordHead>()..];
-    let fresh = take(&mut rest, (head.fresh as usize).checked_mul(size_of::<FreshPage>())?)?;
-    let fresh: Vec<FreshPage> = fresh
-        .chunks_exact(size_of::<FreshPage>())
-        .filter_map(|entry| FreshPage::read_from_bytes(entry).ok())
-        .collect();
+    let Some(overflow) = take_entries(&mut rest, head.overflow, pages) else { return Ok(None) };
+    if overflow.is_empty() {
+        return Ok(parse_body(head, rest, pages));
+    }
+    let Some(tail) = read_overflow(blocks, &overflow)? else { return Ok(None) };
+    Ok(parse_body(head, &[rest, &tail].concat(), pages))
+}
+
+/// Takes `count` entries of fresh pages from `rest`. Returns `None` if bytes are missing, or if a page is not
+/// among the first `pages`.
+fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPage>> {
+    let bytes = take(rest, (count as usize).checked_mul(size_of::<FreshPage>())?)?;
+    let entries = bytes.chunks_exact(size_of::<FreshPage>());
+    let entries: Vec<_> = entries.filter_map(|entry| FreshPage::read_from_bytes(entry).ok()).collect();
+    entries.iter().all(|entry| entry.page < pages).then_some(entries)
+}
+
+/// Returns the bytes of overflow pages, or `None` if one of them does not match its checksum.
+fn read_overflow(blocks: &dyn Blocks, overflow: &[FreshPage]) -> io::Result<Option<Vec<u8>>> {
+    if overflow.len() as u64 > MOST_OVERFLOW_BYTES / PAGE_SIZE {
+        return Ok(None);
+    }
+    let mut tail = Vec::new();
+    let mut page = page_buffer(PAGE);
+    for entry in overflow {
+        blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        let whole = crc32c::crc32c(page.as_bytes()) == entry.checksum;
+        if !blocks.here().verify(whole) && !broken(SafetyRule::OverflowIsChecked) {
+            return Ok(None);
+        }
+        tail.extend_from_slice(page.as_bytes());
+    }
+    Ok(Some(tail))
+}
+
+/// Parses the body of a record.
+fn parse_body(head: RecordHead, mut rest: &[u8], pages: u64) -> Option<ReadRecord> {
+    let fresh = take_entries(&mut rest, head.fresh, pages)?;
     let mut changed = Vec::new();
     for _ in 0..head.changed {
         let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
         // A drain records no page without changed lines, so such an entry is damage.
-        if entry.lines == 0 {
+        if entry.lines == 0 || entry.page >= pages {
             return None;
         }
         let packed = rest;
@@ -52,8 +87,7 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
         }
         changed.push((entry.page, entry.lines, packed[..packed.len() - rest.len()].to_vec()));
     }
-    let numbers = fresh.iter().map(|entry| entry.page).chain(changed.iter().map(|entry| entry.0));
-    numbers.into_iter().all(|page| page < pages).then_some(ReadRecord { fresh, changed })
+    Some(ReadRecord { fresh, changed })
 }
 
 /// Writes the lines of the valid records to the places of their pages, durably. Ignores the last record
@@ -141,7 +175,7 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
             break;
         }
         let bytes = reading.get(at, head.bytes)?;
-        let Some(found) = open_record(blocks, bytes, anchor.volume_bytes / PAGE_SIZE) else { break };
+        let Some(found) = open_record(blocks, bytes, anchor.volume_bytes / PAGE_SIZE)? else { break };
         records.push(found);
         at += head.bytes;
     }

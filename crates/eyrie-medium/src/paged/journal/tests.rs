@@ -26,7 +26,7 @@ impl Odd {
 impl CutRecord {
     /// Returns the encoded record in whole pages.
     fn seal_whole(&self, sequence: u64) -> Vec<PageBytes> {
-        self.seal(ID, sequence, self.bytes(PAGE_SIZE))
+        self.seal(ID, sequence, self.bytes(PAGE_SIZE), &[])
     }
 }
 
@@ -155,6 +155,62 @@ fn torn_record_ends_the_journal() {
     }
 }
 
+/// Makes a volume whose journal is one record that is larger than the journal, and the bytes that a replay
+/// leaves. Pages 12 to 15 are lent to the record.
+fn overflowing() -> (FileBlocks, Anchor, Vec<u8>) {
+    const SMALL_JOURNAL: u64 = 2 * PAGE_SIZE;
+    let disk = disk_of(PAGES * PAGE_SIZE + SMALL_JOURNAL + PAGE_SIZE);
+    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, SMALL_JOURNAL);
+    let mut record = CutRecord::default();
+    let mut expected = volume_bytes(&disk);
+    for page in 0..4 {
+        let bytes = [page as u8 + 1; PAGE];
+        record.changed(page, u64::MAX, &bytes);
+        expected[page * PAGE..][..PAGE].copy_from_slice(&bytes);
+    }
+    let overflow = record.overflow(SMALL_JOURNAL, 12..16).expect("enough pages");
+    assert_eq!(
+        overflow.iter().map(|(page, _)| *page).collect::<Vec<_>>(),
+        [12, 13, 14],
+        "as few as possible"
+    );
+    for (page, contents) in &overflow {
+        disk.write(*page as u64 * PAGE_SIZE, &contents.0).expect("room");
+        expected[page * PAGE..][..PAGE].copy_from_slice(&contents.0);
+    }
+    let sealed = record.seal(ID, 1, SMALL_JOURNAL, &overflow);
+    disk.write(anchor.volume_bytes, sealed.as_bytes()).expect("room");
+    (disk, anchor, expected)
+}
+
+#[test]
+fn record_larger_than_the_journal_is_replayed() {
+    let (disk, anchor, expected) = overflowing();
+    for _ in 0..2 {
+        replay(&disk, &anchor).expect("the disk is sound");
+        assert!(volume_bytes(&disk) == expected);
+    }
+}
+
+#[test]
+fn torn_overflow_voids_its_record() {
+    for page in 12..15 {
+        let (disk, anchor, _) = overflowing();
+        disk.write(page * PAGE_SIZE + 512, &[0x55; 512]).expect("room");
+        let before = volume_bytes(&disk);
+        replay(&disk, &anchor).expect("the disk is sound");
+        assert!(volume_bytes(&disk) == before, "page {page}");
+    }
+}
+
+#[test]
+fn record_without_enough_lent_pages_is_known() {
+    let mut record = CutRecord::default();
+    (0..4).for_each(|page| record.changed(page, u64::MAX, &[1; PAGE]));
+    assert!(record.overflow(2 * PAGE_SIZE, 12..14).is_none());
+    assert_eq!(record.overflow(8 * PAGE_SIZE, 12..14).map(|pages| pages.len()), Some(0));
+}
+
 /// A replay of any journal must not panic, and a second replay must change no byte.
 #[test]
 fn hostile_journals_do_no_harm() {
@@ -163,6 +219,7 @@ fn hostile_journals_do_no_harm() {
         let pages = 1 + odd.0.below(4) as usize;
         let words: Vec<u64> = (0..64 * pages).map(|_| odd.edge()).collect();
         let mut head = head(pages as u64 * PAGE_SIZE, odd.edge() as u32, odd.edge() as u32);
+        head.overflow = if odd.0.below(4) == 0 { odd.edge() as u32 } else { 0 };
         if odd.0.below(8) == 0 {
             (head.bytes, head.sequence) = (odd.edge(), odd.edge());
         }
@@ -198,7 +255,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
         disk.write(last, page.as_bytes()).expect("room");
         assert_eq!(found(&disk), None, "{volume_bytes} and {journal_bytes} bytes");
     }
-    for damaged in [Anchor { version: 2, ..sound }, Anchor { checksum: !sound.checksum, ..sound }] {
+    for damaged in [Anchor { version: 3, ..sound }, Anchor { checksum: !sound.checksum, ..sound }] {
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..64].copy_from_slice(damaged.as_bytes());
         disk.write(last, page.as_bytes()).expect("room");

@@ -6,8 +6,15 @@ use super::super::{damage, readers, resizing};
 use super::*;
 use crate::script::Script;
 
-const TIGHT: [&str; 6] =
-    ["batches", "reuse", "journals that start over", "reuse on a disk", "several syncs", "a full journal"];
+const TIGHT: [&str; 7] = [
+    "batches",
+    "reuse",
+    "journals that start over",
+    "reuse on a disk",
+    "several syncs",
+    "a full journal",
+    "more than the journal",
+];
 
 /// Explores a few images of each crash.
 fn survives(name: &str, mut work: Scripts, scripts: usize) {
@@ -65,6 +72,26 @@ fn a_small_journal_starts_over_several_times() {
         |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
     let renames = recorded.run.events.iter().filter(is_anchor).count();
     assert!(renames >= 4, "the anchor was written only {renames} times");
+}
+
+#[test]
+fn calls_larger_than_the_journal_overflow() {
+    let all = kinds(CrashRule::Sectors, 1 << 20, 1);
+    let work = all.into_iter().find(|kind| kind.name == "more than the journal").map(|kind| kind.work);
+    let Some(Work::Scripts(mut work)) = work else { panic!("there are scripts") };
+    let start = work.start().expect("room");
+    for (number, (script, _)) in work.scripts.by_ref().enumerate() {
+        let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
+        let journal = work.ground.bytes;
+        let overflow = std::mem::offset_of!(eyrie_medium::RecordHead, overflow);
+        let overflows = recorded.run.events.iter().any(|event| match event {
+            Event::Store { addr, bytes, .. } if addr.offset() == journal => {
+                bytes.get(overflow..overflow + 4).is_some_and(|count| *count != [0; 4])
+            }
+            _ => false,
+        });
+        assert!(overflows, "no record of script {number} overflows");
+    }
 }
 
 #[test]

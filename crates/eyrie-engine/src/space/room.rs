@@ -1,0 +1,85 @@
+//! Room in the journal of a disk for the changes of one Op.
+//!
+//! Most Ops change few lines of pages that the last durable cut uses, and the medium reserves room for them.
+//! An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. It is then made again with more
+//! room: in the journal if that is large enough, otherwise with free storage that is lent to the journal.
+
+use eyrie_medium::{Fault, Gate, PAGE_SIZE};
+
+use super::allocator::Space;
+use super::magazine::Shape;
+use crate::extent::Class;
+use crate::{Error, Result};
+
+impl Space {
+    /// Runs `change` inside the gate, and again with more room if its changes are too large for the journal.
+    /// After [`Fault::OpTooLarge`], `change` must have committed nothing. `extra` returns the room beyond that
+    /// of an ordinary Op that `change` is likely to need, in bytes.
+    ///
+    /// # Errors
+    /// The errors of `change`. [`Error::NoSpace`] if there is no free storage for so many changes.
+    #[inline]
+    pub(crate) fn with_room<T>(
+        &self,
+        extra: impl FnOnce() -> u64,
+        mut change: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let gate = self.context().medium.enter_with(extra)?;
+        match change() {
+            Err(Error::Fault(Fault::OpTooLarge { needed })) => {
+                drop(gate);
+                self.with_more_room(needed, change)
+            }
+            done => done,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_more_room<T>(&self, mut needed: u64, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            let lends = needed > self.context().medium.most_room();
+            let gate = self.context().medium.enter_with(|| needed)?;
+            let done = if lends { self.lend(&gate, needed).and_then(|()| change()) } else { change() };
+            drop(gate);
+            let Err(Error::Fault(Fault::OpTooLarge { needed: more })) = done else { return done };
+            if lends {
+                // The drain returns the storage that was lent in vain.
+                self.drain()?;
+            }
+            // Twice as much in each turn: the number of turns stays small, although most calls learn their need
+            // only step by step.
+            needed = more.max(needed.saturating_mul(2));
+        }
+    }
+
+    /// Lends at least `bytes` of free storage to the journal, until the cut of this Op is durable.
+    fn lend(&self, _gate: &Gate<'_>, bytes: u64) -> Result<()> {
+        let mut left = bytes.next_multiple_of(PAGE_SIZE);
+        let mut class = Class::fitting(left.min(Class::MAX_BYTES)).ok_or(Error::NoSpace)?;
+        while left > 0 {
+            let addr = match self.allocate_last(Shape::Extent(class)) {
+                Ok(addr) => addr,
+                // The volume has no free extent of this size, but smaller ones may hold as many bytes.
+                Err(Error::NoSpace) if class > Class::PAGE => {
+                    class = Class::fitting((class.bytes() / 2).max(PAGE_SIZE)).ok_or(Error::NoSpace)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match self.context().medium.lend(addr, class.bytes()) {
+                Ok(cut) => self.central().free_after(cut, addr, class.bytes()),
+                Err(fault) => {
+                    self.central().free_after(0, addr, class.bytes());
+                    return Err(if matches!(fault, Fault::OpTooLarge { .. }) {
+                        Error::NoSpace
+                    } else {
+                        fault.into()
+                    });
+                }
+            }
+            left = left.saturating_sub(class.bytes());
+        }
+        Ok(())
+    }
+}
