@@ -68,7 +68,7 @@ fn a_small_journal_starts_over_several_times() {
 }
 
 #[test]
-fn what_readers_hold_stays_while_others_write() {
+fn writers_leave_views_and_orphans_unchanged() {
     for rule in [CrashRule::Lines, CrashRule::Sectors] {
         let start = StartVolume::empty(rule, 1 << 20).expect("room");
         readers::explore(&start, &mut || true).unwrap_or_else(|what| panic!("{rule:?}: {what}"));
