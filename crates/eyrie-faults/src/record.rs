@@ -145,7 +145,7 @@ impl Observer for Recorder {
         self.plan.call(kind, caller).map_or(Ok(()), |failure| Err(failure.into()))
     }
 
-    fn lasts_from_fences(&self) -> bool {
+    fn fences_make_durable(&self) -> bool {
         true
     }
 }

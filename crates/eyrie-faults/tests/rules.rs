@@ -193,7 +193,7 @@ fn value_of(sector: &[u8]) -> u64 {
 }
 
 /// Reads all observed words of an image.
-fn shown(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
+fn words_of(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
     let mut words = Words::default();
     match rule {
         CrashRule::Lines => {
@@ -218,7 +218,7 @@ fn explored(base: &ImageBase, point: &CrashPoint) -> Vec<Words> {
     let (mut images, mut script) = (Vec::new(), Some(Vec::new()));
     while let Some(picks) = script {
         let image = CrashImage::of(point, picks);
-        images.push(shown(point.rule, base, image.clone()));
+        images.push(words_of(point.rule, base, image.clone()));
         script = CrashImage::next_script(&image.choices());
     }
     images

@@ -65,7 +65,7 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping is plain memory. Threads access it by atomics, or by copies that tolerate races. (A
-// read from a disk fills only a page that its thread has locked, and `Medium::bytes` states its own
+// read from a disk fills only a page that the reading thread has locked, and `Medium::bytes` states its own
 // contract.)
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send.
@@ -111,7 +111,7 @@ impl Mapping {
         })?;
         // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
         let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
-        let base = NonNull::new(base.cast()).expect("mmap gives no null");
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Mapping { base, len, file: None, huge_pages: HugePages::default(), _registration: registration })
     }
 
@@ -130,7 +130,7 @@ impl Mapping {
         };
         let base = base.map_err(io_fault("mapping memory"))?.cast();
         Ok(Mapping {
-            base: NonNull::new(base).expect("mmap gives no null"),
+            base: NonNull::new(base).expect("mmap never returns null"),
             len,
             file: None,
             huge_pages: HugePages::default(),
@@ -138,14 +138,15 @@ impl Mapping {
         })
     }
 
-    /// Maps `len` bytes of zeroed private memory, from the boundary of a huge page on. The kernel provides
-    /// this memory page by page (except for [`Mapping::bring_huge_page`]), and takes it back page by page.
+    /// Maps `len` bytes of zeroed private memory, which begin at the boundary of a huge page. The kernel
+    /// provides this memory page by page (except for [`Mapping::bring_huge_page`]), and frees it page by
+    /// page.
     ///
-    /// Huge pages are switched off. On a host that always uses them the kernel would provide 2 MiB for a
-    /// single page, and would later fill ranges again that were given back.
+    /// Huge pages are switched off. Otherwise the kernel could provide 2 MiB for one page, and later
+    /// repopulate ranges that were discarded.
     pub(crate) fn of_pages(len: u64) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
-        let base = NonNull::new(place.cast()).expect("mmap gives no null");
+        let base = NonNull::new(place.cast()).expect("mmap never returns null");
         let mapping =
             Mapping { base, len, file: None, huge_pages: HugePages::default(), _registration: None };
         // SAFETY: the range is this mapping, to which no other code refers yet. The size of its pages changes
@@ -160,8 +161,8 @@ impl Mapping {
     }
 
     /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], as one huge page where the
-    /// host supports that. If the memory of the range is given back later, the kernel provides it page by
-    /// page again.
+    /// host supports that. If the range is discarded later, the kernel provides its memory page by page
+    /// again.
     pub(crate) fn bring_huge_page(&self, offset: u64) {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
@@ -191,14 +192,14 @@ impl Mapping {
         (len <= self.len && offset <= self.len - len).then(|| unsafe { self.base().add(offset as usize) })
     }
 
-    /// Makes every byte durable that any mapping of the file shows. The kernel records each page of a DAX
-    /// file to which any process stores. This call writes back the lines of the pages recorded since the last
-    /// call.
+    /// Makes all stores to the file durable, also those that other processes made through their own mappings.
+    /// The kernel records each page of a DAX file to which any process stores. This call writes back the
+    /// lines of the pages that were recorded since the last call.
     #[track_caller]
     pub(crate) fn sync(&self) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
         host::call(|| rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)))
-            .map_err(io_fault("writing back the stores of a process that died"))
+            .map_err(io_fault("flushing the mapped file"))
     }
 
     /// Gives the memory of a page-aligned range of a file back to the host, if the host supports that. Does
@@ -235,8 +236,7 @@ impl Mapping {
     }
 
     /// As [`Mapping::provision`], for an unused range of [`HUGE_PAGE`] bytes, which becomes one huge page
-    /// where the host has one. The call may wait for threads of the kernel, so only a background thread makes
-    /// it.
+    /// where the host has one. The call may wait for kernel threads, so only a background thread makes it.
     pub(crate) fn provision_huge_page(&self, offset: u64) -> Result<(), Fault> {
         if let Some(file) = &self.file
             && self.huge_pages.are_worth_asking()
@@ -244,14 +244,13 @@ impl Mapping {
             // One page is allocated first, because the kernel builds no huge page in a range without any
             // page.
             self.allocate(file, offset, PAGE_SIZE)?;
-            self.huge_pages.asked(self.collapse(offset));
+            self.huge_pages.note_result(self.collapse(offset));
         }
         self.provision(offset, HUGE_PAGE as u64)
     }
 
-    /// Collapses the pages of a range into one huge page, with zeros for missing pages. A huge page avoids
-    /// TLB misses. To provide missing pages as one huge page takes a third of the time that single pages
-    /// take.
+    /// Collapses the pages of a range into one huge page. The missing pages of the range become zeros. A huge
+    /// page causes fewer TLB misses, and the host provides it in a third of the time of as many single pages.
     fn collapse(&self, offset: u64) -> Result<(), Errno> {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         // SAFETY: collapsing a range inside the mapping into a huge page changes no byte.
@@ -262,18 +261,18 @@ impl Mapping {
     }
 }
 
-/// Number of requests for a huge page to skip before the next one is made, or [`HugePages::NEVER`].
+/// Number of huge pages for which the host is not asked before the next request, or [`HugePages::NEVER`].
 #[derive(Default)]
 struct HugePages(AtomicU32);
 
 impl HugePages {
-    /// No request is made any more, because the host has no huge pages.
+    /// The host is not asked again, because it cannot provide huge pages on request.
     const NEVER: u32 = u32::MAX;
-    /// Number of requests that are skipped after the host had no free huge page. They stand for 64 MiB of
-    /// memory.
+    /// The host is not asked for this number of huge pages (64 MiB) after it had no free huge page.
     const PAUSE: u32 = 32;
 
-    /// Returns true if a request for a huge page may succeed. Otherwise counts one request as skipped.
+    /// Returns true if the host should be asked for a huge page. During a pause, counts one huge page of the
+    /// pause. [`HugePages::NEVER`] is not a pause and counts nothing.
     fn are_worth_asking(&self) -> bool {
         let pause = self.0.load(Ordering::Relaxed);
         // Two threads may load the same count and then subtract one instead of two. This only delays the next
@@ -284,10 +283,10 @@ impl HugePages {
         pause == 0
     }
 
-    /// Notes the host's answer to a request. tmpfs provides huge pages since Linux 6.1, if contiguous memory
-    /// is free.
-    fn asked(&self, answer: Result<(), Errno>) {
-        match answer {
+    /// Notes the result of a request. The call `MADV_COLLAPSE` exists since Linux 6.1. It fails if no
+    /// contiguous memory is free.
+    fn note_result(&self, result: Result<(), Errno>) {
+        match result {
             Ok(()) => {}
             Err(Errno::INVAL) => self.0.store(HugePages::NEVER, Ordering::Relaxed),
             Err(_) => self.0.store(HugePages::PAUSE, Ordering::Relaxed),
@@ -320,7 +319,7 @@ impl Sentinel {
         // SAFETY: the kernel chooses the address of the new page.
         let map = || unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE) };
         let page = host::call(map).map_err(io_fault("mapping a page"))?;
-        let word = NonNull::new(page.cast::<AtomicU64>()).expect("mmap gives no null");
+        let word = NonNull::new(page.cast::<AtomicU64>()).expect("mmap never returns null");
         let sentinel = Sentinel { word };
         // SAFETY: the advice changes only the bytes that forked children see.
         host::call(|| unsafe { rustix::mm::madvise(page, size, Advice::LinuxWipeOnFork) })
@@ -400,8 +399,8 @@ mod tests {
                 unsafe { libc::mincore(mapping.base().add(page * 4096).cast(), 4096, found.as_mut_ptr()) };
             asked == 0 && found[0] & 1 == 1
         };
-        assert!((512..1024).all(resident), "all of it is there");
-        assert!(![0, 511, 1024, 2047].into_iter().any(resident), "nothing else is");
+        assert!((512..1024).all(resident), "the whole range is resident");
+        assert!(![0, 511, 1024, 2047].into_iter().any(resident), "nothing else is resident");
         if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             let place = mapping.base().wrapping_add(HUGE_PAGE);
             assert!(flags_at(place).contains(" nh"), "later memory comes page by page again");

@@ -223,10 +223,10 @@ impl Medium {
 
     /// Returns true if a fence makes the earlier stores of its thread durable. Other threads may then see a
     /// store before it is durable.
-    pub fn lasts_from_fences(&self) -> bool {
+    pub fn fences_make_durable(&self) -> bool {
         match &self.backing {
             Backing::Pmem(_) => true,
-            Backing::Observed(observer) => observer.lasts_from_fences(),
+            Backing::Observed(observer) => observer.fences_make_durable(),
             Backing::Dram | Backing::Paged(_) => false,
         }
     }
@@ -316,8 +316,7 @@ impl Medium {
     }
 
     /// Fills `out` from `addr` on. If another thread writes at the same time, `out` may get any mix of old
-    /// and new bytes. But an aligned word that the other thread stores with one instruction never tears, if
-    /// `addr` and the length are multiples of 8.
+    /// and new bytes, also within an aligned word. [`Medium::load`] reads a word whole.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].

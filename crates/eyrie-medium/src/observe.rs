@@ -126,7 +126,7 @@ pub trait Observer: Send + Sync {
 
     /// Returns true if the medium behaves like persistent memory: a fence makes the earlier stores of its
     /// thread durable, and other threads may see a store before that fence.
-    fn lasts_from_fences(&self) -> bool {
+    fn fences_make_durable(&self) -> bool {
         false
     }
 }

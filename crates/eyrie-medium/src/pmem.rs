@@ -73,14 +73,14 @@ impl Instruction {
 }
 
 /// Observes write-backs and fences, for tests.
-struct Witness {
+struct WriteBackObserver {
     observer: Arc<dyn Observer>,
     /// The address at which segment 0 is mapped.
     base: usize,
 }
 
-/// Cold, because only tests observe.
-impl Witness {
+// The functions are `#[cold]`, because only tests set an observer.
+impl WriteBackObserver {
     #[cold]
     fn fence(&self, caller: Caller) {
         self.observer.fence(caller);
@@ -100,17 +100,17 @@ impl Witness {
 /// The write-back instruction of this processor, and the observer of a test.
 pub(crate) struct Pmem {
     instruction: Instruction,
-    witness: Option<Witness>,
+    observer: Option<WriteBackObserver>,
 }
 
 impl Pmem {
     pub(crate) fn new() -> Pmem {
-        Pmem { instruction: Instruction::of_processor(), witness: None }
+        Pmem { instruction: Instruction::of_processor(), observer: None }
     }
 
     /// Reports write-backs and fences to `observer`. Segment 0 is mapped at `base`.
     pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>, base: *const u8) {
-        self.witness = Some(Witness { observer, base: base.addr() });
+        self.observer = Some(WriteBackObserver { observer, base: base.addr() });
     }
 
     /// Writes back every line of a range. The next fence makes these lines durable.
@@ -167,7 +167,7 @@ impl Pmem {
         }
     }
 
-    /// Makes every earlier store of this thread durable before its later stores.
+    /// Orders stores: earlier stores of this thread are durable before any later one.
     #[inline]
     pub(crate) fn fence(&self, caller: Caller) {
         if broken(SafetyRule::FenceFollowsWriteBacks) {
@@ -176,8 +176,8 @@ impl Pmem {
         // SAFETY: a fence accesses no memory. `sfence` waits for earlier write-backs and streamed stores of
         // this thread, which the processor may otherwise reorder.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
-        if let Some(witness) = &self.witness {
-            witness.fence(caller);
+        if let Some(observer) = &self.observer {
+            observer.fence(caller);
         }
     }
 
@@ -187,9 +187,9 @@ impl Pmem {
     /// The lines are mapped.
     #[inline]
     unsafe fn note(&self, first: *const u8, len: usize) {
-        if let Some(witness) = self.witness.as_ref().filter(|_| len > 0) {
+        if let Some(observer) = self.observer.as_ref().filter(|_| len > 0) {
             // SAFETY: the caller keeps the same contract: the lines are mapped.
-            unsafe { witness.written_back(first, len) };
+            unsafe { observer.written_back(first, len) };
         }
     }
 }

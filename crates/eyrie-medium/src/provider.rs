@@ -1,9 +1,9 @@
 //! The thread that makes the host provide memory ahead of need, in huge pages.
 //!
 //! The thread touches only ranges that were requested and that no other thread uses. The first request starts
-//! the thread, and dropping the medium ends the thread. Requests fail in a forked child, and on a host that
-//! does not start the thread. The program's signal handlers do not run on this thread, except handlers of
-//! signals that report a fault (such as `SIGBUS`).
+//! the thread, and dropping the medium ends the thread. Requests fail in a forked child, on a host that does
+//! not start the thread, and after a panic of the thread. The program's signal handlers do not run on this
+//! thread, except handlers of signals that report a fault (such as `SIGBUS`).
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -15,15 +15,23 @@ use crate::mapping::Mapping;
 use crate::sync::unpoisoned;
 
 /// A finished or withdrawn request: the offset of the range, and true if the host has provided its memory.
-pub(crate) type Provided = (u64, bool);
+pub(crate) type ProvideResult = (u64, bool);
 
 /// The requests to the thread, from submission to the caller's [`Provider::take`].
 #[derive(Default)]
 struct Requests {
     asked: VecDeque<u64>,
     is_busy: bool,
-    provided: VecDeque<Provided>,
+    provided: VecDeque<ProvideResult>,
+    /// True if the thread must end, or ends because of a panic.
     stop: bool,
+}
+
+impl Requests {
+    /// Withdraws the requests that the thread has not begun.
+    fn withdraw(&mut self) {
+        self.provided.extend(self.asked.drain(..).map(|offset| (offset, false)));
+    }
 }
 
 #[derive(Default)]
@@ -62,38 +70,52 @@ impl Provider {
         std::process::id() == self.process
     }
 
-    /// Requests the huge page at `offset`. Returns false if no thread can provide it.
+    /// Requests the huge page at `offset` of `mapping`. Returns false if no thread can provide it. Only the
+    /// first call uses `mapping`, so all calls must pass the same mapping.
     pub(crate) fn ask(&self, mapping: &Arc<Mapping>, offset: u64) -> bool {
+        let mapping = Arc::clone(mapping);
+        // A failure needs no report. The call that needs the range provisions the range itself, and gets the
+        // error.
+        self.ask_for(offset, move |offset| mapping.provision_huge_page(offset).is_ok())
+    }
+
+    /// Works like [`Provider::ask`], with a function that provides the range at an offset and returns true,
+    /// or returns false if the host cannot provide it.
+    fn ask_for(&self, offset: u64, provision: impl Fn(u64) -> bool + Send + 'static) -> bool {
         if !self.is_here() {
             return false;
         }
         let mut thread = unpoisoned(self.thread.lock());
         let thread = thread.get_or_insert_with(|| {
-            let (queue, mapping) = (Arc::clone(&self.queue), Arc::clone(mapping));
+            let queue = Arc::clone(&self.queue);
             let builder = std::thread::Builder::new().name("eyrie-growth".to_string());
-            host::call(|| builder.spawn(move || provide(&queue, &mapping))).ok()
+            host::call(|| builder.spawn(move || provide(&queue, provision))).ok()
         });
-        if thread.is_some() {
-            self.queue.lock().asked.push_back(offset);
+        if thread.is_none() {
+            return false;
+        }
+        let mut state = self.queue.lock();
+        if !state.stop {
+            state.asked.push_back(offset);
             self.queue.changed.notify_all();
         }
-        thread.is_some()
+        !state.stop
     }
 
-    /// Takes the oldest finished or withdrawn request.
-    pub(crate) fn take(&self) -> Option<Provided> {
+    /// Takes the oldest finished or withdrawn request. Returns `None` if there is no such request, and always
+    /// in a forked child.
+    pub(crate) fn take(&self) -> Option<ProvideResult> {
         if self.is_here() { self.queue.lock().provided.pop_front() } else { None }
     }
 
-    /// Withdraws the requests that the thread has not begun, and waits for the request in progress.
+    /// Withdraws the requests that the thread has not begun, and waits for the request in progress. Does
+    /// nothing in a forked child.
     pub(crate) fn recall(&self) {
         if !self.is_here() {
             return;
         }
         let mut state = self.queue.lock();
-        while let Some(offset) = state.asked.pop_front() {
-            state.provided.push_back((offset, false));
-        }
+        state.withdraw();
         while state.is_busy {
             state = self.queue.wait(state);
         }
@@ -118,7 +140,7 @@ impl Drop for Provider {
 
 /// Blocks signals on this thread, so that the program's signal handlers run on the program's own threads.
 /// Signals that report a fault of this thread stay unblocked.
-fn leave_signals() {
+fn block_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigfillset` initialises the set, and every call gets a valid pointer to the set. Only the mask
     // of this thread changes.
@@ -131,9 +153,30 @@ fn leave_signals() {
     }
 }
 
+/// The request in progress. Dropping the value ends the request, also if the call to the host panics.
+/// Otherwise [`Provider::recall`] would wait for ever.
+struct RequestInProgress<'q> {
+    queue: &'q RequestQueue,
+    result: ProvideResult,
+}
+
+impl Drop for RequestInProgress<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.is_busy = false;
+        state.provided.push_back(self.result);
+        if std::thread::panicking() {
+            // The panic ends the thread, so no thread can provide the other requests.
+            state.stop = true;
+            state.withdraw();
+        }
+        self.queue.changed.notify_all();
+    }
+}
+
 /// Runs the thread: provides the requested ranges until the medium is dropped.
-fn provide(queue: &RequestQueue, mapping: &Mapping) {
-    leave_signals();
+fn provide(queue: &RequestQueue, provision: impl Fn(u64) -> bool) {
+    block_signals();
     let mut state = queue.lock();
     while !state.stop {
         let Some(offset) = state.asked.pop_front() else {
@@ -144,12 +187,37 @@ fn provide(queue: &RequestQueue, mapping: &Mapping) {
         // `recall` wait for this range.
         state.is_busy = true;
         drop(state);
-        // A failure needs no report here. The call that needs the range provisions the range itself, and gets
-        // the error.
-        let is_there = mapping.provision_huge_page(offset).is_ok();
+        let mut request = RequestInProgress { queue, result: (offset, false) };
+        request.result.1 = provision(offset);
+        drop(request);
         state = queue.lock();
-        state.is_busy = false;
-        state.provided.push_back((offset, is_there));
-        queue.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn panic_of_the_thread_withdraws_all_requests() {
+        let provider = Provider::new();
+        let ((begin, begun), (go, wait)) = (channel(), channel::<()>());
+        let provision = move |_| {
+            begin.send(()).expect("the test waits");
+            wait.recv().expect("the test sends");
+            panic!("on purpose")
+        };
+        assert!(provider.ask_for(0, provision));
+        begun.recv().expect("the thread begins the request");
+        assert!(provider.ask_for(1, |_| true), "the thread runs");
+        go.send(()).expect("the thread waits");
+        provider.recall();
+        let mut results: Vec<_> = std::iter::from_fn(|| provider.take()).collect();
+        results.sort_unstable();
+        assert_eq!(results, [(0, false), (1, false)]);
+        assert!(!provider.ask_for(2, |_| true), "no thread can provide it");
+        assert_eq!(provider.take(), None);
     }
 }

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn times_are_decimal_numbers() {
-        for (text, seconds, nanoseconds, shown) in [
+        for (text, seconds, nanoseconds, printed) in [
             ("0", 0, 0, "0"),
             ("1.5", 1, 500_000_000, "1.500000000"),
             ("0.000000005", 0, 5, "0.000000005"),
@@ -63,7 +63,7 @@ mod tests {
         ] {
             let time = Seconds::parse(text).unwrap();
             assert_eq!(time, Seconds(Time::new(seconds, nanoseconds)), "{text}");
-            assert_eq!(time.to_string(), shown);
+            assert_eq!(time.to_string(), printed);
         }
         for wrong in ["", "-", ".5", "1.", "1.0000000001", "+1", "1e3", "--1", "9223372036854775808", "1.-5"]
         {

@@ -56,18 +56,18 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(word: &[u8], expected: impl Into<String>) -> Problem {
-        Problem { word: shown(word), expected: expected.into() }
+        Problem { word: escaped(word), expected: expected.into() }
     }
 }
 
 /// Maximum number of bytes of a word in an error message.
-const MOST_SHOWN: usize = 60;
+const MAX_ESCAPED: usize = 60;
 
 /// Returns the start of the word for a message, with `\xNN` for bytes that are not printable ASCII.
-fn shown(word: &[u8]) -> String {
+fn escaped(word: &[u8]) -> String {
     let (word, end) = match word.len() {
-        0..=MOST_SHOWN => (word, ""),
-        _ => (&word[..MOST_SHOWN], "..."),
+        0..=MAX_ESCAPED => (word, ""),
+        _ => (&word[..MAX_ESCAPED], "..."),
     };
     let mut out = String::new();
     for &byte in word {

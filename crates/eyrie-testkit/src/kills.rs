@@ -124,10 +124,10 @@ impl KillSeries {
         let mut total = StepCounts::default();
         let mut steps = vec![0; self.writers];
         for kill in 0..self.lives {
-            let told = self.kill_one(path, &steps, command, &mut random);
+            let acknowledged_steps = self.kill_one(path, &steps, command, &mut random);
             for (writer, step) in steps.iter_mut().enumerate() {
-                total.acknowledged += told[writer] - *step;
-                *step = told[writer];
+                total.acknowledged += acknowledged_steps[writer] - *step;
+                *step = acknowledged_steps[writer];
             }
             // The volume is closed cleanly after a check. Without a check, the next process recovers the
             // volume that the killed process left.
@@ -192,12 +192,12 @@ impl KillSeries {
         let status = child.0.wait().expect("it is there");
         assert_eq!(status.code(), None, "it ended by itself");
         let acknowledged = reader.join().expect("lines");
-        let mut told = steps.to_vec();
+        let mut acknowledged_steps = steps.to_vec();
         for (writer, number) in acknowledged {
             let (writer, number) = (writer.expect("a number"), number.expect("a number"));
-            assert!(told[writer] <= number);
-            told[writer] = number;
+            assert!(acknowledged_steps[writer] <= number);
+            acknowledged_steps[writer] = number;
         }
-        told
+        acknowledged_steps
     }
 }

@@ -404,10 +404,12 @@ impl Manifest {
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {
-            let shown = String::from_utf8_lossy(name);
+            let display_name = String::from_utf8_lossy(name);
             match other.lines.get(name) {
-                None => found.push(format!("{shown}: missing")),
-                Some(theirs) if theirs != line => found.push(format!("{shown}: {line:?} became {theirs:?}")),
+                None => found.push(format!("{display_name}: missing")),
+                Some(theirs) if theirs != line => {
+                    found.push(format!("{display_name}: {line:?} became {theirs:?}"))
+                }
                 Some(_) => {}
             }
         }

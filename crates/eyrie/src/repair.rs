@@ -1,5 +1,5 @@
-//! Checks of a volume that do not change it, and repairs. A repair builds a sound volume from the readable
-//! parts of a damaged one.
+//! Checks and repairs volumes. A check does not change the volume. A repair builds a sound volume from the
+//! readable parts of a damaged one.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::stamps::coarse_time;
 use crate::{Error, Result};
 
-/// The divisor of the growth: if the new volume is too small, the next attempt makes it a quarter larger.
+/// If the new volume is too small, the size of the next attempt is larger by the size divided by this number.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -40,13 +40,13 @@ pub struct Repaired {
     pub findings: Vec<String>,
     /// The paths in the new volume where something is missing or different, with the reasons.
     pub losses: Vec<(PathBuf, String)>,
-    /// Directories of the new volume (a count).
+    /// Number of directories of the new volume, with the root.
     pub directories: u64,
-    /// Regular files of the new volume (a count).
+    /// Number of regular files of the new volume.
     pub files: u64,
-    /// Objects of other kinds in the new volume (a count).
+    /// Number of objects of other kinds in the new volume.
     pub others: u64,
-    /// Bytes of all files of the new volume.
+    /// Number of bytes that were copied into files. Holes do not count.
     pub bytes: u64,
     /// The path at which the damaged volume is left. `None` if the repair has removed that volume.
     pub damaged: Option<PathBuf>,
@@ -85,13 +85,16 @@ impl Repair {
     }
 
     /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
-    /// damage. The new volume takes the name of the damaged one only when it is complete and a check of it
+    /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check of it
     /// finds no damage. If the repair fails before that, the damaged volume is unchanged.
+    /// [`Repaired::losses`] lists the missing objects and parts.
     ///
     /// # Errors
-    /// `EEXIST` if a name exists that the repair needs. `ENOSPC` if the host is full. `EOPNOTSUPP` if the
-    /// volume is a block device and [`Repair::into`] is not set. Other errors if no superblock is valid, or
-    /// if the volume is in use.
+    /// `EEXIST` if the directory of [`Repair::into`] is not empty, or without it, if the path with `.damaged`
+    /// or `.repairing` added exists. `ENOSPC` if the new volume does not fit on the host, or does not fit in
+    /// the largest size that the repair tries. `EOPNOTSUPP` if the volume has a newer format, or if it is a
+    /// block device and [`Repair::into`] is not set. Other errors if no superblock is valid, if the file ends
+    /// before the header-chunk bitmap ends, if the volume is in use, or if the host fails.
     pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
         let path = path.as_ref();
         let paged = self.paged.unwrap_or_else(PagedOptions::for_host);
@@ -121,7 +124,7 @@ impl Repair {
         Ok(Some(Repaired { not_discarded, ..Repaired::new(findings, salvaged, damaged) }))
     }
 
-    /// Returns the final paths of the new volume and of the damaged one.
+    /// Returns the paths of the new volume and of the damaged one after the repair.
     fn places(&self, path: &Path) -> Result<(PathBuf, PathBuf)> {
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
         let refuse = |errno, why: &str| Err(Error::with_reason(errno, "repair volume", why).at(path));
@@ -162,8 +165,8 @@ impl Repaired {
 /// changes nothing, even if the volume was not closed, because it works on a copy.
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
     let report = match Scm::inspect(eyrie_engine::Volume::open_copy(path, paged)) {
-        // A truncated volume, for example, cannot be opened. But it has a superblock, so a repair can save
-        // the rest. The error is therefore a finding.
+        // A truncated volume, for example, cannot be opened. But a repair can save the rest if the rest has a
+        // superblock and the header-chunk bitmap. The error is therefore a finding.
         Err(eyrie_engine::Error::Volume { what, .. })
             if eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
         {
@@ -217,11 +220,13 @@ fn build(
         }
         bytes += (bytes / GROWTH_PART).next_multiple_of(PAGE_SIZE);
     }
-    let why = "not enough room for the new volume: make room, or name another place with --into DIR";
+    let why =
+        "not enough room for the new volume: free space on the host, or name another place with --into DIR";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 
-/// Makes an empty volume of `bytes`, with the group size, the creation time and the owner of `source`.
+/// Makes an empty volume of `bytes` with the group size and the creation time of `source`. The root directory
+/// has the owner of the root of `source`.
 fn make(
     source: &eyrie_engine::Volume,
     place: &Path,
@@ -241,7 +246,7 @@ fn make(
     };
     Scm::create(place, Some(bytes), &options, owner, born)
         .or_else(|error| match error {
-            // The damaged volume may name a wrong medium, or come from a host with other memory.
+            // The superblock may record a wrong medium, or be from a host that has persistent memory.
             eyrie_engine::Error::Volume { .. } if medium == MediumChoice::Pmem => {
                 let options = Options { medium: MediumChoice::Auto, ..options };
                 Scm::create(place, Some(bytes), &options, owner, born)
@@ -257,7 +262,7 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
     let salvaged = salvage::salvage(source, &engine, coarse_time()).map_err(failed)?;
     let report = engine.check().map_err(failed)?;
     if let Some(finding) = report.findings.first() {
-        let why = format!("the new volume is not sound, either: {finding}");
+        let why = format!("a check found damage in the new volume, too: {finding}");
         return Err(Error::with_reason(Errno::IO, "repair volume", why).at(place));
     }
     engine.sync().map_err(failed)?;
@@ -266,7 +271,8 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
 }
 
 /// Gives the volume at `made` the name `path`, and the old volume the name `kept`. If the host can exchange
-/// names in one call, a crash at any time leaves a whole volume at `path`.
+/// names in one call, a crash at any time leaves a whole volume at `path`. Otherwise a crash between the two
+/// renames leaves the old volume at `kept`, the new one at `made`, and none at `path`.
 fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
     match renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE) {
         // After the exchange `made` names the damaged volume.

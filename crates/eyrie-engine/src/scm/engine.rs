@@ -121,7 +121,7 @@ impl Engine for Scm {
         // its commit is durable, so taking the lock waits for the Op. On shared memory, a visible change
         // needs no wait. On a disk, only a later drain makes an Op durable, so a wait for the end of the Op
         // would not help.
-        if self.medium().lasts_from_fences() {
+        if self.medium().fences_make_durable() {
             drop(self.locks.hold(&[id]));
         }
         Ok(self.medium().check()?)

@@ -17,13 +17,13 @@ pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     let paths: BTreeSet<&TreePath> = a.nodes.keys().chain(b.nodes.keys()).collect();
     let mut lines = Vec::new();
     for path in paths {
-        let shown = show(path);
+        let display_path = show(path);
         match (a.nodes.get(path), b.nodes.get(path)) {
             (Some(left), Some(right)) => {
-                lines.extend(fields(left, right).into_iter().map(|line| format!("{shown}: {line}")));
+                lines.extend(fields(left, right).into_iter().map(|line| format!("{display_path}: {line}")));
             }
-            (Some(left), None) => lines.push(format!("{shown}: {:?} in the first only", left.kind)),
-            (None, Some(right)) => lines.push(format!("{shown}: {:?} in the second only", right.kind)),
+            (Some(left), None) => lines.push(format!("{display_path}: {:?} in the first only", left.kind)),
+            (None, Some(right)) => lines.push(format!("{display_path}: {:?} in the second only", right.kind)),
             (None, None) => {}
         }
     }

@@ -27,7 +27,7 @@ fn create(model: &Model, dir: ObjectId, name: &[u8], kind: Kind, content: Conten
 }
 
 /// Returns the difference between the sample and the same sample after `op`.
-fn told(op: impl Fn(&Model, ObjectId) -> Op<'static>) -> String {
+fn difference_after(op: impl Fn(&Model, ObjectId) -> Op<'static>) -> String {
     let (model, file) = sample(1 << 20);
     let before = tree(&model);
     model.apply(&op(&model, file)).unwrap();
@@ -45,7 +45,7 @@ fn a_tree_does_not_depend_on_ids() {
 }
 
 #[test]
-fn names_of_one_object_are_told_from_copies() {
+fn names_of_one_object_are_distinguished_from_copies() {
     let (a, _) = sample(1 << 20);
     let (b, _) = sample(1 << 20);
     b.apply(&Op::Unlink { dir: b.root(), name: b"other", time: Time::new(2, 0) }).unwrap();
@@ -55,20 +55,20 @@ fn names_of_one_object_are_told_from_copies() {
 }
 
 #[test]
-fn every_difference_is_told() {
+fn every_difference_is_reported() {
     let time = Time::new(2, 0);
-    let text = told(|_, id| Op::Write { id, offset: 2, data: b"T", set_ids: SetIds::Keep, time });
+    let text = difference_after(|_, id| Op::Write { id, offset: 2, data: b"T", set_ids: SetIds::Keep, time });
     assert_eq!(text, "/dir/file: byte 2 is 0x74, and 0x54");
-    let text = told(|_, id| Op::SetSize { id, size: 4, set_ids: SetIds::Keep, time });
+    let text = difference_after(|_, id| Op::SetSize { id, size: 4, set_ids: SetIds::Keep, time });
     assert!(text.contains("/dir/file: size 5, and 4"), "{text}");
     let change = AttributeChange { mode: Some(0o600), modified: Some(Time::new(9, 9)), ..Default::default() };
-    let text = told(|_, id| Op::SetAttributes { id, change, time });
+    let text = difference_after(|_, id| Op::SetAttributes { id, change, time });
     assert!(text.contains("/dir/file: mode 0o644, and 0o600"), "{text}");
     assert!(text.contains("modified Time"), "{text}");
     let xattr = |id| Op::SetXattr { id, name: b"user.a", value: b"1", mode: XattrMode::Set, time };
-    let text = told(move |_, id| xattr(id));
+    let text = difference_after(move |_, id| xattr(id));
     assert!(text.contains("/dir/file: extended attribute user.a of None bytes, and Some(1)"), "{text}");
-    let text = told(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
+    let text = difference_after(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
     assert!(text.contains("/other: File in the first only"), "{text}");
 }
 

@@ -54,7 +54,7 @@ struct Made<'a> {
     /// The error of the call, if it failed.
     given: Option<Errno>,
     /// The call and its result, for messages.
-    shown: String,
+    to_print: String,
 }
 
 impl Made<'_> {
@@ -160,7 +160,7 @@ impl Orders {
         let last = by(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
         let mut orders = Orders { allowed };
         if rule == CrashRule::Sectors {
-            orders.allow_what_was([ours, theirs], [rows, columns]);
+            orders.allow_earlier_states([ours, theirs], [rows, columns]);
         }
         (orders, last)
     }
@@ -169,7 +169,7 @@ impl Orders {
 impl Orders {
     /// Allows all states since the last successful sync began, because a crash of a disk may lose every later
     /// change.
-    fn allow_what_was(&mut self, made: [&Vec<Made<'_>>; 2], [rows, columns]: [usize; 2]) {
+    fn allow_earlier_states(&mut self, made: [&Vec<Made<'_>>; 2], [rows, columns]: [usize; 2]) {
         let mut all = BTreeMap::new();
         for done in (0..rows).flat_map(|i| (0..columns).map(move |j| [i, j])) {
             let mut durable = [0, 0];
@@ -257,7 +257,7 @@ fn record_both<'s>(
                 seconds,
                 began,
                 given: errno(&result),
-                shown: CallOutcome { line, result }.to_string(),
+                to_print: CallOutcome { line, result }.to_string(),
             }
         };
         turns.run_thread(number, || calls.map(call).collect::<Vec<_>>())
@@ -272,7 +272,7 @@ fn record_both<'s>(
         threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let (mut orders, last) = Orders::new(session.model.engine(), start.rule(), &made);
-    let calls: Vec<String> = made.iter().flatten().map(|made| made.shown.clone()).collect();
+    let calls: Vec<String> = made.iter().flatten().map(|made| made.to_print.clone()).collect();
     let found = tree(&**session.files.engine());
     if last.iter().all(|(_, tree)| *tree != found) {
         let differs = last.iter().filter_map(|(_, tree)| difference(&found, tree));

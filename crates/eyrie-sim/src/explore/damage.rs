@@ -61,12 +61,12 @@ fn damage(
     image: &[u8],
     covered: Range<usize>,
     states: &[&Tree],
-    goes_on: &mut dyn FnMut() -> bool,
+    should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
     let step = (covered.len() / SAMPLES) | 1;
     let mut images = 0;
     for at in covered.step_by(step).filter(|&at| image.get(at).is_some_and(|&byte| byte != 0)) {
-        if !goes_on() {
+        if !should_continue() {
             break;
         }
         images += 1;
@@ -91,12 +91,15 @@ fn damage(
 ///
 /// # Errors
 /// Fails at the first damage after which the volume opens with other contents or is not sound.
-pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+pub(super) fn explore(
+    start: &StartVolume,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> Result<Counts, String> {
     let mut counts = Counts::default();
     let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;
     let held = tree(used.model());
     for covered in of_closed(used.image()) {
-        counts.images += damage(used.image(), covered, &[&held], goes_on)?;
+        counts.images += damage(used.image(), covered, &[&held], should_continue)?;
     }
     let renames = "mkdir /d\ncreat /a\nrename /a /d/b\n";
     let renames = Script::parse("damage", renames.as_bytes()).expect("a constant script");
@@ -106,7 +109,7 @@ pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) ->
         let mut points = CrashPoints::new(&run.base, &run.events).map_err(|error| error.to_string())?;
         let mut seen: Vec<usize> = Vec::new();
         while let Some(point) = points.next() {
-            if !goes_on() {
+            if !should_continue() {
                 return Ok(counts);
             }
             let image = points.base().bytes();
@@ -120,7 +123,7 @@ pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) ->
             let done = point.mark.unwrap_or(0) as usize;
             let states: Vec<&Tree> = run.states[done..run.states.len().min(done + 2)].iter().collect();
             for covered in records {
-                counts.images += damage(&image, covered, &states, goes_on)?;
+                counts.images += damage(&image, covered, &states, should_continue)?;
             }
         }
     }

@@ -92,23 +92,23 @@ struct Chains<'r> {
     kills: KillLimits,
     /// Number of images that were opened so far.
     images: u64,
-    goes_on: &'r mut dyn FnMut() -> bool,
+    should_continue: &'r mut dyn FnMut() -> bool,
 }
 
 impl Recorded {
     /// Kills the process of this run, and the processes after it, at some of their events. Lets the power
     /// fail at every crash point of each later process. Returns the number of images that were opened. Stops
-    /// when `goes_on` returns false.
+    /// when `should_continue` returns false.
     ///
     /// # Errors
     /// Fails at the first wrong image, or the first volume that cannot be opened.
     pub fn explore_kills(
         &self,
         kills: KillLimits,
-        goes_on: &mut dyn FnMut() -> bool,
+        should_continue: &mut dyn FnMut() -> bool,
     ) -> Result<u64, CrashFailure> {
         let Some(source) = &self.source else { return Ok(0) };
-        let mut chains = Chains { recorded: self, source, kills, images: 0, goes_on };
+        let mut chains = Chains { recorded: self, source, kills, images: 0, should_continue };
         for after in moments(&self.run.events, kills.moments, 0) {
             let link = ProcessEnd::Kill { after };
             chains.explore(vec![link], self.killed(after)?, kills.processes)?;
@@ -132,7 +132,7 @@ impl Recorded {
             return Err(none);
         };
         let kills = KillLimits { moments: 0, processes: 0, limits: Limits::ALL };
-        let chains = Chains { recorded: self, source, kills, images: 0, goes_on: &mut || true };
+        let chains = Chains { recorded: self, source, kills, images: 0, should_continue: &mut || true };
         let mut left = self.killed(*first).map_err(|_| none)?;
         for link in links {
             let process = match caught(|| chains.process(left)).unwrap_or_else(Err) {
@@ -205,7 +205,7 @@ impl Chains<'_> {
         left: KilledVolume,
         processes: u32,
     ) -> Result<(), CrashFailure> {
-        if !(self.goes_on)() {
+        if !(self.should_continue)() {
             return Ok(());
         }
         let wrong = |after: usize, picks: Vec<usize>, what: String| CrashFailure {
@@ -229,7 +229,7 @@ impl Chains<'_> {
                 let picks: Vec<usize> = choices.iter().map(|choice| choice.taken).collect();
                 failed.push((after, picks));
             }
-            if !(self.goes_on)() {
+            if !(self.should_continue)() {
                 return Ok(());
             }
         }

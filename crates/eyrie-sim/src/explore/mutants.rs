@@ -105,7 +105,7 @@ struct Search<'a> {
     samples: usize,
     medium: &'static str,
     images: u64,
-    goes_on: &'a dyn Fn() -> bool,
+    should_continue: &'a dyn Fn() -> bool,
     complete: bool,
 }
 
@@ -120,43 +120,43 @@ impl Search<'_> {
     }
 
     fn trial(&mut self, trial: Trial) -> Option<String> {
-        let goes_on = self.goes_on;
-        match trial(&mut || goes_on()) {
+        let should_continue = self.should_continue;
+        match trial(&mut || should_continue()) {
             Ok(counts) => self.images += counts.images + counts.of_recovery,
             Err(what) => return Some(what),
         }
-        self.complete &= goes_on();
+        self.complete &= should_continue();
         None
     }
 
     fn scripts(&mut self, mut work: Scripts, limits: Limits) -> Option<(u64, String)> {
-        let (limits, goes_on) = (work.limits(limits), self.goes_on);
+        let (limits, should_continue) = (work.limits(limits), self.should_continue);
         let start = match work.start() {
             Ok(start) => start,
             Err(error) => return Some((0, format!("while the volume was made: {error}"))),
         };
         for (run, number) in work.scripts.by_ref().take(self.samples).zip(1..) {
-            if !goes_on() {
+            if !should_continue() {
                 break;
             }
             let images = &mut self.images;
             let mut seen = || {
                 *images += 1;
-                goes_on()
+                should_continue()
             };
             if let Some(what) = explore(&start, &run, (work.closes, work.kills), limits, &mut seen) {
                 return Some((number, what));
             }
         }
-        self.complete &= goes_on();
+        self.complete &= should_continue();
         None
     }
 }
 
 /// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
 /// applies. The kind of run that the catalogue names for this rule comes first. Stops at the first error, or
-/// when `goes_on` returns false.
-pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
+/// when `should_continue` returns false.
+pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
     let media: &[CrashRule] = match entry.on {
@@ -164,7 +164,7 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
         On::Disk => &[CrashRule::Sectors],
         On::Both => &[CrashRule::Lines, CrashRule::Sectors],
     };
-    let mut search = Search { samples: SAMPLES, medium: "", images: 0, goes_on, complete: true };
+    let mut search = Search { samples: SAMPLES, medium: "", images: 0, should_continue, complete: true };
     let mut found = None;
     for &rule in media {
         search.medium = medium(rule);
@@ -179,10 +179,11 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
 
 /// Explores some runs of each kind that the catalogue names for any rule, while no rule is broken. An error
 /// that this search finds is not the consequence of a broken rule. Stops at the first error, or when
-/// `goes_on` returns false.
-pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
+/// `should_continue` returns false.
+pub fn control(should_continue: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
-    let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };
+    let mut search =
+        Search { samples: CONTROL_SAMPLES, medium: "", images: 0, should_continue, complete: true };
     let mut caught = None;
     for rule in [CrashRule::Lines, CrashRule::Sectors] {
         search.medium = medium(rule);

@@ -35,20 +35,21 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
     for key in 0..KEYS {
-        // On a disk a page is reused only after a durable cut in which the page is free.
+        // On a disk a freed page can be reused only after a drain has made the free durable. This sync drains
+        // the frees of earlier calls, so that the calls below reuse storage.
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
         let view = engine.view(named(engine, &name)?, &guard).map_err(|error| error.to_string())?;
         let view = view.ok_or_else(|| format!("the value of {name} cannot be viewed in place"))?;
-        let was = view.to_vec();
+        let before = view.to_vec();
         call(files, &format!("write /{name} 8 8 {}", round + 500))?;
         call(files, &format!("put / {name} {length} {}", round + 1000))?;
         for other in 0..4 {
             (0..3).for_each(|_| _ = epoch::advance());
             call(files, &format!("put / other-{key}-{other} {length} {}", round + 2000 + other))?;
         }
-        if view != was {
+        if view != before {
             return Err(format!("the value of {name} changed while it was in view"));
         }
     }
@@ -62,13 +63,14 @@ fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
     let id = named(engine, "orphan")?;
     let read = || {
         let mut bytes = vec![0; 6000];
-        let count = engine.read(id, 0, &mut bytes).map_err(|error| format!("an open file: {error}"))?;
+        let count =
+            engine.read(id, 0, &mut bytes).map_err(|error| format!("reading the open file: {error}"))?;
         bytes.truncate(count);
         Ok::<_, String>(bytes)
     };
     engine.sync().map_err(|error| error.to_string())?;
     engine.open(id).map_err(|error| error.to_string())?;
-    let was = read()?;
+    let before = read()?;
     call(files, "unlink /orphan\n")?;
     for key in 0..KEYS {
         (0..3).for_each(|_| _ = epoch::advance());
@@ -77,21 +79,24 @@ fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
             &format!("put / other-{key} 4096 {}\ncreat /file-{key}\nunlink /file-{key}\n", round + key),
         )?;
     }
-    let is = read();
+    let after = read();
     engine.close(id);
-    if is? == was { Ok(()) } else { Err("an open file without a name changed".to_string()) }
+    if after? == before { Ok(()) } else { Err("an open file without a name changed".to_string()) }
 }
 
-/// Checks readers on a volume in memory or on a disk. Stops when `goes_on` returns false.
+/// Checks readers on a volume in memory or on a disk. Stops when `should_continue` returns false.
 ///
 /// # Errors
 /// Fails at the first view or open orphan whose contents change, if a call fails, or if the volume is not
 /// sound afterwards.
-pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+pub(super) fn explore(
+    start: &StartVolume,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> Result<Counts, String> {
     let run = || {
         let session = RecordSession::open(start, &FaultPlan::default()).map_err(|error| error.to_string())?;
         for round in 0..ROUNDS {
-            if !goes_on() {
+            if !should_continue() {
                 break;
             }
             views(&session, round)?;

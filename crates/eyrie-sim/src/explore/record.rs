@@ -254,8 +254,8 @@ impl RecordSession {
         }
         let expected = perform(&self.model, &line.call);
         if errno(&actual) != errno(&expected) {
-            let shown = |result| CallOutcome { line, result }.to_string();
-            return Err(RecordError::Result { engine: shown(actual), model: shown(expected) });
+            let to_message = |result| CallOutcome { line, result }.to_string();
+            return Err(RecordError::Result { engine: to_message(actual), model: to_message(expected) });
         }
         pass_grace_periods();
         Ok(actual)

@@ -160,20 +160,20 @@ impl Recorded {
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
     }
 
-    /// Explores the crashes of the run. `goes_on` gets each image without an error. The exploration stops
-    /// when `goes_on` returns false.
+    /// Explores the crashes of the run. `should_continue` gets each image without an error. The exploration
+    /// stops when `should_continue` returns false.
     ///
     /// # Errors
     /// Fails at the first wrong image.
     pub fn explore(
         &self,
         limits: super::Limits,
-        goes_on: &mut dyn FnMut(&SeenImage) -> bool,
+        should_continue: &mut dyn FnMut(&SeenImage) -> bool,
     ) -> Result<ExploreReport, super::CrashFailure> {
         let mut collector = Collector::default();
         let counts = self.run.explore(limits, &mut |seen| {
             collector.add(seen);
-            goes_on(seen)
+            should_continue(seen)
         })?;
         Ok(collector.report(self, counts))
     }

@@ -36,7 +36,7 @@ fn contents() -> Script {
 }
 
 /// Lets power fail while a volume in memory is resized.
-fn crashes(from: u64, to: u64, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+fn crashes(from: u64, to: u64, should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let start =
         StartVolume::on(RunMedium::of(CrashRule::Lines, from)).and_then(|empty| empty.after(&contents()));
     let start = start.map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ fn crashes(from: u64, to: u64, goes_on: &mut dyn FnMut() -> bool) -> Result<Coun
         plan: FaultPlan::default(),
     };
     let limits = Limits { images: 2000, sampled: 0, is_complete: false, recoveries: 1 };
-    run.explore(limits, &mut |_| goes_on()).map_err(|failure| failure.to_string())
+    run.explore(limits, &mut |_| should_continue()).map_err(|failure| failure.to_string())
 }
 
 /// A temporary directory for volumes.
@@ -106,7 +106,7 @@ fn failures(
     medium: MediumChoice,
     from: u64,
     to: u64,
-    goes_on: &mut dyn FnMut() -> bool,
+    should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
     let place = ScratchDir::new()?;
     let paged = PagedOptions::for_host();
@@ -119,7 +119,7 @@ fn failures(
     let mut tried = 0;
     for (site, calls) in plan.calls() {
         for first in 1..=calls.min(3) {
-            if !goes_on() {
+            if !should_continue() {
                 return Ok(tried);
             }
             tried += 1;
@@ -129,32 +129,32 @@ fn failures(
             plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
             // The resize may fail or succeed. Only the volume that it leaves is checked.
             let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
-            let told =
+            let with_context =
                 |what: String| format!("from {from} to {to} bytes, call {first} of {site} fails: {what}");
-            let engine = Scm::open(&path, paged).map_err(|error| told(error.to_string()))?;
+            let engine = Scm::open(&path, paged).map_err(|error| with_context(error.to_string()))?;
             let bytes = engine.volume().geometry().volume_bytes();
             if ![from, to].contains(&bytes) {
-                return Err(told(format!("the volume has {bytes} bytes")));
+                return Err(with_context(format!("the volume has {bytes} bytes")));
             }
-            difference(&tree(&engine), &held).map_or(Ok(()), |what| Err(told(what)))?;
-            sound(&engine).map_err(told)?;
+            difference(&tree(&engine), &held).map_or(Ok(()), |what| Err(with_context(what)))?;
+            sound(&engine).map_err(with_context)?;
         }
     }
     Ok(tried)
 }
 
-/// Checks resizes that grow and shrink volumes. Stops when `goes_on` returns false.
+/// Checks resizes that grow and shrink volumes. Stops when `should_continue` returns false.
 ///
 /// # Errors
 /// Fails at the first crash or failure that leaves a wrong volume.
-pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let mut counts = Counts::default();
         for (from, to) in [(SMALL, LARGE), (LARGE, SMALL), (LARGE, LARGE - 4096)] {
-            counts += crashes(from, to, goes_on)?;
+            counts += crashes(from, to, should_continue)?;
         }
         for (from, to) in [(1 << 20, 2 << 20), (2 << 20, 1 << 20)] {
-            counts.images += failures(MediumChoice::Dram, from, to, goes_on)?;
+            counts.images += failures(MediumChoice::Dram, from, to, should_continue)?;
         }
         Ok(counts)
     };

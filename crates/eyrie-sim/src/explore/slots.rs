@@ -106,7 +106,7 @@ fn records(image: &[u8]) -> usize {
 pub(super) fn explore(
     empty: &StartVolume,
     images: u64,
-    goes_on: &mut dyn FnMut() -> bool,
+    should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<(Counts, usize), String> {
     const THREADS: usize = REDO_SLOTS + 1;
     let parse = |text: &str| Script::parse("slots", text.as_bytes()).expect("a constant script");
@@ -131,7 +131,7 @@ pub(super) fn explore(
         run.crash(images, &mut |base, point, done, found| {
             if last.replace(point.after) != Some(point.after) {
                 counts.points += 1;
-                if !goes_on() {
+                if !should_continue() {
                     return Ok(false);
                 }
                 most = most.max(records(&base.bytes()));

@@ -135,7 +135,9 @@ fn on(
     ground: RunMedium,
     trial: impl FnOnce(&StartVolume, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
 ) -> impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> {
-    move |goes_on| trial(&StartVolume::on(ground).map_err(|error| error.to_string())?, goes_on)
+    move |should_continue| {
+        trial(&StartVolume::on(ground).map_err(|error| error.to_string())?, should_continue)
+    }
 }
 
 /// Returns scripts for runs that close their volume.
@@ -164,7 +166,11 @@ fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
     (reuse.ground, reuse.most_images) = (tight_ground, Some((12, 4)));
     all.scripts("closing", 0, Some(setup()), alone(closed())).closes = true;
-    all.trial("redo slots", 0, on(ground, |start, goes_on| Ok(slots::explore(start, 12, goes_on)?.0)));
+    all.trial(
+        "redo slots",
+        0,
+        on(ground, |start, should_continue| Ok(slots::explore(start, 12, should_continue)?.0)),
+    );
     all.trial("damage", 0, on(tight_ground, damage::explore));
     all.trial("readers", 0, on(ground, readers::explore));
     all.trial("resizing", 0, resizing::explore);

@@ -177,7 +177,7 @@ fn a_trace_makes_the_images_that_a_crash_may_leave() {
             let refused = trace.image(point.after, &[kept]);
             assert_eq!(
                 refused,
-                Err(TraceError::Settled { offset: loss.offset }),
+                Err(TraceError::NotPending { offset: loss.offset }),
                 "a crash that keeps all stores of the line loses nothing"
             );
         }
@@ -228,7 +228,7 @@ fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
 }
 
 #[test]
-fn what_grows_and_shrinks_survives_every_crash() {
+fn growth_and_shrinking_survive_every_crash() {
     let limits = Limits { images: 20, sampled: 0, is_complete: false, recoveries: 0 };
     for script in workload::growth() {
         let recorded = record(
@@ -417,14 +417,14 @@ fn beside_anywhere([calls, others]: [&str; 2]) {
 }
 
 #[test]
-fn regression_a_call_that_found_nothing_to_do_beside_another_loses_nothing() {
+fn regression_no_op_call_waits_for_concurrent_change() {
     beside_anywhere(["truncate /a 0\n"; 2]);
     beside_anywhere(["write /a 200 8 1\n", "truncate /a 208\n"]);
     beside_anywhere(["creat /n\n", "rename /n /n\n"]);
 }
 
 #[test]
-fn what_one_thread_makes_lasts_before_another_changes_it() {
+fn dependent_change_waits_for_durable_object() {
     beside_anywhere(["mkdir /n\n", "creat /n/m\n"]);
     beside_anywhere(["creat /n\n", "write /n 0 100 1\n"]);
     beside_anywhere(["creat /n\n", "link /n /d/n\n"]);
@@ -435,7 +435,7 @@ fn what_one_thread_makes_lasts_before_another_changes_it() {
 /// Checks that an error promises nothing: a crash may undo the change of another thread that the error
 /// reveals.
 #[test]
-fn an_error_may_tell_of_a_call_that_is_lost() {
+fn error_may_expose_change_that_a_crash_undoes() {
     let mut overtaken = 0;
     for seed in 0..100 {
         let recorded = beside("unlink /b\n", "chown /b 9 -1\n", seed);

@@ -3,10 +3,16 @@
 //!
 //! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. Lines `base OFFSET HEX`
 //! follow. They have the contents of the volume at the start of the run, in pieces of 64 bytes. Pieces that
-//! consist only of zeros have no line. The other lines are the events: `store THREAD OFFSET HEX`,
-//! `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. `mark COUNT close`
-//! follows the close of the volume, if the run has one. Offsets are hexadecimal with `0x`. Each store is
-//! within one aligned word of eight bytes.
+//! consist only of zeros have no line. The other lines are the events:
+//!
+//! - `store THREAD OFFSET HEX`: a thread has stored bytes. [`text`] writes stores within one aligned word of
+//!   eight bytes. [`Trace::parse`] also accepts longer stores within one line of 64 bytes.
+//! - `fence THREAD FILE:LINE`: a thread has issued a fence, at this line of the sources.
+//! - `mark COUNT LINE CALL = RESULT`: COUNT calls have returned, and the last is the call at this line of the
+//!   script. `mark COUNT close` follows the close of the volume, if the run has one.
+//!
+//! THREAD is a number, from 0 in the order of the first events. HEX is the bytes as hexadecimal digits.
+//! Offsets are from the start of the volume, hexadecimal with `0x`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -19,10 +25,10 @@ const LINE: usize = 64;
 /// Maximum size of a volume in a trace that can be parsed, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// The reason why a text is not a trace, or why no crash leaves the requested image.
+/// The reason why a text is no trace, or why no crash can leave the requested image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line is not allowed.
+    /// A line of the text is malformed.
     #[error("{line}: expected {expected}")]
     Line {
         /// Line number, from 1.
@@ -30,22 +36,22 @@ pub enum TraceError {
         /// A description of the allowed lines.
         expected: &'static str,
     },
-    /// The crash comes after more events than the trace has.
+    /// The trace has fewer events than the number after which the crash comes.
     #[error("there are only {events} events")]
     Until {
         /// Number of events of the trace.
         events: usize,
     },
-    /// A crash after the given number of events cannot lose the stores that a [`LineLoss`] names: the line
-    /// has no unfenced store, or none after the kept ones.
+    /// A crash after the requested number of events cannot lose the stores that a [`LineLoss`] names: no
+    /// store to the line is pending, or all pending stores are kept.
     #[error("a crash at this moment cannot lose these stores to the line at {offset:#x}")]
-    Settled {
+    NotPending {
         /// Offset of the line, in bytes.
         offset: u64,
     },
 }
 
-/// Returns the trace of a run as text. The run has one thread, and its volume is in memory.
+/// Returns the trace of a run as text. Callers pass a run of one thread, whose volume is in memory.
 pub fn text(recorded: &Recorded) -> String {
     let run = &recorded.run;
     let mut text = format!("eyrie-trace 1 {}\n", run.base.len());
@@ -96,18 +102,19 @@ pub struct Trace {
     entries: Vec<TraceEvent>,
 }
 
-/// A line of 64 bytes of which a crash loses stores.
+/// A line of 64 bytes, and the number of its pending stores that a crash keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineLoss {
     /// Offset of any byte of the line, from the start of the volume.
     pub offset: u64,
-    /// Number of unfenced stores to the line that the crash keeps. The crash loses the later stores to the
+    /// Number of pending stores to the line that the crash keeps. The crash loses the later stores to the
     /// line.
     pub kept: usize,
 }
 
-/// Thread, offset and bytes of a store that a crash may lose.
-type Unsettled<'a> = (u64, u64, &'a [u8]);
+/// Thread, offset and bytes of a pending store: a store that no fence of its thread follows, so that a crash
+/// may lose it.
+type Pending<'a> = (u64, u64, &'a [u8]);
 
 fn number(word: Option<&str>) -> Option<u64> {
     let word = word?;
@@ -180,7 +187,7 @@ impl Trace {
     pub fn image(&self, until: usize, losses: &[LineLoss]) -> Result<Vec<u8>, TraceError> {
         let events = self.entries.len();
         let entries = self.entries.get(..until).ok_or(TraceError::Until { events })?;
-        let mut unsettled: BTreeMap<u64, Vec<Unsettled<'_>>> = BTreeMap::new();
+        let mut pending: BTreeMap<u64, Vec<Pending<'_>>> = BTreeMap::new();
         let mut image = self.base.clone();
         let store = |image: &mut [u8], offset: u64, bytes: &[u8]| {
             image[offset as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -189,12 +196,12 @@ impl Trace {
             match entry {
                 TraceEvent::Store { thread, offset, bytes } => {
                     let line = offset - offset % LINE as u64;
-                    unsettled.entry(line).or_default().push((*thread, *offset, bytes));
+                    pending.entry(line).or_default().push((*thread, *offset, bytes));
                 }
-                TraceEvent::Fence { thread } => unsettled.retain(|_, stores| {
-                    let settled =
+                TraceEvent::Fence { thread } => pending.retain(|_, stores| {
+                    let durable =
                         stores.iter().rposition(|store| store.0 == *thread).map_or(0, |last| last + 1);
-                    stores.drain(..settled).for_each(|(_, offset, bytes)| store(&mut image, offset, bytes));
+                    stores.drain(..durable).for_each(|(_, offset, bytes)| store(&mut image, offset, bytes));
                     !stores.is_empty()
                 }),
                 TraceEvent::Mark => {}
@@ -202,10 +209,10 @@ impl Trace {
         }
         for loss in losses {
             let line = loss.offset - loss.offset % LINE as u64;
-            let stores = unsettled.get_mut(&line).filter(|stores| loss.kept < stores.len());
-            stores.ok_or(TraceError::Settled { offset: loss.offset })?.truncate(loss.kept);
+            let stores = pending.get_mut(&line).filter(|stores| loss.kept < stores.len());
+            stores.ok_or(TraceError::NotPending { offset: loss.offset })?.truncate(loss.kept);
         }
-        for (_, offset, bytes) in unsettled.into_values().flatten() {
+        for (_, offset, bytes) in pending.into_values().flatten() {
             store(&mut image, offset, bytes);
         }
         Ok(image)

@@ -33,7 +33,7 @@ fn file(number: usize) -> std::io::Result<File> {
 
 /// Makes the calls with the code for persistent memory, and opens the durable bytes after each call. Returns
 /// the number of images.
-fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, String> {
+fn run(number: usize, script: &Script, should_continue: &mut dyn FnMut() -> bool) -> Result<u64, String> {
     let file = file(number).map_err(|error| error.to_string())?;
     let (medium, written) = pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
     let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
@@ -51,30 +51,31 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
             perform(&expected, &line.call).map_err(|error| format!("{}: {error}", line.call))?;
         }
         pass_grace_periods();
-        let told = |what: String| format!("after {}: {what}", line.call);
+        let with_context = |what: String| format!("after {}: {what}", line.call);
         let medium = traced_from(&written.bytes(), Recorder::default());
         let engine = medium.map_err(eyrie_engine::Error::from).and_then(Scm::open_on);
-        let engine = engine.map_err(|error| told(error.to_string()))?;
-        let found = try_tree(&engine, TreeParts::ALL).map_err(|error| told(error.to_string()))?;
-        difference(&found, &tree(&**expected.engine())).map_or(Ok(()), |what| Err(told(what)))?;
-        sound(&engine).map_err(told)?;
+        let engine = engine.map_err(|error| with_context(error.to_string()))?;
+        let found = try_tree(&engine, TreeParts::ALL).map_err(|error| with_context(error.to_string()))?;
+        difference(&found, &tree(&**expected.engine())).map_or(Ok(()), |what| Err(with_context(what)))?;
+        sound(&engine).map_err(with_context)?;
         images += 1;
-        if !goes_on() {
+        if !should_continue() {
             break;
         }
     }
     Ok(images)
 }
 
-/// Runs scripts with the code for persistent memory, over ordinary files. Stops when `goes_on` returns false.
+/// Runs scripts with the code for persistent memory, over ordinary files. Stops when `should_continue`
+/// returns false.
 ///
 /// # Errors
 /// Fails at the first call after which the durable bytes do not open as a sound volume with the contents of
 /// the model.
-pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {
-        counts.images += caught(|| run(number, &script, goes_on)).unwrap_or_else(Err)?;
+        counts.images += caught(|| run(number, &script, should_continue)).unwrap_or_else(Err)?;
     }
     Ok(counts)
 }

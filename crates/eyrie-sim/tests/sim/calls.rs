@@ -89,7 +89,7 @@ fn every_call_has_its_result() {
 }
 
 #[test]
-fn calls_do_what_they_say() {
+fn calls_have_their_documented_effects() {
     on_volume(|files| {
         succeed(files, "creat /a 0640\nwrite /a 10 100 7\nappend /a 5 8");
         let content = files.read("/a").unwrap();

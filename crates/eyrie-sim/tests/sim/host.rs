@@ -136,7 +136,7 @@ fn on_few(path: &mut OsString) {
 }
 
 #[test]
-fn keys_are_on_the_host_what_they_are_in_a_volume() {
+fn keys_are_the_same_on_the_host_and_in_a_volume() {
     let Some((_dir, host)) = host() else { return };
     let text = "mkdir /s\nput /s a 100 1\nput /s \"k/1\" 5000 2\nput /s \"\\x00\" 0 3\nput /s a 99 4\n\
                 put /none a 1 1\nput /s/a b 1 1\nerase /s none\nerase /s \"\\x00\"\nerase /none a\nsync\n";

@@ -21,25 +21,25 @@ const STEP: u64 = 100_000;
 const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--threads COUNT]";
 
 /// Runs the images of these seeds. If only one seed is given, first prints the damage to its image.
-fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+fn images(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = bases();
     if seeds.end - seeds.start == 1 {
         let hostile = Hostile::new(&bases, seeds.start);
         println!("{}, checksums mended: {}", hostile.image.base.name, hostile.mended);
         hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
     }
-    run(&bases, seeds, told)
+    run(&bases, seeds, on_progress)
 }
 
 /// Runs the disks of these seeds. If only one seed is given, first prints the damage to its disk.
-fn disks(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+fn disks(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = disk_bases();
     if seeds.end - seeds.start == 1 {
         let hostile = HostileDisk::new(&bases, seeds.start);
         println!("{}, checksums mended: {}", hostile.base.name, hostile.mended);
         hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
     }
-    run_disks(&bases, seeds, told)
+    run_disks(&bases, seeds, on_progress)
 }
 
 /// Runs the seeds in several processes of this program.
@@ -78,7 +78,7 @@ fn main() {
         }
     }
     let (seeds, begun) = (from..from.saturating_add(count), Instant::now());
-    let told = |report: &HostileReport| {
+    let on_progress = |report: &HostileReport| {
         if report.images.is_multiple_of(STEP) && !is_part {
             println!("{} images in {:.0?}", report.images, begun.elapsed());
         }
@@ -91,8 +91,8 @@ fn main() {
                 std::process::exit(1);
             }
         },
-        true => disks(seeds, told),
-        false => images(seeds, told),
+        true => disks(seeds, on_progress),
+        false => images(seeds, on_progress),
     };
     if is_part {
         return println!("{}", report.to_line());

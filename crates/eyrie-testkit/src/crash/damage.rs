@@ -1,5 +1,5 @@
-//! Damages each non-zero byte under a checksum in turn. The volume must then refuse to open, or keep its
-//! contents.
+//! Damages each non-zero byte that a checksum covers, one at a time. The open of the volume must then fail,
+//! or find the same contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -41,10 +41,11 @@ pub fn all() -> Vec<ChecksumDamage> {
 }
 
 impl ChecksumDamage {
-    /// Damages each non-zero byte in turn, and opens the volume with this plan.
+    /// Damages each non-zero byte of the range, one at a time, and opens the volume with this plan.
     ///
     /// # Errors
-    /// The first damage after which the volume opens with wrong contents, or is not sound.
+    /// Describes the first damage after which the volume opens with wrong contents, is not sound, or causes a
+    /// panic.
     pub fn explore(&self, plan: &FaultPlan) -> Result<(), String> {
         self.covered.clone().filter(|&at| self.volume.image[at] != 0).try_for_each(|at| {
             caught(|| self.open(at, plan))

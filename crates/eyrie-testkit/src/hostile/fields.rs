@@ -11,59 +11,60 @@ const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
 /// The values that a test writes into a field of a sound volume, by the effect that they must have.
 #[derive(Clone, Copy, Debug)]
-pub enum Impossible {
-    /// Values that a check must notice if the field is in use.
-    Noticed(&'static [u64]),
-    /// Values that a reader ignores or accepts as sound, with the reason.
-    Passed(&'static [u64], &'static str),
-    /// No values, with the reason: for example, each value is possible.
-    None(&'static str),
+pub enum FieldValues {
+    /// Values that a check must detect if the field is in use.
+    MustBeDetected(&'static [u64]),
+    /// Values that a check need not detect, because readers ignore them or accept them as sound. The text is
+    /// the reason.
+    MayPass(&'static [u64], &'static str),
+    /// No values. The text is the reason: for example, each value is possible.
+    Untested(&'static str),
 }
 
-use Impossible::{None, Noticed, Passed};
+use FieldValues::{MayPass, MustBeDetected, Untested};
 
 const ALL: u64 = u64::MAX;
 const SECOND: u64 = 1_000_000_000;
-const NANOSECONDS: Impossible = Noticed(&[SECOND, 0xffff_ffff]);
-const SECONDS: Impossible = None("every number of seconds is a time");
-const RESERVED: Impossible = Passed(&[1], "no reader looks at it");
-const SEALED: Impossible = Noticed(&[0, 1, ALL]);
-const COMPUTED: Impossible = None("the checksum is computed again after each change of a field");
-const NUMBER: Impossible = None("every number is possible");
-const JOURNAL: Impossible =
-    Passed(&[0, 1, ALL], "a checksum covers it, and an invalid record ends the journal");
+const NANOSECONDS: FieldValues = MustBeDetected(&[SECOND, 0xffff_ffff]);
+const SECONDS: FieldValues = Untested("every number of seconds is a time");
+const RESERVED: FieldValues = MayPass(&[1], "no reader looks at it");
+const SEALED: FieldValues = MustBeDetected(&[0, 1, ALL]);
+const COMPUTED: FieldValues = Untested("the checksum is computed again after each change of a field");
+const NUMBER: FieldValues = Untested("every number is possible");
+const JOURNAL: FieldValues =
+    MayPass(&[0, 1, ALL], "a checksum covers it, and an invalid record ends the journal");
 
 /// A structure of the format: the heading of its table, and its fields.
-pub type Structure = (&'static str, &'static [(&'static str, Impossible)]);
+pub type Structure = (&'static str, &'static [(&'static str, FieldValues)]);
 
 /// All structures.
 pub const STRUCTURES: &[Structure] = &[
     (
         "Superblock",
         &[
-            ("magic", Noticed(&[0, ALL])),
-            ("version", Noticed(&[0, 2, 0xffff_ffff])),
+            ("magic", MustBeDetected(&[0, ALL])),
+            ("version", MustBeDetected(&[0, 2, 0xffff_ffff])),
             ("checksum", COMPUTED),
             ("sequence", NUMBER),
             ("volume_id", NUMBER),
-            ("compat", None("features that may be ignored")),
+            ("compat", Untested("features that may be ignored")),
             ("ro_compat", SEALED_FEATURE),
             ("incompat", SEALED_FEATURE),
-            ("block_bytes", Noticed(&[0, 1, 512, 8192, 0xffff_ffff])),
-            ("realms", Noticed(&[0, 2])),
-            ("group_bytes", Noticed(&[0, 1, 4096, 65_537, ALL])),
-            ("volume_bytes", Noticed(&[0, 1, 4096, 1 << 40, ALL])),
-            ("hash_seed", Noticed(&[ALL])),
-            ("root", Noticed(&[1, 2, 64, ALL])),
+            ("block_bytes", MustBeDetected(&[0, 1, 512, 8192, 0xffff_ffff])),
+            ("realms", MustBeDetected(&[0, 2])),
+            ("group_bytes", MustBeDetected(&[0, 1, 4096, 65_537, ALL])),
+            ("volume_bytes", MustBeDetected(&[0, 1, 4096, 1 << 40, ALL])),
+            ("hash_seed", MustBeDetected(&[ALL])),
+            ("root", MustBeDetected(&[1, 2, 64, ALL])),
             ("created_seconds", SECONDS),
             ("created_nanoseconds", NANOSECONDS),
-            ("segments", Noticed(&[0, 2, 0xffff_ffff])),
-            ("medium", Noticed(&[0, 4, 255])),
+            ("segments", MustBeDetected(&[0, 2, 0xffff_ffff])),
+            ("medium", MustBeDetected(&[0, 4, 255])),
             ("reserved", RESERVED),
-            ("most_bytes", Noticed(&[0, 1, 4096, 1 << 41, ALL])),
-            ("disk_bytes", Passed(&[1, ALL], "a volume in a file does not use it")),
+            ("most_bytes", MustBeDetected(&[0, 1, 4096, 1 << 41, ALL])),
+            ("disk_bytes", MayPass(&[1, ALL], "a volume in a file does not use it")),
             ("reserved_1", RESERVED),
-            ("segment_bytes", Noticed(&[0, 1, ALL])),
+            ("segment_bytes", MustBeDetected(&[0, 1, ALL])),
             ("reserved_end", RESERVED),
         ],
     ),
@@ -83,13 +84,13 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Volume page",
         &[
-            ("generation_limit", Noticed(&[0, 1])),
+            ("generation_limit", MustBeDetected(&[0, 1])),
             ("reserved_0", RESERVED),
-            ("groups_in_use", Passed(&[0, ALL], "the groups in use follow from the objects")),
+            ("groups_in_use", MayPass(&[0, ALL], "the groups in use follow from the objects")),
             ("reserved_1", RESERVED),
-            ("clean", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
-            ("saved_addr", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
-            ("saved_bytes", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("clean", MayPass(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("saved_addr", MayPass(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("saved_bytes", MayPass(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
             ("saved_checksum", COMPUTED),
             ("reserved_2", RESERVED),
         ],
@@ -97,91 +98,101 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Pointers",
         &[
-            ("leaf", Passed(&[0, 1], "a pointer of the other kind may be right, too")),
-            ("shared", Passed(&[1], "a pointer past the end of a file has no meaning")),
-            ("unwritten", Passed(&[1], "a leaf below a node may have it")),
-            ("height", Passed(&[7], "a pointer past the end of a file has no meaning")),
-            ("address", Passed(&[1, (1 << 50) - 1], "a pointer past the end of a file has no meaning")),
-            ("class", Passed(&[0, 72, 255], "a pointer past the end of a file has no meaning")),
+            ("leaf", MayPass(&[0, 1], "a pointer of the other kind may be right, too")),
+            ("shared", MayPass(&[1], "a pointer past the end of a file has no meaning")),
+            ("unwritten", MayPass(&[1], "a leaf below a node may have it")),
+            ("height", MayPass(&[7], "a pointer past the end of a file has no meaning")),
+            ("address", MayPass(&[1, (1 << 50) - 1], "a pointer past the end of a file has no meaning")),
+            ("class", MayPass(&[0, 72, 255], "a pointer past the end of a file has no meaning")),
         ],
     ),
     (
         "Identity",
         &[
             ("magic", SEALED),
-            ("kind", Noticed(&[0, 8, 255])),
-            ("reserved_flags", Noticed(&[1])),
-            ("generation", Noticed(&[ALL])),
-            ("realm", Noticed(&[1])),
+            ("kind", MustBeDetected(&[0, 8, 255])),
+            ("reserved_flags", MustBeDetected(&[1])),
+            ("generation", MustBeDetected(&[ALL])),
+            ("realm", MustBeDetected(&[1])),
             ("created_nanoseconds", NANOSECONDS),
             ("created_seconds", SECONDS),
-            ("reserved", Noticed(&[1])),
+            ("reserved", MustBeDetected(&[1])),
         ],
     ),
     (
         "Hot line",
         &[
             ("selector", SEALED),
-            ("copies", None("see the hot copy")),
-            ("modified_nanoseconds", Noticed(&[SECOND << 32 | SECOND, ALL])),
+            ("copies", Untested("see the hot copy")),
+            ("modified_nanoseconds", MustBeDetected(&[SECOND << 32 | SECOND, ALL])),
         ],
     ),
     (
         "Hot copy",
-        &[("root", Noticed(&[1, 2, ALL])), ("size", Noticed(&[1 << 63, ALL])), ("modified_seconds", SECONDS)],
+        &[
+            ("root", MustBeDetected(&[1, 2, ALL])),
+            ("size", MustBeDetected(&[1 << 63, ALL])),
+            ("modified_seconds", SECONDS),
+        ],
     ),
     (
         "Selector",
         &[
-            ("hot_copy", None("both copies are whole headers")),
-            ("cold_copy", None("both copies are whole headers")),
-            ("follows", None("both answers are possible")),
-            ("kind", Noticed(&[0])),
-            ("sealed", None("both answers are possible")),
-            ("unlinked", Noticed(&[1])),
+            ("hot_copy", Untested("both copies are whole headers")),
+            ("cold_copy", Untested("both copies are whole headers")),
+            ("follows", Untested("both answers are possible")),
+            ("kind", MustBeDetected(&[0])),
+            ("sealed", Untested("both answers are possible")),
+            ("unlinked", MustBeDetected(&[1])),
             ("version", NUMBER),
         ],
     ),
     (
         "Cold copy",
         &[
-            ("mode", Noticed(&[0o10000, 0xffff])),
-            ("flags", Noticed(&[2, 0xffff])),
+            ("mode", MustBeDetected(&[0o10000, 0xffff])),
+            ("flags", MustBeDetected(&[2, 0xffff])),
             ("uid", NUMBER),
             ("gid", NUMBER),
-            ("links", Noticed(&[0, 1000, 0xffff_ffff])),
+            ("links", MustBeDetected(&[0, 1000, 0xffff_ffff])),
             ("accessed_seconds", SECONDS),
             ("changed_seconds", SECONDS),
             ("accessed_nanoseconds", NANOSECONDS),
-            ("changed_nanoseconds", Passed(&[SECOND, 0xffff_ffff], "it may follow the modification time")),
-            ("parent_or_device", Passed(&[1, ALL], "only directories and devices have one")),
-            ("xattr_root", Noticed(&[1, 2, ALL])),
+            ("changed_nanoseconds", MayPass(&[SECOND, 0xffff_ffff], "it may follow the modification time")),
+            ("parent_or_device", MayPass(&[1, ALL], "only directories and devices have one")),
+            ("xattr_root", MustBeDetected(&[1, 2, ALL])),
             ("times_version", NUMBER),
-            ("reserved", Noticed(&[1])),
+            ("reserved", MustBeDetected(&[1])),
         ],
     ),
     (
         "Block of extended attributes",
-        &[("bytes", Noticed(&[0, 1, 0xffff_ffff])), ("count", Noticed(&[0, 1000, 0xffff_ffff]))],
+        &[
+            ("bytes", MustBeDetected(&[0, 1, 0xffff_ffff])),
+            ("count", MustBeDetected(&[0, 1000, 0xffff_ffff])),
+        ],
     ),
     (
         "Entry of a block",
-        &[("value_bytes", Noticed(&[65_537, 0xffff_ffff])), ("name_bytes", Noticed(&[0, 256, 0xffff]))],
+        &[
+            ("value_bytes", MustBeDetected(&[65_537, 0xffff_ffff])),
+            ("name_bytes", MustBeDetected(&[0, 256, 0xffff])),
+        ],
     ),
     (
         "Redo slot",
         &[
-            ("state", Passed(&[1, ALL], "a closed volume has no record, and a record needs a checksum")),
-            ("place", None("of a free slot it has no meaning")),
-            ("reserved", None("it has no meaning")),
-            ("words", None("of a free slot they have no meaning")),
+            ("state", MayPass(&[1, ALL], "a closed volume has no record, and a record needs a checksum")),
+            ("place", Untested("of a free slot it has no meaning")),
+            ("reserved", Untested("it has no meaning")),
+            ("words", Untested("of a free slot they have no meaning")),
         ],
     ),
     (
         "Redo word",
         &[
-            ("address", None("of a free slot it has no meaning")),
-            ("value", None("of a free slot it has no meaning")),
+            ("address", Untested("of a free slot it has no meaning")),
+            ("value", Untested("of a free slot it has no meaning")),
         ],
     ),
     (
@@ -201,41 +212,45 @@ pub const STRUCTURES: &[Structure] = &[
     ),
     ("Saved slab page", &[("page", SAVED), ("class", SAVED), ("reserved", SAVED), ("free", SAVED)]),
     ("Saved header chunk", &[("chunk", SAVED), ("reserved", SAVED), ("free", SAVED)]),
-    ("Collection table", &[("buckets", Noticed(&[0, 1 << 20, ALL])), ("reserved", RESERVED)]),
+    ("Collection table", &[("buckets", MustBeDetected(&[0, 1 << 20, ALL])), ("reserved", RESERVED)]),
     (
         "Bucket page",
         &[
-            ("commit", Noticed(&[ALL])),
-            ("link", Noticed(&[1, ALL])),
-            ("directories", Noticed(&[0xffff_ffff])),
-            ("gap_start", Noticed(&[257, 0xffff])),
-            ("gap_end", Noticed(&[257, 0xffff])),
+            ("commit", MustBeDetected(&[ALL])),
+            ("link", MustBeDetected(&[1, ALL])),
+            ("directories", MustBeDetected(&[0xffff_ffff])),
+            ("gap_start", MustBeDetected(&[257, 0xffff])),
+            ("gap_end", MustBeDetected(&[257, 0xffff])),
             ("reserved", RESERVED),
-            ("stamps", None("see the stamp")),
-            ("lines", None("see the line of slots")),
-            ("lengths", Passed(&[0, ALL], "of a slot that is not live it has no meaning")),
+            ("stamps", Untested("see the stamp")),
+            ("lines", Untested("see the line of slots")),
+            ("lengths", MayPass(&[0, ALL], "of a slot that is not live it has no meaning")),
         ],
     ),
     (
         "Line of slots",
         &[
-            ("slots", None("see the slot")),
-            ("tags", Passed(&[0, 255], "of a slot that is not live it has no meaning")),
-            ("spilled", Passed(&[0, 255], "a bit may be set without need")),
+            ("slots", Untested("see the slot")),
+            ("tags", MayPass(&[0, 255], "of a slot that is not live it has no meaning")),
+            ("spilled", MayPass(&[0, 255], "a bit may be set without need")),
         ],
     ),
-    ("Slot", &[("id", Noticed(&[0, 1, (1 << 56) - 1])), ("offset", Noticed(&[0, 255]))]),
+    ("Slot", &[("id", MustBeDetected(&[0, 1, (1 << 56) - 1])), ("offset", MustBeDetected(&[0, 255]))]),
     (
         "Stamp of a bucket page",
         &[
             ("seconds", SECONDS),
-            ("nanoseconds", Passed(&[SECOND, 0xffff_ffff], "one of the two stamps does not count")),
+            ("nanoseconds", MayPass(&[SECOND, 0xffff_ffff], "one of the two stamps does not count")),
             ("times_version", NUMBER),
         ],
     ),
     (
         "Record",
-        &[("hash", SEALED), ("name_len", Noticed(&[0, 256, 0xffff])), ("name", Noticed(&[0x1234_5678_9abc]))],
+        &[
+            ("hash", SEALED),
+            ("name_len", MustBeDetected(&[0, 256, 0xffff])),
+            ("name", MustBeDetected(&[0x1234_5678_9abc])),
+        ],
     ),
     (
         "Journal anchor",
@@ -267,9 +282,9 @@ pub const STRUCTURES: &[Structure] = &[
     ("Changed page", &[("page", JOURNAL), ("lines", JOURNAL)]),
 ];
 
-const SEALED_FEATURE: Impossible = Noticed(&[1, ALL]);
-const NO_SEGMENT: Impossible = None("a volume of version 1 has no further segment");
-const SAVED: Impossible = Passed(&[0, 1, ALL], "recovery rebuilds the free space if the bytes are invalid");
+const SEALED_FEATURE: FieldValues = MustBeDetected(&[1, ALL]);
+const NO_SEGMENT: FieldValues = Untested("a volume of version 1 has no further segment");
+const SAVED: FieldValues = MayPass(&[0, 1, ALL], "recovery rebuilds the free space if the bytes are invalid");
 
 /// The place of a field in its structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -312,8 +327,8 @@ pub struct Broken<'b> {
     pub name: (&'static str, &'static str),
     /// The value.
     pub value: u64,
-    /// True if a check must notice the value.
-    pub is_noticed: bool,
+    /// True if a check must detect the value.
+    pub must_be_detected: bool,
     /// The volume.
     pub image: Image<'b>,
 }
@@ -324,11 +339,11 @@ pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>
     let places = described();
     let rows =
         STRUCTURES.iter().flat_map(|(structure, fields)| fields.iter().map(move |row| (*structure, row)));
-    rows.flat_map(move |(structure, &(field, impossible))| {
-        let (values, is_noticed) = match impossible {
-            Noticed(values) => (values, true),
-            Passed(values, _) => (values, false),
-            None(_) => (&[][..], false),
+    rows.flat_map(move |(structure, &(field, values))| {
+        let (values, must_be_detected) = match values {
+            MustBeDetected(values) => (values, true),
+            MayPass(values, _) => (values, false),
+            Untested(_) => (&[][..], false),
         };
         let place = places[&(structure, field)];
         let found = base.survey.places.get(structure).map_or(&[][..], Vec::as_slice);
@@ -337,7 +352,7 @@ pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>
         values.iter().flat_map(move |&value| {
             at.clone().into_iter().filter_map(move |at| {
                 let image = with(base, structure, at, place, value)?;
-                Some(Broken { name: (structure, field), value, is_noticed, image })
+                Some(Broken { name: (structure, field), value, must_be_detected, image })
             })
         })
     })
@@ -368,7 +383,7 @@ fn with<'b>(
         let word = u64::from_le_bytes(bytes);
         let changed = word & !mask | value << shift & mask;
         if changed == word {
-            return Option::None;
+            return None;
         }
         image.write(first, &changed.to_le_bytes()[..len as usize]);
     }

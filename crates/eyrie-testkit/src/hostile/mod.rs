@@ -24,7 +24,7 @@ pub use base::{BaseVolume, bases};
 pub use damage::Damage;
 pub use disk::{DiskBase, DiskDamage, HostileDisk, disk_bases};
 pub use examine::{Examined, examine};
-pub use fields::{Broken, Impossible, STRUCTURES, Structure, broken, described};
+pub use fields::{Broken, FieldValues, STRUCTURES, Structure, broken, described};
 pub use image::Image;
 pub use readable::readable;
 pub use repairs::{Repairs, repairs};

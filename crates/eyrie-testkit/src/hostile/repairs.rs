@@ -42,8 +42,8 @@ pub fn repairs(bases: &[BaseVolume], seeds: Range<u64>) -> Repairs {
     let mut report = Repairs::default();
     for seed in seeds {
         let Hostile { image, .. } = Hostile::new(bases, seed);
-        let told = caught(|| one(&image, place.path())).unwrap_or_else(|panic| Err((false, panic)));
-        match told {
+        let outcome = caught(|| one(&image, place.path())).unwrap_or_else(|panic| Err((false, panic)));
+        match outcome {
             Ok(false) => report.sound += 1,
             Ok(true) => report.repaired += 1,
             Err((true, reason)) => *report.refused.entry(reason).or_default() += 1,

@@ -72,34 +72,42 @@ impl HostileReport {
     }
 }
 
-/// Examines the images of these seeds. Calls `told` with the report so far after each image.
+/// Examines the images of these seeds. Calls `on_progress` with the report so far after each image.
 ///
 /// If one image is in progress during a whole interval of the watch thread (one minute), the process prints
 /// the seed and aborts. The engine is then probably in an endless loop.
-pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+pub fn run(
+    bases: &[BaseVolume],
+    seeds: Range<u64>,
+    on_progress: impl FnMut(&HostileReport),
+) -> HostileReport {
     let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
-    let tell = |seed| {
+    let describe = |seed| {
         let Hostile { image, damages, .. } = Hostile::new(bases, seed);
         format!("{}: {damages:?}", image.base.name)
     };
-    run_each(seeds, examined, tell, told)
+    run_each(seeds, examined, describe, on_progress)
 }
 
 /// Works like [`run`], for hostile disks.
-pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+pub fn run_disks(
+    bases: &[DiskBase],
+    seeds: Range<u64>,
+    on_progress: impl FnMut(&HostileReport),
+) -> HostileReport {
     let examined = |seed| HostileDisk::new(bases, seed).examine();
-    let tell = |seed| {
+    let describe = |seed| {
         let HostileDisk { base, damages, mended, .. } = HostileDisk::new(bases, seed);
         format!("{}, checksums mended: {mended}: {damages:?}", base.name)
     };
-    run_each(seeds, examined, tell, told)
+    run_each(seeds, examined, describe, on_progress)
 }
 
 fn run_each(
     seeds: Range<u64>,
     examined: impl Fn(u64) -> Examined,
-    tell: impl Fn(u64) -> String,
-    mut told: impl FnMut(&HostileReport),
+    describe: impl Fn(u64) -> String,
+    mut on_progress: impl FnMut(&HostileReport),
 ) -> HostileReport {
     let mut report = HostileReport::default();
     let (now, (over, ended)) = (AtomicU64::new(seeds.start), channel::<()>());
@@ -118,10 +126,10 @@ fn run_each(
                 Err(_) => {}
             }
             if panics.load(Ordering::Relaxed) != before {
-                eprintln!("seed {seed} of {} panicked", tell(seed));
+                eprintln!("seed {seed} of {} panicked", describe(seed));
                 report.panicked.push(seed);
             }
-            told(&report);
+            on_progress(&report);
         }
         drop(over);
     });

@@ -1,11 +1,11 @@
 //! The oracle: it runs an engine beside the model, and compares the two after every step.
 //!
-//! After each Op, the oracle compares the results (values, or errno), and looks up each name in the Op. For
-//! each object that the Op or a look-up names, it compares the attributes and the extended attributes. For an
-//! object with data, it also compares the first bytes, and the bytes in and around a changed range. It
-//! compares the whole volume at the start, after every [`OracleOptions::tree_every`] steps, and at the end. A
-//! full engine (`NoSpace`) may refuse an Op, which then must not change anything. A step that opens an object
-//! opens it in the engine and in the model.
+//! After each Op, the oracle compares the results (values, or errno), and looks up each name in the Op. It
+//! compares the attributes and the extended attributes of each object that the Op names or that a look-up
+//! finds. For an object with data, it also compares the first bytes, and the bytes in and around a changed
+//! range. It compares the whole volume at the start, after every [`OracleOptions::tree_every`] steps, and at
+//! the end. A full engine may refuse an Op with `NoSpace`, and the Op must then change nothing. A step that
+//! opens an object opens it in the engine and in the model.
 
 mod minimise;
 mod session;
@@ -27,7 +27,8 @@ pub(crate) use session::outcome;
 pub struct OracleOptions {
     /// The weights of the kinds of steps.
     pub mix: OpMix,
-    /// The compared parts of whole volumes. Comparisons of single objects ignore this field.
+    /// The parts of the objects that are compared when whole volumes are compared. Comparisons of single
+    /// objects compare all parts.
     pub include: TreeParts,
     /// Number of steps between comparisons of the whole volume.
     pub tree_every: u32,
@@ -42,7 +43,7 @@ impl Default for OracleOptions {
 /// The report of a run in which the engine and the model differ, or the engine panicked.
 #[derive(Clone, Debug)]
 pub struct OracleFailure {
-    /// Seed that replays the failure.
+    /// The seed of the steps.
     pub seed: u64,
     /// The difference after the last step, or the message of the panic.
     pub what: String,
@@ -66,8 +67,8 @@ impl std::error::Error for OracleFailure {}
 /// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Panics
-/// Panics if engine and model differ. The message has the seed, the last step, and the earlier steps that
-/// created or touched an object of the last step.
+/// Panics if engine and model differ, or if the engine panics. The message has the seed, the last step, and
+/// the earlier steps that created or touched an object of the last step.
 pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
     if let Err(mut failure) = run(engine, seed, steps, OracleOptions::default()) {
         minimise::keep_related(&mut failure);
@@ -87,7 +88,7 @@ pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -
 }
 
 /// Runs `steps`, and no random steps, on `engine` and on the model. Callers pass an engine with a new volume.
-/// A step is skipped if an object that it names does not exist.
+/// A step is skipped if an object that it names does not exist. `seed` only labels a failure.
 ///
 /// # Errors
 /// Fails if the engine and the model differ, or if the engine panics.
@@ -105,7 +106,8 @@ pub fn replay(
 /// find a short list that still fails.
 ///
 /// # Panics
-/// Panics if engine and model differ. The message has the seed and the short list of steps.
+/// Panics if engine and model differ, or if the engine panics. The message has the seed and the short list of
+/// steps.
 pub fn check<E: Engine>(make: impl FnMut() -> E, seed: u64, steps: u32) {
     check_with(make, seed, steps, OracleOptions::default());
 }

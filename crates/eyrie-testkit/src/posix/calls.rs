@@ -5,7 +5,7 @@ use eyrie::{Errno, FallocateMode, Kind, RenameMode, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::values::{Answer, ComparedStat, Name, Random, path};
+use super::values::{Answer, ComparedStat, PathBytes, Random, path};
 use super::xattr::{self, Ask, Of};
 
 /// Maximum number of files that a run keeps open.
@@ -21,7 +21,7 @@ const MODES: &[u16] = &[
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PosixCall {
-    Open { slot: usize, path: Name, flags: OpenFlags, mode: u16 },
+    Open { slot: usize, path: PathBytes, flags: OpenFlags, mode: u16 },
     Close { slot: usize },
     Read { slot: usize, length: usize, offset: u64 },
     Write { slot: usize, data: Vec<u8>, offset: u64 },
@@ -33,26 +33,26 @@ pub enum PosixCall {
     Futimens { slot: usize, accessed: SetTime, modified: SetTime },
     Seek { slot: usize, offset: u64, whence: Whence },
     ListHandle { slot: usize },
-    Stat { path: Name },
-    Lstat { path: Name },
-    Truncate { path: Name, size: u64 },
-    TruncateToSame { path: Name },
-    Mkdir { path: Name, mode: u16 },
-    Rmdir { path: Name },
-    Unlink { path: Name },
-    Rename { from: Name, to: Name, mode: RenameMode },
-    Link { existing: Name, path: Name },
-    Symlink { target: Name, path: Name },
-    Readlink { path: Name },
-    Chmod { path: Name, mode: u16 },
-    Chown { path: Name, uid: Option<u32>, gid: Option<u32> },
-    Lchown { path: Name, uid: Option<u32>, gid: Option<u32> },
-    Utimens { path: Name, accessed: SetTime, modified: SetTime },
-    Lutimens { path: Name, accessed: SetTime, modified: SetTime },
-    Mknod { path: Name, kind: Kind, mode: u16, device: u64 },
-    Access { path: Name, access: Access },
-    List { path: Name },
-    Xattr { path: Name, follow: bool, ask: Ask },
+    Stat { path: PathBytes },
+    Lstat { path: PathBytes },
+    Truncate { path: PathBytes, size: u64 },
+    TruncateToSame { path: PathBytes },
+    Mkdir { path: PathBytes, mode: u16 },
+    Rmdir { path: PathBytes },
+    Unlink { path: PathBytes },
+    Rename { from: PathBytes, to: PathBytes, mode: RenameMode },
+    Link { existing: PathBytes, path: PathBytes },
+    Symlink { target: PathBytes, path: PathBytes },
+    Readlink { path: PathBytes },
+    Chmod { path: PathBytes, mode: u16 },
+    Chown { path: PathBytes, uid: Option<u32>, gid: Option<u32> },
+    Lchown { path: PathBytes, uid: Option<u32>, gid: Option<u32> },
+    Utimens { path: PathBytes, accessed: SetTime, modified: SetTime },
+    Lutimens { path: PathBytes, accessed: SetTime, modified: SetTime },
+    Mknod { path: PathBytes, kind: Kind, mode: u16, device: u64 },
+    Access { path: PathBytes, access: Access },
+    List { path: PathBytes },
+    Xattr { path: PathBytes, follow: bool, ask: Ask },
     Fxattr { slot: usize, ask: Ask },
 }
 
@@ -272,7 +272,7 @@ impl Random {
         PosixCall::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
     }
 
-    fn path(&mut self) -> Name {
+    fn path(&mut self) -> PathBytes {
         let mut path = Vec::new();
         match self.0.random_range(0..200) {
             0 => return path,

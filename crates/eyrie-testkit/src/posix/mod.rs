@@ -76,13 +76,13 @@ struct Brief<'a>(&'a PosixCall);
 
 impl fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |bytes: &[u8]| match bytes.len() {
+        let escaped = |bytes: &[u8]| match bytes.len() {
             0..=64 => format!("{:?}", bytes.escape_ascii().to_string()),
             length => format!("<{length} bytes>"),
         };
         match self.0 {
             PosixCall::Open { slot, path, flags, mode } => {
-                write!(f, "Open {{ slot: {slot}, path: {}, {flags:?}, mode: {mode:#o} }}", shown(path))
+                write!(f, "Open {{ slot: {slot}, path: {}, {flags:?}, mode: {mode:#o} }}", escaped(path))
             }
             PosixCall::Write { slot, data, offset } => {
                 write!(f, "Write {{ slot: {slot}, length: {}, offset: {offset} }}", data.len())
@@ -91,21 +91,21 @@ impl fmt::Display for Brief<'_> {
                 write!(f, "Append {{ slot: {slot}, length: {} }}", data.len())
             }
             PosixCall::Rename { from, to, mode } => {
-                write!(f, "Rename {{ {}, {}, {mode:?} }}", shown(from), shown(to))
+                write!(f, "Rename {{ {}, {}, {mode:?} }}", escaped(from), escaped(to))
             }
             PosixCall::Link { existing, path } => {
-                write!(f, "Link {{ {}, {} }}", shown(existing), shown(path))
+                write!(f, "Link {{ {}, {} }}", escaped(existing), escaped(path))
             }
             PosixCall::Symlink { target, path } => {
-                write!(f, "Symlink {{ {}, {} }}", shown(target), shown(path))
+                write!(f, "Symlink {{ {}, {} }}", escaped(target), escaped(path))
             }
-            PosixCall::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", shown(path)),
-            PosixCall::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", shown(path)),
+            PosixCall::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", escaped(path)),
+            PosixCall::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", escaped(path)),
             PosixCall::Xattr { path, follow, ask } => {
-                write!(f, "Xattr {{ {}, follow: {follow}, {ask:?} }}", shown(path))
+                write!(f, "Xattr {{ {}, follow: {follow}, {ask:?} }}", escaped(path))
             }
             other => match path_of(other) {
-                Some(path) => write!(f, "{other:?}: {}", shown(path)),
+                Some(path) => write!(f, "{other:?}: {}", escaped(path)),
                 None => write!(f, "{other:?}"),
             },
         }

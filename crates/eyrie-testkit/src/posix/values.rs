@@ -9,8 +9,8 @@ use eyrie::posix::Stat;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// A path, in bytes.
-pub(super) type Name = Vec<u8>;
+/// The bytes of a path, or of the name of an extended attribute.
+pub(super) type PathBytes = Vec<u8>;
 
 /// The parts of a call's answer in which two file systems must agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,8 +24,9 @@ pub(super) enum Answer {
     Names(Vec<(Vec<u8>, Kind)>),
 }
 
-/// The attributes in which two file systems must agree. Sizes are compared only for files and symbolic links,
-/// because each file system has its own sizes of directories.
+/// The attributes in which two file systems must agree. `size` is `None` unless the object is a file or a
+/// symbolic link, because each file system has its own sizes of directories. `device` is 0 unless the object
+/// is a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ComparedStat {
     pub kind: Kind,

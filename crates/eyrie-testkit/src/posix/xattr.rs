@@ -4,7 +4,7 @@ use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, XattrMode};
 use rand::Rng;
 
-use super::values::{Answer, Name, Random, path};
+use super::values::{Answer, PathBytes, Random, path};
 use eyrie_sim::compare::Xattrs;
 
 /// Names in every namespace, and in no namespace. The longest values of all settable names fit into 64 KiB
@@ -31,23 +31,23 @@ const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq)]
 pub enum Ask {
-    Get { name: Name, size: usize },
+    Get { name: PathBytes, size: usize },
     List { size: usize },
-    Set { name: Name, value: Vec<u8>, mode: XattrMode },
-    Remove { name: Name },
+    Set { name: PathBytes, value: Vec<u8>, mode: XattrMode },
+    Remove { name: PathBytes },
 }
 
 /// Shows a call without the bytes of its value.
 impl std::fmt::Debug for Ask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |name: &Name| name.escape_ascii().to_string();
+        let escaped = |name: &PathBytes| name.escape_ascii().to_string();
         match self {
-            Ask::Get { name, size } => write!(f, "Get {{ {}, size: {size} }}", shown(name)),
+            Ask::Get { name, size } => write!(f, "Get {{ {}, size: {size} }}", escaped(name)),
             Ask::List { size } => write!(f, "List {{ size: {size} }}"),
             Ask::Set { name, value, mode } => {
-                write!(f, "Set {{ {}, length: {}, {mode:?} }}", shown(name), value.len())
+                write!(f, "Set {{ {}, length: {}, {mode:?} }}", escaped(name), value.len())
             }
-            Ask::Remove { name } => write!(f, "Remove {{ {} }}", shown(name)),
+            Ask::Remove { name } => write!(f, "Remove {{ {} }}", escaped(name)),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Random {
     /// Returns a call, and its path if the caller must not draw one. A call with an empty or too long name,
     /// or with a too long value, gets the root directory as its path. Such a call needs a valid path, because
     /// kernels differ in the order in which they check the path and the name.
-    pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
+    pub(super) fn ask(&mut self) -> (Option<PathBytes>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
             let name = if name == "n" { vec![b'n'; 256] } else { name.as_bytes().to_vec() };
@@ -125,7 +125,7 @@ impl Random {
         (None, self.ask_for(name))
     }
 
-    fn ask_for(&mut self, name: Name) -> Ask {
+    fn ask_for(&mut self, name: PathBytes) -> Ask {
         match self.0.random_range(0..10) {
             0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
             2..4 => Ask::List { size: self.one_of(&SIZES) },

@@ -48,7 +48,7 @@ pub fn plant() -> Vec<Planted> {
     plant_each(&trials, |trial, site| trial(&FaultPlan::without(Some(site))).err())
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn to_message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -59,17 +59,17 @@ type Contents = Vec<Option<u8>>;
 #[derive(Clone, Debug)]
 enum MediumStep {
     /// Stores to pages in use.
-    Fill(Range<u64>, u8),
+    StorePages(Range<u64>, u8),
     /// Allocates free pages, and stores to them.
-    Take(Range<u64>, u8),
+    Allocate(Range<u64>, u8),
     /// Frees pages in use.
     Free(Range<u64>),
     /// Stores to the first line of a page whose number is [`LINES`] or higher.
-    Touch(u64, u8),
+    StoreLine(u64, u8),
     /// Drains the medium.
-    Cut,
+    Drain,
     /// Makes a checkpoint.
-    Home,
+    Checkpoint,
 }
 
 /// First of the pages of which only the first line is used.
@@ -80,43 +80,43 @@ const LENT: Range<usize> = 400..480;
 /// Returns steps whose cuts have few pages, many pages, lines or fresh pages. The steps fill the journal.
 /// They also free pages, and allocate these pages again.
 fn script() -> Vec<MediumStep> {
-    use MediumStep::{Cut, Fill, Free, Home, Take, Touch};
-    let touches = (1..4).flat_map(|byte| [Touch(LINES, byte), Cut]);
-    let mut script: Vec<MediumStep> = touches.collect();
+    use MediumStep::{Allocate, Checkpoint, Drain, Free, StoreLine, StorePages};
+    let lines = (1..4).flat_map(|byte| [StoreLine(LINES, byte), Drain]);
+    let mut script: Vec<MediumStep> = lines.collect();
     // After the checkpoint the journal starts over. Its next record is longer than each record before the
     // checkpoint, so this record overwrites several old ones.
-    script.extend([Home, Fill(0..2, 8), Touch(LINES + 1, 1), Cut]);
+    script.extend([Checkpoint, StorePages(0..2, 8), StoreLine(LINES + 1, 1), Drain]);
     script.extend(vec![
-        Fill(0..3, 1),
-        Cut,
-        Fill(1..4, 2),
-        Take(10..14, 2),
-        Cut,
-        Take(20..60, 3),
-        Touch(LINES + 2, 3),
-        Cut,
+        StorePages(0..3, 1),
+        Drain,
+        StorePages(1..4, 2),
+        Allocate(10..14, 2),
+        Drain,
+        Allocate(20..60, 3),
+        StoreLine(LINES + 2, 3),
+        Drain,
         Free(20..60),
-        Cut,
-        Take(20..60, 4),
-        Touch(LINES + 2, 4),
-        Cut,
-        Home,
-        Fill(100..200, 5),
-        Fill(2..3, 5),
-        Cut,
+        Drain,
+        Allocate(20..60, 4),
+        StoreLine(LINES + 2, 4),
+        Drain,
+        Checkpoint,
+        StorePages(100..200, 5),
+        StorePages(2..3, 5),
+        Drain,
         Free(2..3),
-        Fill(0..1, 6),
-        Cut,
-        Take(2..3, 7),
-        Fill(200..360, 7),
-        Cut,
+        StorePages(0..1, 6),
+        Drain,
+        Allocate(2..3, 7),
+        StorePages(200..360, 7),
+        Drain,
         Free(100..360),
-        Cut,
-        Take(100..400, 8),
-        Fill(0..1, 8),
-        Cut,
-        Fill(0..2, 9),
-        Cut,
+        Drain,
+        Allocate(100..400, 8),
+        StorePages(0..1, 8),
+        Drain,
+        StorePages(0..2, 9),
+        Drain,
     ]);
     script
 }
@@ -135,15 +135,15 @@ fn place(page: u64) -> Addr {
 }
 
 fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) -> Verdict {
-    let _gate = medium.enter_with(|| u64::MAX).map_err(told)?;
-    medium.lend(place(LENT.start as u64), LENT.len() as u64 * PAGE_SIZE).map_err(told)?;
+    let _gate = medium.enter_with(|| u64::MAX).map_err(to_message)?;
+    medium.lend(place(LENT.start as u64), LENT.len() as u64 * PAGE_SIZE).map_err(to_message)?;
     let _pin = pin();
     let bytes = (pages.end - pages.start) * PAGE_SIZE;
     if is_new {
-        medium.mark_allocated(place(pages.start), bytes).map_err(told)?;
+        medium.mark_allocated(place(pages.start), bytes).map_err(to_message)?;
     }
     for page in pages.clone() {
-        let dirty = medium.write(place(page), &vec![byte; len as usize]).map_err(told)?;
+        let dirty = medium.write(place(page), &vec![byte; len as usize]).map_err(to_message)?;
         let _ordered = medium.barrier(dirty);
     }
     Ok(())
@@ -152,11 +152,11 @@ fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) 
 /// Makes a step. Returns true if all changes up to this step are durable.
 fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Result<bool, String> {
     let (pages, becomes) = match step {
-        MediumStep::Fill(pages, byte) | MediumStep::Take(pages, byte) => {
-            store(medium, pages, *byte, PAGE_SIZE, matches!(step, MediumStep::Take(..)))?;
+        MediumStep::StorePages(pages, byte) | MediumStep::Allocate(pages, byte) => {
+            store(medium, pages, *byte, PAGE_SIZE, matches!(step, MediumStep::Allocate(..)))?;
             (pages.clone(), Some(*byte))
         }
-        MediumStep::Touch(page, byte) => {
+        MediumStep::StoreLine(page, byte) => {
             store(medium, &(*page..page + 1), *byte, LINE_SIZE, false)?;
             (*page..page + 1, Some(*byte))
         }
@@ -164,8 +164,8 @@ fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Resul
             let _ = medium.mark_freed(place(pages.start), (pages.end - pages.start) * PAGE_SIZE);
             (pages.clone(), None)
         }
-        MediumStep::Cut => return medium.drain().map(|()| true).map_err(told),
-        MediumStep::Home => return medium.checkpoint().map(|()| true).map_err(told),
+        MediumStep::Drain => return medium.drain().map(|()| true).map_err(to_message),
+        MediumStep::Checkpoint => return medium.checkpoint().map(|()| true).map_err(to_message),
     };
     contents[pages.start as usize..pages.end as usize].fill(becomes);
     Ok(false)
@@ -176,7 +176,7 @@ fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Resul
 fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Verdict {
     let whole = left();
     let before = whole.calls();
-    is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
+    is_one_of(&ROOMY.mount(&whole).map_err(to_message)?, states)?;
     let calls = whole.calls() - before;
     // A replay may write hundreds of pages by similar calls. Only the first and the last calls differ, so the
     // loop tries at most one call between them.
@@ -188,7 +188,8 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
             return Err(format!("the open succeeds although call {call} fails"));
         }
         let odds = random.random_range(0..=4);
-        let medium = ROOMY.mount(&opened.power_failure(|| random.random_range(0..4) < odds)).map_err(told)?;
+        let medium =
+            ROOMY.mount(&opened.power_failure(|| random.random_range(0..4) < odds)).map_err(to_message)?;
         is_one_of(&medium, states)
             .map_err(|what| format!("power failed in opening, at call {call}: {what}"))?;
     }
@@ -198,7 +199,7 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
 fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
     let _pin = pin();
     let mut bytes = vec![0; (PAGES * PAGE_SIZE) as usize];
-    medium.read(Addr::NULL, &mut bytes).map_err(told)?;
+    medium.read(Addr::NULL, &mut bytes).map_err(to_message)?;
     let used = |number| if number < LINES { PAGE_SIZE } else { LINE_SIZE } as usize;
     let pages = bytes.chunks(PAGE_SIZE as usize).zip(0..).map(|(page, number)| &page[..used(number)]);
     let full_of: Vec<_> = pages.map(|page| (page[1..] == page[..page.len() - 1]).then(|| page[0])).collect();
@@ -226,7 +227,7 @@ struct Interrupted {
 
 impl Interrupted {
     fn at(plan: &FaultPlan, call: u64) -> Result<Interrupted, String> {
-        let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
+        let (medium, disk) = ROOMY.medium(plan).map_err(to_message)?;
         let mut states = vec![blank()];
         let (mut acknowledged, mut ends) = (0, true);
         disk.fail_at(call, true);
@@ -253,7 +254,7 @@ impl Interrupted {
             self.disk.power_failure(|| random.random_range(0..4) < odds)
         };
         for _ in 0..WAYS {
-            is_one_of(&ROOMY.mount(&fail()).map_err(told)?, &self.states)?;
+            is_one_of(&ROOMY.mount(&fail()).map_err(to_message)?, &self.states)?;
         }
         let after = fail();
         survives(&|| after.power_failure(|| true), &self.states, random)?;
@@ -285,9 +286,9 @@ fn scripted(plan: &FaultPlan) -> Verdict {
 /// Lets power fail between Ops of an engine.
 fn ops(plan: &FaultPlan) -> Verdict {
     for seed in 0..8 {
-        let mut run = PowerRun::with_plan(SMALL, seed, plan).map_err(told)?;
+        let mut run = PowerRun::with_plan(SMALL, seed, plan).map_err(to_message)?;
         for step in 0..60 {
-            run.step().map_err(told)?;
+            run.step().map_err(to_message)?;
             if step % 3 == 2 {
                 run.power_failure(&format!("seed {seed}, step {step}"));
             }
@@ -299,7 +300,7 @@ fn ops(plan: &FaultPlan) -> Verdict {
 /// Lets power fail inside the drains of an engine.
 fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     for call in 1..40 {
-        let mut run = PowerRun::with_plan(SMALL, 5, plan).map_err(told)?;
+        let mut run = PowerRun::with_plan(SMALL, 5, plan).map_err(to_message)?;
         run.simulated().fail_at(call, true);
         // The run ends at the first step that returns an error. Power fails at this moment.
         let _ = (0..60).find_map(|_| run.step().err());
@@ -311,25 +312,25 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
 /// Checks that a new journal behind the end of a volume is durable when [`Medium::extend_paged`] returns.
 fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
-    Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(told)?;
-    ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
+    Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(to_message)?;
+    ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(to_message)
 }
 
 /// Damages each of the first 64 bytes of the anchor in turn. These bytes hold the fields of the anchor. The
 /// open must fail, or find the same contents.
 fn anchors(plan: &FaultPlan) -> Verdict {
-    let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
+    let (medium, disk) = ROOMY.medium(plan).map_err(to_message)?;
     let mut contents = vec![Some(0); PAGES as usize];
-    for step in [MediumStep::Fill(0..3, 1), MediumStep::Cut] {
+    for step in [MediumStep::StorePages(0..3, 1), MediumStep::Drain] {
         perform(&medium, &mut contents, &step)?;
     }
-    let size = disk.size().map_err(told)?;
+    let size = disk.size().map_err(to_message)?;
     let mut page = vec![0; PAGE_SIZE as usize];
-    disk.read(size - PAGE_SIZE, &mut page).map_err(told)?;
+    disk.read(size - PAGE_SIZE, &mut page).map_err(to_message)?;
     for at in 0..64 {
         let damaged = disk.power_failure(|| true);
         page[at] ^= 0xff;
-        damaged.write(size - PAGE_SIZE, &page).map_err(told)?;
+        damaged.write(size - PAGE_SIZE, &page).map_err(to_message)?;
         page[at] ^= 0xff;
         if let Ok(medium) = ROOMY.mount(&damaged) {
             is_one_of(&medium, &[contents.clone()])

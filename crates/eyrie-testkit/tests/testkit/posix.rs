@@ -11,8 +11,8 @@ fn the_model_behaves_as_the_kernel() {
 }
 
 #[test]
-fn random_calls_give_what_the_kernel_gives() {
-    in_tmpfs_root("posix::random_calls_give_what_the_kernel_gives", || {
+fn random_calls_match_the_kernel() {
+    in_tmpfs_root("posix::random_calls_match_the_kernel", || {
         compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..60, 300)
     });
 }

@@ -193,7 +193,7 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
             run.power_failure(&what);
             match failed {
                 None => {
-                    assert!(run.simulated().calls() - before < call, "{what}: nobody was told");
+                    assert!(run.simulated().calls() - before < call, "{what}: no call returned an error");
                     break;
                 }
                 // The failed call may belong to a drain in the background. The next call of the run then gets

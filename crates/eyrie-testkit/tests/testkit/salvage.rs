@@ -103,25 +103,25 @@ fn unnamed_directory_is_found_with_its_contents() {
 }
 
 #[test]
-fn a_check_notices_impossible_fields_and_a_repair_mends_them() {
-    let (mut noticed, mut passed) = (0, 0);
-    let mut unnoticed = Vec::new();
+fn impossible_fields_are_detected_and_repaired() {
+    let (mut detected, mut passed) = (0, 0);
+    let mut undetected = Vec::new();
     for base in &bases() {
-        for Broken { name, value, is_noticed, image } in broken(base, 2) {
+        for Broken { name, value, must_be_detected, image } in broken(base, 2) {
             match examine(image.medium()) {
-                // One base has a redo record that was not applied. Its replay mends some fields.
-                Examined::Sound if is_noticed && base.name != "interrupted" => {
-                    unnoticed.push((base.name, name, value));
+                // One base has a redo record that was not applied. Its replay repairs some fields.
+                Examined::Sound if must_be_detected && base.name != "interrupted" => {
+                    undetected.push((base.name, name, value));
                 }
                 Examined::Sound => passed += 1,
-                Examined::Refused | Examined::Broken => noticed += 1,
+                Examined::Refused | Examined::Broken => detected += 1,
             }
             // `salvaged` asserts that the repaired volume is sound.
             let _ = salvaged(image.medium());
         }
     }
-    assert!(unnoticed.is_empty(), "{unnoticed:#x?}");
-    assert!(noticed > 200 && passed > 100, "{noticed}, {passed}");
+    assert!(undetected.is_empty(), "{undetected:#x?}");
+    assert!(detected > 200 && passed > 100, "{detected}, {passed}");
 }
 
 #[test]

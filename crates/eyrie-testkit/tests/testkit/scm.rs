@@ -25,6 +25,7 @@ fn options() -> Options {
     fixed_options(8 << 20, BORN)
 }
 
+/// Returns an engine on a new volume in private memory.
 fn in_memory() -> Scm {
     let medium = Medium::memory(BYTES).expect("memory");
     Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
@@ -37,7 +38,7 @@ fn on_pmem() -> (Scm, WrittenBack, File) {
         None => tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()),
     };
     let file = file.expect("a file");
-    file.set_len(PMEM_BYTES).expect("room");
+    file.set_len(PMEM_BYTES).expect("resized");
     let (medium, written) = pmem_of(&file);
     let options = Options { group_bytes: 1 << 20, ..options() };
     (Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume"), written, file)
@@ -74,21 +75,21 @@ fn assert_clean(engine: &Scm) {
 }
 
 #[test]
-fn random_ops_give_what_the_model_gives() {
+fn random_ops_match_the_model() {
     for seed in 0..200 {
         oracle::check(in_memory, seed, 600);
     }
 }
 
 #[test]
-fn random_ranges_of_files_give_what_the_model_gives() {
+fn random_file_ranges_match_the_model_and_survive_recovery() {
     let mix =
         OpMix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..OpMix::none() };
     let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
     for seed in 4000..4040 {
         oracle::check_with(in_memory, seed, 300, options);
         let engine = in_memory();
-        oracle::run(&engine, seed, 300, options).expect("as before");
+        oracle::run(&engine, seed, 300, options).expect("the model's results");
         assert_clean(&engine);
         let before = tree(&engine);
         let survivor = on_image(&engine.volume().medium().snapshot());
@@ -98,7 +99,7 @@ fn random_ranges_of_files_give_what_the_model_gives() {
 }
 
 #[test]
-fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
+fn volume_reopens_unchanged_after_close_and_kill() {
     let host = tempfile::tempdir().expect("a directory");
     for (seed, medium) in (1000..1060)
         .map(|seed| (seed, MediumChoice::Dram))
@@ -128,7 +129,7 @@ fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
 }
 
 #[test]
-fn random_ops_on_persistent_memory_equal_the_model() {
+fn random_ops_on_persistent_memory_match_the_model() {
     for seed in 2000..2016 {
         oracle::check(|| on_pmem().0, seed, 400);
     }
@@ -165,26 +166,26 @@ fn files_on_persistent_memory_are_written_back_call_by_call() {
     let (engine, written, _file) = on_pmem();
     let engine = Arc::new(engine);
     let files = Pxfs::new(Arc::clone(&engine), Credentials::root());
-    files.create_dir_all("/a/b").expect("room");
+    files.create_dir_all("/a/b").expect("created");
     assert_written(&engine, &written);
     for length in [0, 1, 100, 511, 512, 4096, 70_000] {
         let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
-        files.write("/a/b/new", &data).expect("room");
+        files.write("/a/b/new", &data).expect("written");
         assert_written(&engine, &written);
-        files.rename("/a/b/new", "/a/file", RenameMode::Replace).expect("room");
+        files.rename("/a/b/new", "/a/file", RenameMode::Replace).expect("renamed");
         assert_written(&engine, &written);
-        assert_eq!(files.read("/a/file").expect("there"), data);
+        assert_eq!(files.read("/a/file").expect("read"), data);
     }
-    let file = files.options().write(true).open("/a/file").expect("there");
-    file.write_at(&[7; 1000], 33).expect("room");
+    let file = files.options().write(true).open("/a/file").expect("opened");
+    file.write_at(&[7; 1000], 33).expect("written");
     assert_written(&engine, &written);
-    files.unlink("/a/file").expect("there");
+    files.unlink("/a/file").expect("unlinked");
     assert_written(&engine, &written);
 }
 
 /// Creates a file `name` in the root, and sets its extended attribute `user.a` to `value`.
 fn file_with_xattr(engine: &Scm, name: &[u8], value: &[u8]) -> ObjectId {
-    let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
+    let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("reserved"));
     let content = Content::Bytes(b"bytes");
     engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: BORN }).expect("created");
     engine

@@ -191,12 +191,12 @@ fn explain_all(seeds: u64, threads: usize, calls: usize) {
 }
 
 #[test]
-fn what_two_threads_see_has_an_order() {
+fn calls_of_two_threads_are_linearizable() {
     explain_all(6000, 2, 5);
 }
 
 #[test]
-fn what_three_threads_see_has_an_order() {
+fn calls_of_three_threads_are_linearizable() {
     explain_all(4000, 3, 3);
 }
 

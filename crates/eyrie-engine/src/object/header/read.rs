@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_says_what_it_was_made_of() {
+    fn selector_returns_the_values_it_was_made_of() {
         let first = Selector::first(Kind::Symlink, true);
         assert!(first.is_of(Kind::Symlink) && !first.is_of(Kind::File) && first.sealed() && first.follows());
         assert_eq!((first.hot_copy(), first.cold_copy(), first.unlinked()), (0, 0, false));

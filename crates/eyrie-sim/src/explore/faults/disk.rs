@@ -71,7 +71,7 @@ fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
 pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {
     let plan = FaultPlan::default();
     let recorder = Recorder::of(plan.clone());
-    let (opened, shown) = trial.attempt(&plan, || {
+    let (opened, outcome) = trial.attempt(&plan, || {
         let traced = Traced::holding(CrashRule::Sectors, &image, recorder.clone())?;
         Scm::open_on(traced.split().0)
     })?;
@@ -81,8 +81,8 @@ pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcom
         sound(&engine)?;
     }
     let (events, states, durable) = (recorder.take(), vec![expected], vec![0]);
-    DiskRun { base: image, events, states, durable, failed: shown.met.failed }.examine()?;
-    Ok(shown)
+    DiskRun { base: image, events, states, durable, failed: outcome.met.failed }.examine()?;
+    Ok(outcome)
 }
 
 pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
@@ -94,30 +94,31 @@ pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let after = tree(&**session.model.engine());
     let recorder = session.recorder.clone();
     let (engine, _) = session.into_engine().map_err(text)?;
-    let (_, shown) = trial.attempt(&plan, || engine.close())?;
+    let (_, outcome) = trial.attempt(&plan, || engine.close())?;
     recorder.mark(1);
-    let durable = vec![0, usize::from(shown.result.is_none())];
+    let durable = vec![0, usize::from(outcome.result.is_none())];
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
-    DiskRun { base, events, states: vec![before, after], durable, failed: shown.met.failed }.examine()?;
-    Ok(shown)
+    DiskRun { base, events, states: vec![before, after], durable, failed: outcome.met.failed }.examine()?;
+    Ok(outcome)
 }
 
 pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
-    let (_, shown) = trial.attempt(&plan, || engine.trim())?;
+    let (_, outcome) = trial.attempt(&plan, || engine.trim())?;
     let expected = tree(trial.start.model());
     has(engine, &expected)?;
     sound(engine)?;
-    let failed_to_write = trial.has_failed_to(&[SiteKind::Write, SiteKind::Flush], &shown.met);
-    let is_over = shown.result.is_some() && failed_to_write;
+    let failed_to_write = trial.has_failed_to(&[SiteKind::Write, SiteKind::Flush], &outcome.met);
+    let is_over = outcome.result.is_some() && failed_to_write;
     let again = engine.trim().err().map(|error| error.errno());
     if again.is_some() && !(is_over && again == Some(Errno::ROFS)) {
         return Err(format!("the next trim gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
-    DiskRun { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
-    Ok(shown)
+    DiskRun { base, events, states: vec![expected], durable: vec![0], failed: outcome.met.failed }
+        .examine()?;
+    Ok(outcome)
 }
 
 /// Makes the call and a `sync` on the engine while the failure is injected. If the call changed the engine,

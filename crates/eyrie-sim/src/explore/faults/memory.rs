@@ -50,13 +50,13 @@ pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcom
     let plan = FaultPlan::default();
     let recorder = Recorder::of(plan.clone());
     let medium = traced_from(&image, recorder.clone()).map_err(text)?;
-    let (engine, shown) = trial.attempt(&plan, || Scm::open_on(medium))?;
+    let (engine, outcome) = trial.attempt(&plan, || Scm::open_on(medium))?;
     let expected = tree(trial.start.model());
     if let Some(engine) = &engine {
         holds(engine, &expected, false)?;
     }
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(shown)
+    Ok(outcome)
 }
 
 pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
@@ -65,19 +65,19 @@ pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (recorder, expected) = (session.recorder.clone(), tree(trial.start.model()));
     drop(recorder.take());
     let (engine, _) = session.into_engine().map_err(text)?;
-    let (_, shown) = trial.attempt(&plan, || engine.close())?;
+    let (_, outcome) = trial.attempt(&plan, || engine.close())?;
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(shown)
+    Ok(outcome)
 }
 
 pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
-    let (_, shown) = trial.attempt(&plan, || engine.trim())?;
+    let (_, outcome) = trial.attempt(&plan, || engine.trim())?;
     holds(engine, &tree(trial.start.model()), false)?;
     engine.trim().map_err(text)?;
     holds(engine, &tree(trial.start.model()), false)?;
-    Ok(shown)
+    Ok(outcome)
 }
 
 /// Makes the call on the engine while the failure is injected. If the call changed the engine, makes the call

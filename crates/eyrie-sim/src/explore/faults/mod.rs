@@ -178,9 +178,9 @@ impl Faults {
         self.reports.values()
     }
 
-    /// Injects failures into every call of `script`, as the module's documentation describes. If `goes_on`
-    /// returns false, injects no further failure into the present call, and continues with the next call.
-    /// Returns the volume after the script.
+    /// Injects failures into every call of `script`, as the module's documentation describes. If
+    /// `should_continue` returns false, injects no further failure into the present call, and continues with
+    /// the next call. Returns the volume after the script.
     ///
     /// # Errors
     /// Fails at the first failure after which a rule is broken.
@@ -188,11 +188,11 @@ impl Faults {
         &mut self,
         start: &StartVolume,
         script: &Script,
-        goes_on: &mut dyn FnMut() -> bool,
+        should_continue: &mut dyn FnMut() -> bool,
     ) -> Result<StartVolume, FaultFailure> {
         let mut start = start.clone();
         for line in script.lines() {
-            self.act(&start, Act::Call(line), goes_on)?;
+            self.act(&start, Act::Call(line), should_continue)?;
             let before = |error: RecordError| FaultFailure {
                 during: line.call.to_string(),
                 failing: None,
@@ -210,21 +210,21 @@ impl Faults {
     pub fn lifecycle(
         &mut self,
         start: &StartVolume,
-        goes_on: &mut dyn FnMut() -> bool,
+        should_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
         let acts = [Act::Open, Act::Recover, Act::Trim, Act::Close];
-        acts.into_iter().try_for_each(|act| self.act(start, act, goes_on))
+        acts.into_iter().try_for_each(|act| self.act(start, act, should_continue))
     }
 
     fn act(
         &mut self,
         start: &StartVolume,
         act: Act<'_>,
-        goes_on: &mut dyn FnMut() -> bool,
+        should_continue: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
         let run = |failing: Option<Failing>, no_room: NoRoom| {
-            let shown = caught(|| FaultTrial { start, failing, no_room }.run(act)).unwrap_or_else(Err);
-            shown.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
+            let outcome = caught(|| FaultTrial { start, failing, no_room }.run(act)).unwrap_or_else(Err);
+            outcome.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
         };
         let TrialOutcome { met, no_room, .. } = run(None, NoRoom { first: None, again: None })?;
         let ways = |(site, calls): (Site, u64)| {
@@ -234,16 +234,16 @@ impl Faults {
             if self.only.as_ref().is_some_and(|only| !is_named(&failing, only)) {
                 continue;
             }
-            if !goes_on() {
+            if !should_continue() {
                 break;
             }
-            let shown = run(Some(failing), no_room)?;
-            self.count(&failing, &shown);
+            let outcome = run(Some(failing), no_room)?;
+            self.count(&failing, &outcome);
         }
         Ok(())
     }
 
-    fn count(&mut self, failing: &Failing, shown: &TrialOutcome) {
+    fn count(&mut self, failing: &Failing, outcome: &TrialOutcome) {
         let Failing { site, kind, .. } = *failing;
         let report = self.reports.entry((site, kind)).or_insert_with(|| FaultReport {
             kind: site.kind.name(),
@@ -252,8 +252,8 @@ impl Faults {
             injected: 0,
             results: BTreeMap::new(),
         });
-        report.injected += shown.met.failed;
-        let result = shown.result.map_or("0".to_string(), |errno| errno_name(errno).into_owned());
+        report.injected += outcome.met.failed;
+        let result = outcome.result.map_or("0".to_string(), |errno| errno_name(errno).into_owned());
         *report.results.entry(result).or_default() += 1;
     }
 }

@@ -95,7 +95,7 @@ fn calls_larger_than_the_journal_overflow() {
 }
 
 #[test]
-fn what_readers_hold_stays_while_others_write() {
+fn writers_leave_views_and_orphans_unchanged() {
     for rule in [CrashRule::Lines, CrashRule::Sectors] {
         let start = StartVolume::empty(rule, 1 << 20).expect("room");
         readers::explore(&start, &mut || true).unwrap_or_else(|what| panic!("{rule:?}: {what}"));

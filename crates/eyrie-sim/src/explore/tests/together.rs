@@ -22,7 +22,7 @@ fn redo_slots_that_are_all_in_use_survive_every_crash() {
 /// the second thread then finds nothing to do. After this second call has returned, no crash may lose the
 /// change.
 #[test]
-fn a_call_that_finds_its_work_done_lasts() {
+fn no_op_call_returns_after_existing_change_is_durable() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);
     let has_n = |tree: &Tree| named(tree, "n").next().is_some();
     let erase = |session: &RecordSession| {

@@ -57,15 +57,15 @@ fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     let line = [&[1][..], &7_u64.to_le_bytes()].concat();
     let forged = DiskDamage::Forge { fresh: Vec::new(), changed: vec![(page, 1 << 63, line)] };
     let at = Addr::from_raw((page + 1) * PAGE_SIZE - 64);
-    let shown = |damages: Vec<DiskDamage>, mended| {
+    let loaded_word = |damages: Vec<DiskDamage>, mended| {
         let medium = medium(&HostileDisk::of(&bases[1], damages, mended));
         let _pin = pin();
         medium.load(at).expect("in bounds")
     };
-    assert_ne!(shown(Vec::new(), false), 7);
-    assert_eq!(shown(vec![forged.clone()], false), 7);
+    assert_ne!(loaded_word(Vec::new(), false), 7);
+    assert_eq!(loaded_word(vec![forged.clone()], false), 7);
     let (end, _) = super::journal::end(&bases[1].bytes);
     let flip = DiskDamage::Flip { at: end + 100, bit: 0 };
-    assert_ne!(shown(vec![forged.clone(), flip.clone()], false), 7);
-    assert_eq!(shown(vec![forged, flip], true), 7);
+    assert_ne!(loaded_word(vec![forged.clone(), flip.clone()], false), 7);
+    assert_eq!(loaded_word(vec![forged, flip], true), 7);
 }

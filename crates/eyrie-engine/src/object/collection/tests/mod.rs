@@ -179,7 +179,7 @@ fn name(n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn random_changes_do_what_a_map_does() {
+fn random_changes_match_a_map() {
     let volume = volume(256 << 20);
     let directory = Directory::new(&volume);
     let mut model = BTreeMap::new();
