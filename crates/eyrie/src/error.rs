@@ -14,6 +14,27 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error that the errno does not
 /// fully describe, such as damage or a fault of the medium, keeps the error of the engine. Only an error with
 /// a path, a reason or an error of the engine allocates memory.
+///
+/// The message has the call, the path and the text of the cause, and for some errors advice. So
+/// [`source`](std::error::Error::source) returns `None`, because a program that prints the chain of sources
+/// would print the cause twice. [`Error::engine`] returns the error of the engine.
+///
+/// # Conversion
+/// `?` converts this error to [`std::io::Error`]. The result has the errno as its
+/// [`raw_os_error`](std::io::Error::raw_os_error), and the kind that [`std::fs`] returns for this errno. But
+/// it has neither the message, the path nor the error of the engine, because an [`std::io::Error`] has an
+/// errno or a wrapped error, never both. A program that needs the message keeps the [`Error`], for example
+/// in a `Box<dyn std::error::Error>`. Or it wraps the error, and gives up the errno:
+///
+/// ```
+/// # use eyrie::{Errno, Error};
+/// let error = Error::new(Errno::NOENT, "open").at("/notes");
+/// let wrapped = std::io::Error::new(error.kind(), error);
+/// assert_eq!(wrapped.to_string(), "open /notes: No such file or directory");
+/// assert_eq!(wrapped.raw_os_error(), None);
+/// ```
+///
+/// [`Errno::from_io_error`] returns the errno of an [`std::io::Error`].
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,
@@ -127,7 +148,15 @@ impl fmt::Display for Error {
         if let Some(reason) = detail.and_then(|detail| detail.reason.as_deref()) {
             write!(f, ": {reason}")
         } else if let Some(engine) = self.engine() {
-            write!(f, ": {engine}")
+            match (engine, self.path()) {
+                // The message names the volume only once.
+                (eyrie_engine::Error::Volume { place, what, .. }, Some(path))
+                    if *place == path.to_string_lossy() =>
+                {
+                    write!(f, ": {what}")
+                }
+                _ => write!(f, ": {engine}"),
+            }
         } else {
             write!(f, ": {}", self.meaning())
         }
@@ -140,29 +169,91 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Converts an error without context to its errno. An error with a path, a reason or an error of the engine
-/// keeps its kind and is wrapped, and [`std::io::Error::get_ref`] returns the wrapped error.
+/// Converts to the errno, so that [`std::io::Error::raw_os_error`] returns it. The message, the path and the
+/// error of the engine are lost: see [`Error`].
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
-        match error.detail {
-            None => error.errno.into(),
-            Some(_) => std::io::Error::new(error.kind(), error),
-        }
+        error.errno.into()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use eyrie_engine::Error as Engine;
+    use eyrie_medium::{Addr, Fault};
+
     use super::*;
+
+    /// Returns an error of each kind: without context, with each part of the context, and with each error of
+    /// the engine that an error keeps.
+    fn of_each_kind() -> Vec<(Error, Errno)> {
+        let io = |errno: Errno| Fault::Io { what: "write".to_owned(), source: errno.into() };
+        let volume = Engine::Volume { place: "/v".to_owned(), what: "in use".to_owned(), errno: Errno::BUSY };
+        let of_engine = [
+            (Engine::NotFound, Errno::NOENT),
+            (Engine::NoSpace, Errno::NOSPC),
+            (Engine::XattrsFull, Errno::NOSPC),
+            (Engine::Unsupported("this"), Errno::OPNOTSUPP),
+            (Engine::corrupt(Addr::from_raw(4096), "a contradiction"), Errno::IO),
+            (Engine::Fault(Fault::ReadOnly), Errno::ROFS),
+            (Engine::Fault(Fault::HostFull), Errno::NOSPC),
+            (Engine::Fault(io(Errno::IO)), Errno::IO),
+            (Engine::Fault(io(Errno::NOSPC)), Errno::NOSPC),
+            (volume, Errno::BUSY),
+        ];
+        let mut all = vec![
+            (Error::new(Errno::LOOP, "open"), Errno::LOOP),
+            (Error::new(Errno::NOENT, "open").at("/a"), Errno::NOENT),
+            (Error::with_reason(Errno::FBIG, "put", "a value has at most 64 MiB"), Errno::FBIG),
+            (Error::with_reason(Errno::IO, "walk", "damaged").at("/a"), Errno::IO),
+        ];
+        all.extend(of_engine.map(|(error, errno)| (Error::from_engine(error, "open").at("/v"), errno)));
+        all
+    }
 
     #[test]
     fn error_message_names_call_path_and_reason() {
         let error = Error::new(Errno::NOENT, "open").at("/a/b");
         assert_eq!(error.to_string(), "open /a/b: No such file or directory");
-        let io = std::io::Error::from(error);
-        assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
-        let plain = std::io::Error::from(Error::new(Errno::LOOP, "open"));
-        assert_eq!(plain.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        let error = Error::with_reason(Errno::IO, "walk", "damaged").at("/a");
+        assert_eq!(error.to_string(), "walk /a: damaged");
+        for (place, expected) in
+            [("/v", "open volume /v: in use"), ("/v/lock", "open volume /v: /v/lock: in use")]
+        {
+            let error =
+                Engine::Volume { place: place.to_owned(), what: "in use".to_owned(), errno: Errno::BUSY };
+            let error = Error::from_engine(error, "open volume").at("/v");
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn io_error_has_the_errno_and_kind_of_every_error() {
+        for (error, errno) in of_each_kind() {
+            let (text, kind) = (error.to_string(), error.kind());
+            assert_eq!(error.errno(), errno, "{text}");
+            let io = io::Error::from(error);
+            assert_eq!(io.raw_os_error(), Some(errno.raw_os_error()), "{text}");
+            assert_eq!(io.kind(), kind, "{text}");
+            assert_eq!(io.kind(), io::Error::from_raw_os_error(errno.raw_os_error()).kind(), "{text}");
+            assert_eq!(Errno::from_io_error(&io), Some(errno), "{text}");
+        }
+    }
+
+    #[test]
+    fn message_has_the_cause_so_there_is_no_source() {
+        for (error, _) in of_each_kind() {
+            assert!(error.source().is_none(), "{error}");
+            let Some(engine) = error.engine() else { continue };
+            let cause = match engine {
+                Engine::Volume { what, .. } => what.clone(),
+                engine => engine.to_string(),
+            };
+            assert!(error.to_string().ends_with(&cause), "{error}");
+        }
     }
 
     #[test]

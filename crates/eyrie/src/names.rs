@@ -11,6 +11,9 @@
 use std::borrow::Cow;
 
 use eyrie_engine::op::NAME_MAX;
+use rustix::io::Errno;
+
+use crate::{Error, Result};
 
 /// The start of the file name of an escaped key.
 pub const MARK: &[u8] = b"%kv%";
@@ -18,6 +21,15 @@ pub const MARK: &[u8] = b"%kv%";
 pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Fails with `EINVAL` or `ENAMETOOLONG` unless a key has 1 to 255 bytes.
+pub(crate) fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
+    match key.len() {
+        0 => Err(Error::with_reason(Errno::INVAL, operation, "a key has at least one byte")),
+        1..=NAME_MAX => Ok(()),
+        _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key has at most 255 bytes")),
+    }
+}
 
 /// Returns true if a name begins with [`MARK`], so that [`decode`] must find its key.
 #[inline]

@@ -86,8 +86,13 @@ impl Repair {
 
     /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
     /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check of it
-    /// finds no damage. If the repair fails before that, the damaged volume is unchanged.
-    /// [`Repaired::losses`] lists the missing objects and parts.
+    /// finds no damage. If the repair fails before that, the damaged volume is unchanged. If the host refuses
+    /// one of the changes of names, the repair takes back the others. Only if the host refuses that, too, or
+    /// if it cannot make the names durable, the damaged volume is left at `path` with `.damaged` or
+    /// `.repairing` added. [`Repaired::losses`] lists the missing objects and parts.
+    ///
+    /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
+    /// more room. So [`Information::most_bytes`](crate::Information::most_bytes) may be another size.
     ///
     /// # Errors
     /// `EEXIST` if the directory of [`Repair::into`] is not empty, or without it, if the path with `.damaged`
@@ -272,19 +277,57 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
 
 /// Gives the volume at `made` the name `path`, and the old volume the name `kept`. If the host can exchange
 /// names in one call, a crash at any time leaves a whole volume at `path`. Otherwise a crash between the two
-/// renames leaves the old volume at `kept`, the new one at `made`, and none at `path`.
+/// renames leaves the old volume at `kept`, the new one at `made`, and none at `path`. If the host refuses a
+/// change, the old volume gets its name back and the new one is removed.
 fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
-    match renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE) {
-        // After the exchange `made` names the damaged volume.
-        Ok(()) => fs::rename(made, kept)?,
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::rename(path, kept)?;
-            fs::rename(made, path)?;
+    let exchange = || renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE);
+    let undone = |back: io::Result<()>, error: io::Error| {
+        // Unless the old volume has its name again, `made` may name the old volume.
+        if back.is_ok() {
+            // The call reports the first error, and ignores an error of this removal.
+            let _ = fs::remove_dir_all(made);
         }
-        Err(errno) => return Err(errno.into()),
+        error
+    };
+    match exchange() {
+        // After the exchange `made` names the damaged volume.
+        Ok(()) => {
+            fs::rename(made, kept).map_err(|error| undone(exchange().map_err(io::Error::from), error))?;
+        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::rename(path, kept).map_err(|error| undone(Ok(()), error))?;
+            fs::rename(made, path).map_err(|error| undone(fs::rename(kept, path), error))?;
+        }
+        Err(errno) => return Err(undone(Ok(()), errno.into())),
     }
     match path.parent() {
         Some(parent) => fs::File::open(parent)?.sync_all(),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_change_of_names_leaves_the_damaged_volume_as_it_was() {
+        let place = tempfile::tempdir().expect("a directory");
+        let [path, made, kept] = ["vol", "vol.repairing", "vol.damaged"].map(|name| place.path().join(name));
+        for (directory, contents) in [(&path, "old"), (&made, "new"), (&kept, "in the way")] {
+            fs::create_dir(directory).expect("a directory");
+            fs::write(directory.join("file"), contents).expect("a file");
+        }
+        let error = swap(&path, &made, &kept).expect_err("a directory with entries is in the way");
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert_eq!(fs::read(path.join("file")).expect("a file"), b"old");
+        assert_eq!(fs::read(kept.join("file")).expect("a file"), b"in the way");
+        assert!(!made.exists(), "the new volume is removed");
+        fs::create_dir(&made).expect("a directory");
+        fs::write(made.join("file"), "new").expect("a file");
+        fs::remove_dir_all(&kept).expect("a directory");
+        swap(&path, &made, &kept).expect("nothing is in the way");
+        assert_eq!(fs::read(path.join("file")).expect("a file"), b"new");
+        assert_eq!(fs::read(kept.join("file")).expect("a file"), b"old");
     }
 }

@@ -60,8 +60,10 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// Sets the maximum size of the volume in bytes. The default is 1 GiB, or the size of the device for a
-    /// volume on a block device. The host provides storage only when the volume uses it.
+    /// Sets the size of the volume in bytes, a multiple of 4096 from 1 MiB to 1 TiB. The default is 1 GiB. A
+    /// volume on a block device fills the device, so there a size is `EINVAL`. The host provides storage only
+    /// when the volume uses it. This first size decides how far [`Volume::resize`] can enlarge the volume:
+    /// [`Information::most_bytes`] has the rule.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = Some(bytes);
         self
@@ -107,8 +109,9 @@ impl VolumeOptions {
     /// # Errors
     /// `EEXIST` for a directory that is not empty, and for a device with contents that may not be
     /// overwritten. `ENOTDIR` for another kind of file. `EBUSY` for a device in use. `ENOSPC` if the host is
-    /// full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. The message of
-    /// the error has advice.
+    /// full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. Other errors as
+    /// the host returns them, such as `ENOENT` for a missing directory above and `EACCES`. The message of the
+    /// error has advice. After an error no file of the volume is left.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
@@ -132,9 +135,12 @@ pub struct Information {
     pub medium: &'static str,
     /// A sentence that states which failures the changes survive on this medium.
     pub promise: &'static str,
-    /// Maximum size of the volume.
+    /// Present size of the volume, with its tables and without the journal.
     pub size_bytes: u64,
-    /// Largest size to which the volume can be resized.
+    /// Largest size to which the volume can be resized. It is fixed when the volume is made: 16 times the
+    /// first size, but at most 1 TiB, rounded up to a multiple of 2 GiB. So a volume of 1 MiB can grow to 2
+    /// GiB, a volume of 1 GiB to 16 GiB, and a volume of 64 GiB or more to 1 TiB. The tables in front of the
+    /// data have this room and cannot move, so a resize does not change this size.
     pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
@@ -182,7 +188,7 @@ impl Volume {
     ///
     /// # Errors
     /// `EEXIST` if the directory is not empty. `ENOTDIR` for another kind of file. `ENOSPC` if the host is
-    /// full.
+    /// full. After an error no file of the volume is left.
     pub fn from_image(path: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let path = path.as_ref();
         eyrie_engine::volume::create_from(path, image)
@@ -192,9 +198,11 @@ impl Volume {
     /// Opens a volume. A volume that was not closed is recovered.
     ///
     /// # Errors
-    /// `ENOENT` or `EINVAL` if `path` is not a volume. `EBUSY` if a process has the volume open. `EOPNOTSUPP`
-    /// for a newer format, and for a host without the medium. The message of the error has the reason and
-    /// advice, also for a truncated or corrupt volume.
+    /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
+    /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open.
+    /// `EOPNOTSUPP` for a newer format, and for a host without the medium. `EIO` for a truncated or corrupt
+    /// volume, but `EINVAL` if neither superblock can be recognised. Other errors as the host returns them,
+    /// such as `EACCES`. The message of the error has the reason and advice.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
         Volume::open_with(path, PagedOptions::for_host())
     }
@@ -220,10 +228,11 @@ impl Volume {
         crate::repair::inspect(path.as_ref(), paged)
     }
 
-    /// Makes a volume larger or smaller at its end. No process may have the volume open. No byte of the
-    /// volume moves, so the new size must include the last used byte. The largest size is
-    /// [`Information::most_bytes`]. On a block device the size of the device is a second limit. A device may
-    /// be larger than its volume.
+    /// Makes a volume larger or smaller at its end. No process may have the volume open. The size is a
+    /// multiple of 4096 bytes. The largest size is [`Information::most_bytes`], which is fixed when the
+    /// volume is made. On a block device the size of the device is a second limit. A device may be larger
+    /// than its volume. No byte of the volume moves, so the smallest size is the end of the last used page,
+    /// but at least 1 MiB.
     ///
     /// # Errors
     /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocation_counter::measure;
-use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume};
+use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume, XattrMode};
 
 /// Number of calls that fill the caches of the thread.
 const WARMING: usize = 5000;
@@ -78,6 +78,27 @@ fn calls_on_files_allocate_nothing() {
     assert_allocates_nothing("rename", 0, || {
         fs.rename(path, "/a/file", RenameMode::Replace).unwrap();
         fs.rename("/a/file", path, RenameMode::Replace).unwrap();
+    });
+}
+
+#[test]
+fn reads_of_xattrs_allocate_nothing() {
+    let _alone = alone();
+    let (_place, volume) = volume();
+    let fs = volume.files(Credentials::root());
+    fs.write("/file", "").unwrap();
+    let names = [64, 65, 254, 255].map(|bytes| format!("user.{}", "n".repeat(bytes - 5)));
+    for name in &names {
+        fs.setxattr("/file", name, b"value", XattrMode::Set).unwrap();
+    }
+    let mut out = [0; 1024];
+    for name in &names {
+        assert_allocates_nothing("getxattr", name.len(), || {
+            assert_eq!(fs.getxattr("/file", name, &mut out).unwrap(), 5);
+        });
+    }
+    assert_allocates_nothing("listxattr", out.len(), || {
+        assert_eq!(fs.listxattr("/file", &mut out).unwrap(), 64 + 65 + 254 + 255 + 4);
     });
 }
 

@@ -19,9 +19,11 @@ Examples:
   eyrie resize /dev/vdb
   eyrie resize /dev/vdb 64G
 
-The volume must not be open. No data is moved, so the last used byte limits how small the volume can get. On \
-a block device the volume cannot be larger than the device. Enlarge the device before the volume, and shrink \
-the volume before the device. `eyrie info` shows how much of the device the volume needs.")]
+The volume must not be open. No data is moved, so the last used byte limits how small the volume can get. \
+The largest size is fixed when the volume is made: 16 times its first size, but at most 1 TiB, rounded up \
+to a multiple of 2 GiB. `eyrie info` shows it as `max size`. On a block device the volume cannot be larger \
+than the device. Enlarge the device before the volume, and shrink the volume before the device. `eyrie \
+info` shows how much of the device the volume needs.")]
 pub struct ResizeArgs {
     /// Volume to resize
     #[arg(value_name = "VOLUME")]

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::lock::{Hold, HostLock, LOCK};
 use super::mapping::{map, map_copy, map_new};
 use super::segment::host_error;
-use crate::tables::{MIN_HOST_BYTES, Options};
+use crate::tables::{Geometry, MIN_HOST_BYTES, Options};
 use crate::{Error, Result};
 
 /// Default size of a volume, in bytes: 1 GiB.
@@ -64,6 +64,8 @@ pub(super) fn create<T>(
         let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
         return Err(Error::volume(&place, what, Errno::INVAL));
     }
+    // The host would return another error for a size that is impossible for its files, too.
+    Geometry::new(bytes, options.group_bytes).map_err(|what| Error::volume(&place, what, Errno::INVAL))?;
     let mut undo = UndoList::default();
     let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;

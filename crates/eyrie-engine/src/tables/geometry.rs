@@ -16,9 +16,10 @@ pub struct Geometry {
 
 /// Number of bytes of a volume that one page of the header-chunk bitmap covers.
 const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
-/// A volume can grow to at least this many times its first size, but not beyond 1 TiB. The largest size is
-/// fixed when the volume is created, because the header-chunk bitmap must cover it and cannot move. The
-/// factor can be as large as 16, because even a bitmap for this size is small.
+/// A volume can grow to this many times its first size, but not beyond 1 TiB. The result is rounded up to
+/// whole pages of the header-chunk bitmap, each of which covers 2 GiB. The largest size is fixed when the
+/// volume is created, because the header-chunk bitmap must cover it and cannot move. The factor can be as
+/// large as 16, because even a bitmap for this size is small.
 const ROOM_TO_GROW: u64 = 16;
 
 impl Geometry {
@@ -161,6 +162,30 @@ mod tests {
         assert_eq!(largest.data_start(), (19 << 12) + (2 << 20));
         let smallest = Geometry::new(84 << 10, 1 << 16).expect("one page of data");
         assert_eq!((smallest.data_start(), smallest.first_group(), smallest.groups()), (80 << 10, 1, 2));
+    }
+
+    #[test]
+    fn volume_grows_to_sixteen_times_its_first_size_rounded_up_to_2_gib() {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
+        let cases = [
+            (MIB, 2 * GIB),
+            (128 * MIB, 2 * GIB),
+            (128 * MIB + 4096, 4 * GIB),
+            (GIB, 16 * GIB),
+            (GIB + 4096, 18 * GIB),
+            (64 * GIB - 4096, 1024 * GIB),
+            (64 * GIB, 1024 * GIB),
+            (65 * GIB, 1024 * GIB),
+            (1024 * GIB, 1024 * GIB),
+        ];
+        for (first, most) in cases {
+            let geometry = Geometry::new(first, 64 << 20).expect("a volume");
+            assert_eq!(geometry.most_bytes(), most, "{first} bytes");
+            let resized = geometry.resized(most).expect("the largest size");
+            assert_eq!((resized.volume_bytes(), resized.most_bytes()), (most, most), "{first} bytes");
+            assert!(geometry.resized(most + 4096).is_err(), "{first} bytes");
+        }
     }
 
     #[test]

@@ -13,11 +13,24 @@ use crate::{Error, Result, names};
 /// Bytes of the first read of a value whose size is unknown.
 const FIRST_READ: usize = 4096;
 
-/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs) that get, put and
-/// erase one key. A get opens, reads and closes the file. A put creates, writes and closes a temporary file
-/// and renames it, so a reader sees either the old value or the new one.
+/// Keys and values as files of a host directory, for comparison with a [`Kvfs`](crate::Kvfs).
 ///
-/// The names of the files are those of [`crate::names`]. The host limits these names to 255 bytes.
+/// Four calls of [`Kvfs`](crate::Kvfs) exist here: [`get`](HostStore::get),
+/// [`get_into`](HostStore::get_into), [`put`](HostStore::put) and [`erase`](HostStore::erase). They have the
+/// same results, with these differences:
+/// - `put` does not tell if the key is new, because the host would need another system call to find out.
+/// - `put` makes several system calls. A reader sees either the old value or the new one, but a crash may
+///   leave a temporary file, whose name begins with `%kv%`. Nothing makes the value durable.
+/// - A value may have more than 64 MiB.
+/// - The host limits the *file names* of keys to 255 bytes, so a key with escaped bytes may have fewer bytes.
+/// - A get of a key that names a symbolic link, device or pipe opens that file. `put` replaces such a key,
+///   and `erase` removes it. In a volume these calls fail with `EINVAL`.
+///
+/// There is no counterpart of `contains_key`, `get_in_place`, `scan`, `batch`, `len` and `is_empty`. A
+/// program can list the directory instead, and decode the names.
+///
+/// A get opens, reads and closes the file. A put creates, writes and closes a temporary file and renames it.
+/// The names of the files are those of [`crate::names`].
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
@@ -42,10 +55,11 @@ impl HostStore {
         HostStore { dir, next: AtomicU64::new(0) }
     }
 
-    /// Returns the value of `key`.
+    /// Returns the value of `key`, or `None` if the key does not exist.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`.
+    /// `EINVAL` for an empty key. `ENAMETOOLONG` for a key, or a file name of a key, of more than 255 bytes.
+    /// `EISDIR` if the key names a directory. As `open(2)` and `read(2)`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::with_capacity(FIRST_READ);
         Ok(self.get_into(key, &mut value)?.then_some(value))
@@ -55,9 +69,10 @@ impl HostStore {
     /// the value if the capacity of `out` is larger than the value.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`.
+    /// As [`HostStore::get`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Result<bool> {
         out.clear();
+        names::check_key(key.as_ref(), "get")?;
         let name = names::encode(key.as_ref());
         let file = match fs::openat(&self.dir, &*name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(false),
@@ -75,11 +90,12 @@ impl HostStore {
         }
     }
 
-    /// Sets the value of `key`.
+    /// Sets the value of `key`. After an error the key has its old value.
     ///
     /// # Errors
-    /// As `open(2)`, `write(2)` and `rename(2)`.
+    /// As [`HostStore::get`], `open(2)`, `write(2)` and `rename(2)`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        names::check_key(key.as_ref(), "put")?;
         // No key has this file name, because the name begins with `names::MARK` and decodes to no key.
         let temporary =
             format!("%kv%{:x}-{:x}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
@@ -99,8 +115,9 @@ impl HostStore {
     /// Removes `key`. Returns false if the key did not exist.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// As [`HostStore::get`] and `unlink(2)`.
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        names::check_key(key.as_ref(), "erase")?;
         match fs::unlinkat(&self.dir, &*names::encode(key.as_ref()), AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(false),
             result => named("erase", result).map(|()| true),

@@ -66,3 +66,30 @@ fn host_store_is_a_map() {
     assert!(!store.erase("a/b").unwrap());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn host_store_refuses_keys_as_a_volume_does() {
+    let fs = crate::pxfs::tests::empty();
+    fs.create_dir_all("/kv/dir").unwrap();
+    let store = crate::Kvfs::open(&fs, "/kv").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let host = HostStore::open(place.path()).unwrap();
+    std::fs::create_dir(place.path().join("dir")).unwrap();
+    for key in [&b""[..], &[b'k'; 256], b"dir", b"none"] {
+        let errno = |error: Error| error.errno();
+        assert_eq!(host.get(key).map_err(errno), store.get(key).map_err(errno), "{key:?}");
+        let mut out = vec![1];
+        let into = store.get_into(key, &mut out).map_err(errno);
+        assert_eq!(host.get_into(key, &mut out).map_err(errno), into, "{key:?}");
+        assert_eq!(host.erase(key).map_err(errno), store.erase(key).map_err(errno), "{key:?}");
+        let put = store.put(key, "value").map(drop).map_err(errno);
+        assert_eq!(host.put(key, "value").map_err(errno), put, "{key:?}");
+    }
+    // The file name has 4 bytes, and three more for each `/`.
+    let long = [b'/'; 84];
+    assert_eq!(host.put(long, "value").unwrap_err().errno(), Errno::NAMETOOLONG);
+    store.put(long, "value").unwrap();
+    let names: Vec<_> =
+        std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "a put that fails leaves no temporary file: {names:?}");
+}

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use eyrie_engine::{Engine, Kind, ObjectId, Op};
 
-use super::{Kvfs, check_key, check_value};
+use super::{Kvfs, check_value};
 use crate::Result;
+use crate::names::check_key;
 
 /// Puts and erases of one store that are committed together: a crash leaves all of them or none. Of several
 /// changes of one key, only the last takes effect.
@@ -50,7 +51,7 @@ impl<E: Engine> Batch<'_, E> {
     /// Makes all changes of the batch, or none if the call returns an error.
     ///
     /// # Errors
-    /// As [`Kvfs::put`].
+    /// As [`Kvfs::put`]. `EINVAL` if two keys of the batch name one file, as hard links do.
     pub fn commit(self) -> Result<()> {
         for (key, value) in &self.changes {
             check_key(key, "batch")?;

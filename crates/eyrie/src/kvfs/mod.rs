@@ -36,13 +36,14 @@ use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner};
 use eyrie_medium::epoch::{self, Guard};
 use rustix::io::Errno;
 
+use crate::names::check_key;
 use crate::posix::Posix;
 use crate::retry::Retries;
 use crate::stamps::Clock;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
 /// A map from keys to values, kept in one directory. A key is 1 to 255 bytes of any kind. A value is 0 bytes
-/// to 64 MiB long.
+/// to 64 MiB long. Each put, erase and batch is one step: whole or undone, also after an error or a crash.
 pub struct Kvfs<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
@@ -92,7 +93,7 @@ impl<E: Engine> Kvfs<E> {
     }
 
     /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
-    /// not exist, leaves `out` empty and returns false.
+    /// not exist, leaves `out` empty and returns false. After an error the contents of `out` are unspecified.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -147,7 +148,9 @@ impl<E: Engine> Kvfs<E> {
     /// Sets the value of `key`. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`Kvfs::get`]. `EFBIG` for a value of more than 64 MiB. `ENOSPC` if the volume is full.
+    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
+    /// MiB. `ENOSPC` if the volume is full. `EROFS` if its disk has failed. `ENOENT` if the directory of the
+    /// store was removed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
@@ -172,7 +175,8 @@ impl<E: Engine> Kvfs<E> {
     /// Removes `key`. Returns false if the key did not exist.
     ///
     /// # Errors
-    /// As [`Kvfs::get`].
+    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EROFS` if the disk of the volume has
+    /// failed.
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;
@@ -302,14 +306,6 @@ impl Deref for Value<'_> {
 impl AsRef<[u8]> for Value<'_> {
     fn as_ref(&self) -> &[u8] {
         self
-    }
-}
-
-fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
-    match key.len() {
-        0 => Err(Error::with_reason(Errno::INVAL, operation, "a key has at least one byte")),
-        1..=NAME_MAX => Ok(()),
-        _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key has at most 255 bytes")),
     }
 }
 

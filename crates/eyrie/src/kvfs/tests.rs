@@ -113,3 +113,37 @@ fn store_needs_all_rights_on_its_directory() {
     fs.write("/file", "").unwrap();
     assert_eq!(Kvfs::open(&fs, "/file").unwrap_err().errno(), Errno::NOTDIR);
 }
+
+#[test]
+fn keys_of_other_files_and_a_removed_directory_are_refused() {
+    let (fs, store) = store();
+    fs.mknod("/kv/pipe", Kind::Fifo, 0o666, 0).unwrap();
+    fs.symlink("pipe", "/kv/link").unwrap();
+    fs.create_dir("/kv/dir").unwrap();
+    let errno = |error: Error| error.errno();
+    for (key, expected) in [("pipe", Errno::INVAL), ("link", Errno::INVAL), ("dir", Errno::ISDIR)] {
+        assert_eq!(store.get(key).map_err(errno), Err(expected), "{key}");
+        assert_eq!(store.get_into(key, &mut Vec::new()).map_err(errno), Err(expected), "{key}");
+        assert_eq!(store.contains_key(key).map_err(errno), Err(expected), "{key}");
+        assert_eq!(store.put(key, "1").map_err(errno), Err(expected), "{key}");
+        assert_eq!(store.erase(key).map_err(errno), Err(expected), "{key}");
+        let mut batch = store.batch();
+        batch.put("new", "1").put(key, "1");
+        assert_eq!(batch.commit().map_err(errno), Err(expected), "{key}");
+    }
+    store.put("twin", "1").unwrap();
+    fs.link("/kv/twin", "/kv/twin2").unwrap();
+    let mut batch = store.batch();
+    batch.put("twin", "2").put("twin2", "2");
+    assert_eq!(batch.commit().map_err(errno), Err(Errno::INVAL));
+    assert_eq!(
+        (store.get("twin").unwrap().unwrap(), store.contains_key("new").unwrap()),
+        (b"1".to_vec(), false)
+    );
+    fs.remove_dir_all("/kv").unwrap();
+    assert_eq!(store.put("key", "1").map_err(errno), Err(Errno::NOENT));
+    assert_eq!((store.get("key").unwrap(), store.erase("key").unwrap()), (None, false));
+    let mut batch = store.batch();
+    batch.put("key", "1");
+    assert_eq!(batch.commit().map_err(errno), Err(Errno::NOENT));
+}

@@ -20,6 +20,10 @@ const FIRST_BUFFER: usize = 256;
 const SLACK: usize = 32;
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
+///
+/// Each function changes a volume by at most one call of [`Posix`], which is whole or undone, also after an
+/// error or a crash. Three functions make several such calls: [`write`](PosixExt::write),
+/// [`create_dir_all`](PosixExt::create_dir_all) and [`remove_dir_all`](PosixExt::remove_dir_all).
 pub trait PosixExt: Posix + Sized {
     /// Returns options for opening a file. At first no flag is set, and the permission bits are 0o666.
     fn options(&self) -> OpenOptions<'_, Self> {
@@ -34,7 +38,8 @@ pub trait PosixExt: Posix + Sized {
         self.options().read(true).open(path)
     }
 
-    /// Opens a file for writing. A missing file is made. An existing file gets size 0.
+    /// Opens a file for writing. A missing file is made. An existing file gets size 0. Either change is one
+    /// step.
     ///
     /// # Errors
     /// As [`Posix::open`].
@@ -42,7 +47,8 @@ pub trait PosixExt: Posix + Sized {
         self.options().write(true).create(true).truncate(true).open(path)
     }
 
-    /// Reads all bytes of a file.
+    /// Reads all bytes of a file. If the file grows during the call, the result may have bytes of different
+    /// moments. A single [`Posix::read_at`] on a volume returns the bytes of one moment.
     ///
     /// # Errors
     /// As [`Posix::open`] and [`Posix::read_at`]. `ENOMEM` if the file is larger than the memory that the
@@ -75,6 +81,11 @@ pub trait PosixExt: Posix + Sized {
     }
 
     /// Replaces the contents of a file. A missing file is made.
+    ///
+    /// This call has two steps: it makes the file or sets its size to 0, and then writes the bytes. If the
+    /// write fails, or a crash comes before it, the file is empty. A reader may also see the empty file.
+    /// [`Kvfs::put`](crate::Kvfs::put) replaces the contents of a file in one step. So does a write of
+    /// another file that is then renamed.
     ///
     /// # Errors
     /// As [`Posix::open`] and [`Posix::write_at`].
@@ -159,6 +170,9 @@ pub trait PosixExt: Posix + Sized {
 
     /// Makes a directory and the missing directories above it.
     ///
+    /// Each directory is one step, the highest first. After an error or a crash, the directories that the
+    /// call has made stay.
+    ///
     /// # Errors
     /// As [`Posix::mkdir`]. `EEXIST` if the path names something other than a directory.
     fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -200,10 +214,12 @@ pub trait PosixExt: Posix + Sized {
     /// Removes a directory and everything in it, or a file of another kind. Symbolic links are removed, not
     /// followed. The root of the file system stays. The tree may be deeper than the longest path.
     ///
+    /// Each entry is one step, and a directory comes after its entries. Entries that were removed before an
+    /// error or a crash stay removed.
+    ///
     /// # Errors
-    /// As [`Posix::open`], [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error
-    /// stay removed. If part of the tree is damaged or is moved meanwhile, the call removes everything that
-    /// it can, and then returns `EIO` or `ESTALE`.
+    /// As [`Posix::open`], [`Posix::unlink`] and [`Posix::rmdir`]. If part of the tree is damaged or is moved
+    /// meanwhile, the call removes everything that it can, and then returns `EIO` or `ESTALE`.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         super::walk::remove_all(self, path.as_ref())
     }
@@ -271,12 +287,11 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::WRITE, yes)
     }
 
-    /// Writes at the end of the file, and ignores the offset of a write. This option includes
-    /// [`OpenOptions::write`].
+    /// Writes at the end of the file, and ignores the offset of a write. With this option, the file is open
+    /// for writing even without [`OpenOptions::write`].
     #[must_use]
     pub fn append(self, yes: bool) -> Self {
-        let options = self.set(OpenFlags::APPEND, yes);
-        if yes { options.write(true) } else { options }
+        self.set(OpenFlags::APPEND, yes)
     }
 
     /// Makes the file if it is missing.
@@ -285,10 +300,10 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::CREATE, yes)
     }
 
-    /// Makes the file, and fails if the name exists.
+    /// Makes the file, and fails if the name exists. With this option, [`OpenOptions::create`] has no effect.
     #[must_use]
     pub fn create_new(self, yes: bool) -> Self {
-        self.set(OpenFlags::CREATE | OpenFlags::EXCLUSIVE, yes)
+        self.set(OpenFlags::EXCLUSIVE, yes)
     }
 
     /// Sets the size of the file to 0.
@@ -320,11 +335,20 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
     /// Opens the file.
     ///
     /// # Errors
-    /// As [`Posix::open`]. `EINVAL` unless the options include reading or writing.
+    /// As [`Posix::open`]. `EINVAL` unless the options include reading, writing or appending.
     pub fn open(self, path: impl AsRef<Path>) -> Result<File<'a, P>> {
-        let handle =
-            self.fs.open(path.as_ref(), self.flags, self.mode).map_err(|error| error.at(path.as_ref()))?;
-        Ok(File::from_handle(self.fs, handle, self.flags.contains(OpenFlags::APPEND)))
+        let OpenOptions { fs, mut flags, mode } = self;
+        // Each option is a flag of its own, as in the standard library. So a later call with `false` takes
+        // back one option and no other.
+        let append = flags.contains(OpenFlags::APPEND);
+        if append {
+            flags |= OpenFlags::WRITE;
+        }
+        if flags.contains(OpenFlags::EXCLUSIVE) {
+            flags |= OpenFlags::CREATE;
+        }
+        let handle = fs.open(path.as_ref(), flags, mode).map_err(|error| error.at(path.as_ref()))?;
+        Ok(File::from_handle(fs, handle, append))
     }
 
     fn set(mut self, flags: OpenFlags, yes: bool) -> Self {

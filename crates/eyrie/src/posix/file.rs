@@ -12,6 +12,9 @@ use crate::{Error, Result};
 /// An open file with a position of its own. The file is closed when it is dropped.
 ///
 /// [`Read`], [`Write`] and [`Seek`] move the position. `read_at` and `write_at` do not.
+///
+/// In a volume each write is one step: whole or undone, also after an error or a crash. Functions that write
+/// in parts, such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
 #[derive(Debug)]
 pub struct File<'a, P: Posix> {
     fs: &'a P,
@@ -71,6 +74,10 @@ impl<'a, P: Posix> File<'a, P> {
     }
 
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
+    ///
+    /// In a volume one step writes all bytes, with one exception: an append that passes the largest size of a
+    /// file writes the part below this size, and then fails with `EFBIG`. On the host a write may have
+    /// several steps, and the bytes before an error stay written.
     ///
     /// # Errors
     /// As [`Posix::write_at`]. `EIO` if a write succeeds, but writes no bytes.
@@ -179,10 +186,10 @@ impl<P: Posix> Read for &File<'_, P> {
 impl<P: Posix> Write for &File<'_, P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let count = self.write_at(data, self.position.get())?;
-        if self.append {
-            self.position.set(self.metadata()?.size);
-        } else {
-            self.advance(count);
+        // The bytes are written, so an error of `metadata` must not become an error of this call.
+        match self.append.then(|| self.metadata()) {
+            Some(Ok(stat)) => self.position.set(stat.size),
+            _ => self.advance(count),
         }
         Ok(count)
     }

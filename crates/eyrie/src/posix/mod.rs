@@ -29,10 +29,14 @@ use crate::Result;
 /// the root is the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777. Calls that make
 /// a file remove the bits of the umask from its permission bits. An error names the call and its errno.
 ///
+/// Each call on a volume is whole or undone, and a call that fails changes nothing. There is one exception: a
+/// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and keeps the
+/// steps before an error. If a medium fails, the error may come after the whole change.
+///
 /// # Errors
 /// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
-/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system. The
-/// methods list only their particular errors.
+/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, which may
+/// allow only smaller files (`EFBIG`). The methods list only their particular errors.
 pub trait Posix {
     /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
     /// handle.
@@ -72,22 +76,25 @@ pub trait Posix {
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
-    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` if the range of bytes would end
-    /// past offset 2^63 - 1.
+    /// `EINVAL` for an offset of 2^63 or more, and if the range of bytes would end past offset 2^63 - 1.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
     /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing. `EINVAL` if the range of bytes would end past offset 2^63 - 1.
-    /// `EFBIG` for an append to a file of the largest size.
+    /// `EINVAL` for an offset of 2^63 or more, and if the range of bytes would end past offset 2^63 - 1, also
+    /// if the file was opened with [`OpenFlags::APPEND`]. `EBADF` unless opened for writing. For an append,
+    /// the errors of [`append`](Posix::append). `ENOSPC` if the volume is full: then no byte is written.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes.
+    /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes, which is
+    /// less than the length of `data` if all of `data` would not fit below the largest size of a file.
     ///
     /// # Errors
-    /// As [`write_at`](Posix::write_at).
+    /// `EBADF` unless opened for writing. `EFBIG` if the file has the largest size, 2^63 - 1. `ENOSPC` if the
+    /// volume is full: then no byte is written.
     fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize>;
 
     /// Returns the attributes of an open file.
@@ -115,21 +122,23 @@ pub trait Posix {
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
     /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as
-    /// `mode` states. A volume allocates more than 64 MiB in several steps, from the lowest offset on. A
-    /// crash leaves each step whole or undone.
+    /// `mode` states. A volume allocates or zeroes more than 64 MiB in several steps, from the lowest offset
+    /// on. An error or a crash leaves each step whole or undone.
     ///
     /// # Errors
     /// `EINVAL` for a length of 0, and for an offset or length of 2^63 or more. `EBADF` unless opened for
-    /// writing. `EFBIG` if the range, or the file after an insertion, would end past offset 2^63 - 1.
-    /// `ENOSPC` if the volume is full. To collapse and to insert: `EINVAL` unless offset and length are
-    /// multiples of 4096 and the range begins before the end of the file. To collapse: `EINVAL` unless the
-    /// range ends before the end of the file. `EOPNOTSUPP` for a mode that a file system of the host lacks.
+    /// writing. `EFBIG` if offset and length are smaller than 2^63, but the range, or the file after an
+    /// insertion, would end past offset 2^63 - 1. `ENOSPC` if the volume is full. To collapse and to insert:
+    /// `EINVAL` unless offset and length are multiples of 4096 and the range begins before the end of the
+    /// file. To collapse: `EINVAL` unless the range ends before the end of the file. `EOPNOTSUPP` for a mode
+    /// that a file system of the host lacks.
     fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
 
     /// Sets the size of the file `path`. New bytes are zeros.
     ///
     /// # Errors
-    /// As `truncate(2)`.
+    /// `EINVAL` for a size of 2^63 or more, and for a pipe, socket or device. `EISDIR` for a directory. As
+    /// `truncate(2)`.
     fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()>;
 
     /// Makes a directory.
@@ -356,8 +365,8 @@ pub trait Posix {
     /// end of the file counts as a hole.
     ///
     /// # Errors
-    /// `ENXIO` for an offset at or past the end of the file. `ENXIO` also if the call seeks data and none
-    /// follows.
+    /// `ENXIO` for an offset at or past the end of the file, also for an offset of 2^63 or more. `ENXIO` also
+    /// if the call seeks data and none follows. In a volume, `EINVAL` for a directory.
     fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
 
     /// Makes the file as durable as its medium can make it.
@@ -374,3 +383,6 @@ pub trait Posix {
     /// As `statvfs(3)`.
     fn statvfs(&self) -> Result<StatVfs>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -269,6 +269,11 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
 /// the tree is damaged or was moved meanwhile, removes everything that the walk can still reach, and then
 /// returns the first error.
 pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
+    // The root of the walk has an empty relative path, with which `join` would append a slash.
+    let place = |relative: &Path| match relative.as_os_str().is_empty() {
+        true => path.to_owned(),
+        false => path.join(relative),
+    };
     let mut damage = None;
     let mut walk = Walk::new(fs, path)?;
     while let Some(step) = walk.next() {
@@ -293,11 +298,11 @@ pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
         match result {
             Ok(()) => {}
             Err(error) if matches!(error.errno(), Errno::IO | Errno::STALE) => {
-                damage.get_or_insert_with(|| error.at(path.join(relative)));
+                damage.get_or_insert_with(|| error.at(place(&relative)));
             }
             // A directory with an entry that cannot be removed stays.
             Err(error) if error.errno() == Errno::NOTEMPTY && damage.is_some() => {}
-            Err(error) => return Err(error.at(path.join(relative))),
+            Err(error) => return Err(error.at(place(&relative))),
         }
     }
     damage.map_or(Ok(()), Err)

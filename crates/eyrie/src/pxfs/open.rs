@@ -188,16 +188,22 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Appends the bytes that fit below the largest size, as the kernel does.
+    /// Appends the bytes that fit below the largest size, as the kernel does. Another thread may change the
+    /// size of the file meanwhile.
     #[cold]
     fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> CallResult<usize> {
-        let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
-        match data.get(..room) {
-            Some(fitting) if !fitting.is_empty() => {
-                self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) })?;
-                Ok(room)
+        loop {
+            let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
+            let fitting = &data[..data.len().min(room)];
+            if fitting.is_empty() {
+                return Err(Errno::FBIG.into());
             }
-            _ => Err(Errno::FBIG.into()),
+            match self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
+                Ok(_) => return Ok(fitting.len()),
+                // The file has grown since its size was read, so fewer bytes fit.
+                Err(eyrie_engine::Error::TooLarge) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

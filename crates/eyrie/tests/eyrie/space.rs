@@ -400,3 +400,20 @@ fn stepwise_allocation_that_does_not_fit_changes_nothing() {
     file.fallocate(FallocateMode::Allocate, 0, 150 << 20).expect("three steps");
     assert_eq!(files.stat("/file").expect("there").size, 150 << 20);
 }
+
+#[test]
+fn long_allocation_keeps_the_steps_before_an_error() {
+    const MIB: u64 = 1 << 20;
+    let _side_by_side = side_by_side();
+    let place = tempfile::tempdir().expect("a directory");
+    let volume = Volume::create(place.path().join("volume"), 256 * MIB).expect("room");
+    let files = volume.files(Credentials::root());
+    let file = files.options().read(true).write(true).create(true).open("/file").expect("room");
+    file.fallocate(FallocateMode::Allocate, 0, 100 * MIB).expect("room");
+    let refused = file.fallocate(FallocateMode::Allocate, 100 * MIB, 200 * MIB).expect_err("too much");
+    let steps = files.stat("/file").expect("there").size - 100 * MIB;
+    assert_eq!((refused.errno(), steps), (Errno::NOSPC, 128 * MIB), "two steps of 64 MiB fit");
+    drop(file);
+    drop(files);
+    assert_eq!(volume.check().expect("sound").findings, [""; 0]);
+}

@@ -1,7 +1,6 @@
 //! Reading blocks of extended attributes. Every entry is untrusted, and is checked before a caller sees it.
 
 use eyrie_medium::{Addr, Medium};
-use smallvec::SmallVec;
 
 use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
 use crate::extent::Extent;
@@ -87,8 +86,9 @@ pub fn visit(
     rest.skip(size_of::<XattrBlockHead>())?;
     let mut sums = XattrSums::default();
     let mut count = 0;
-    let mut last: SmallVec<[u8; 64]> = SmallVec::new();
-    let mut buffer = [0; XATTR_NAME_MAX];
+    // The last name and the current one take turns in two buffers. Names of any length need no allocation.
+    let (mut last, mut buffer) = ([0; XATTR_NAME_MAX], [0; XATTR_NAME_MAX]);
+    let mut last_bytes = 0;
     while rest.bytes > 0 {
         let head: XattrEntryHead = medium.read_value(rest.skip(size_of::<XattrEntryHead>())?)?;
         let (name_bytes, value_bytes) = (head.name_bytes.get().into(), head.value_bytes.get() as usize);
@@ -98,7 +98,7 @@ pub fn visit(
         medium.read(rest.skip(name_bytes)?, name)?;
         let value = XattrValue { addr: rest.skip(value_bytes)?, bytes: value_bytes };
         // The empty name sorts before all other names, so this check also refuses an empty name.
-        if &*name <= last.as_slice() {
+        if *name <= last[..last_bytes] {
             return corrupt("extended attributes out of order");
         }
         if !sums.add(name_bytes, value_bytes) {
@@ -106,7 +106,8 @@ pub fn visit(
         }
         count += 1;
         visit(name, value)?;
-        last = SmallVec::from_slice(name);
+        std::mem::swap(&mut last, &mut buffer);
+        last_bytes = name_bytes;
     }
     if count != head.count.get() || count == 0 {
         return corrupt("wrong number of extended attributes");

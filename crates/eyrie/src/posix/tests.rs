@@ -1,0 +1,308 @@
+//! Tests that errors are those which the documentation promises, and carry what it promises.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie_engine::model::Model;
+use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
+use rustix::io::Errno;
+
+use super::*;
+use crate::pxfs::tests::empty;
+use crate::{Error, Host, Kvfs, Pxfs};
+
+/// The largest offset, and the largest size of a file.
+const MOST: u64 = i64::MAX as u64;
+
+fn errno<T>(result: Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+/// Makes calls with ranges near the largest offset on an empty file and on a directory. Returns each call
+/// with its count or its errno.
+fn calls_near_the_largest_offset<P: Posix>(fs: &P) -> Vec<(String, std::result::Result<u64, Errno>)> {
+    let mut answers = Vec::new();
+    let mut note = |call: String, result: Result<u64>| {
+        answers.push((call, result.map_err(|error| error.errno())));
+    };
+    let open = |path: &str, flags| fs.open(path, flags, 0o600).unwrap();
+    let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
+    fs.mkdir("d", 0o700).unwrap();
+    let files = [
+        ("both", open("f", read | write | OpenFlags::CREATE)),
+        ("reading", open("f", read)),
+        ("writing", open("f", write)),
+        ("appending", open("f", write | OpenFlags::APPEND)),
+        ("directory", open("d", read | OpenFlags::DIRECTORY)),
+    ];
+    let file = &files[0].1;
+    for (name, handle) in &files {
+        for (offset, length) in [
+            (MOST, 0),
+            (MOST, 1),
+            (MOST - 1, 1),
+            (MOST - 1, 2),
+            (MOST + 1, 0),
+            (MOST + 1, 1),
+            (u64::MAX, 0),
+            (u64::MAX, 2),
+        ] {
+            let range = format!("{name} {offset:#x} {length}");
+            let mut bytes = vec![1; length];
+            note(format!("read {range}"), fs.read_at(handle, &mut bytes, offset).map(|count| count as u64));
+            note(format!("write {range}"), fs.write_at(handle, &bytes, offset).map(|count| count as u64));
+            fs.set_len(file, 0).unwrap();
+        }
+        for size in [MOST, MOST + 1, u64::MAX] {
+            note(format!("set_len {name} {size:#x}"), fs.set_len(handle, size).map(|()| 0));
+            fs.set_len(file, 0).unwrap();
+        }
+        for whence in [Whence::Data, Whence::Hole] {
+            for offset in [0, 1, MOST, MOST + 1, u64::MAX] {
+                note(format!("seek {name} {offset:#x}"), fs.seek(handle, offset, whence));
+            }
+        }
+        for mode in [FallocateMode::Allocate, FallocateMode::KeepSize, FallocateMode::PunchHole] {
+            for (offset, length) in
+                [(0, 0), (MOST, 1), (1, MOST), (MOST - 4095, 4096), (MOST + 1, 1), (0, MOST + 1)]
+            {
+                let range = format!("{name} {mode:?} {offset:#x} {length:#x}");
+                note(format!("fallocate {range}"), fs.fallocate(handle, mode, offset, length).map(|()| 0));
+            }
+        }
+    }
+    for path in ["f", "d", "none"] {
+        for size in [MOST, MOST + 1, u64::MAX] {
+            note(format!("truncate {path} {size:#x}"), fs.truncate(path, size).map(|()| 0));
+        }
+    }
+    for size in [MOST, MOST - 1] {
+        fs.set_len(file, size).unwrap();
+        for length in [2, 0, 1] {
+            let count = fs.append(&files[3].1, &vec![1; length]).map(|count| count as u64);
+            note(format!("append {length} to {size:#x}"), count);
+        }
+    }
+    for (_, handle) in files {
+        fs.close(handle).unwrap();
+    }
+    answers
+}
+
+#[test]
+fn ranges_past_the_largest_offset_fail_as_on_tmpfs() {
+    let answers = calls_near_the_largest_offset(&empty());
+    let find = |call: &str| answers.iter().find(|(name, _)| name == call).expect("the call was made").1;
+    assert_eq!(find("read both 0x7fffffffffffffff 1"), Err(Errno::INVAL));
+    assert_eq!(find("write both 0x7fffffffffffffff 1"), Err(Errno::INVAL));
+    assert_eq!(find("fallocate both Allocate 0x1 0x7fffffffffffffff"), Err(Errno::FBIG));
+    assert_eq!(find("seek both 0x8000000000000000"), Err(Errno::NXIO));
+    assert_eq!(find("append 1 to 0x7fffffffffffffff"), Err(Errno::FBIG));
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let stat = rustix::fs::statfs(dir.path()).expect("the directory exists");
+    if stat.f_type != 0x0102_1994 {
+        eprintln!("skipped: there is no tmpfs to compare with");
+        return;
+    }
+    let host = calls_near_the_largest_offset(&Host::new(dir.path()).expect("the directory exists"));
+    for (ours, theirs) in answers.iter().zip(&host) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(answers.len(), host.len());
+}
+
+#[test]
+fn append_writes_what_fits_while_another_thread_shortens_the_file() {
+    let fs = empty();
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+    let (file, other) = (fs.open("f", flags, 0o600).unwrap(), fs.open("f", flags, 0o600).unwrap());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for size in [MOST - 2, 0] {
+                        fs.set_len(&other, size).unwrap();
+                    }
+                }
+            });
+        }
+        let counts = (0..400_000).map(|_| {
+            // At least two bytes fit at any time, because only this thread appends.
+            fs.set_len(&file, 0).unwrap();
+            fs.append(&file, b"abc")
+        });
+        let wrong: Vec<_> = counts.filter(|count| !matches!(count, Ok(2 | 3))).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(wrong.is_empty(), "{} wrong: {:?}", wrong.len(), wrong.first());
+    });
+    fs.close(file).unwrap();
+    fs.close(other).unwrap();
+}
+
+#[test]
+fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
+    thread_local! {
+        /// The call number at which the clock makes the file one byte longer, and that file.
+        static LONGER: RefCell<Option<(u32, Pxfs<Model>)>> = const { RefCell::new(None) };
+    }
+    /// Works as a clock that changes the file in the middle of a call.
+    fn clock() -> Time {
+        LONGER.with_borrow_mut(|longer| {
+            if let Some((calls, fs)) = longer {
+                *calls -= 1;
+                if *calls == 0 {
+                    fs.truncate("f", MOST - 1).unwrap();
+                    *longer = None;
+                }
+            }
+        });
+        Time::new(1, 0)
+    }
+    let plain = empty();
+    let fs = plain.with_clock(clock);
+    fs.write("f", "").unwrap();
+    fs.truncate("f", MOST - 2).unwrap();
+    let file = fs.open("f", OpenFlags::WRITE, 0).unwrap();
+    // The first stamp is that of the append of all bytes, which fails. The second is that of the bytes that
+    // fit below the largest size.
+    LONGER.set(Some((2, plain)));
+    assert_eq!(fs.append(&file, b"abc").unwrap(), 1);
+    assert_eq!(fs.stat("f").unwrap().size, MOST);
+    fs.close(file).unwrap();
+}
+
+#[test]
+fn each_option_of_an_open_is_taken_back_alone() {
+    let fs = empty();
+    assert_eq!(errno(fs.options().write(true).create_new(false).open("f")), Some(Errno::NOENT));
+    fs.options().write(true).create(true).create_new(false).open("f").unwrap();
+    fs.options().write(true).create(true).create_new(true).create_new(false).open("f").unwrap();
+    let new = fs.options().write(true).create_new(true).create(false);
+    assert_eq!(errno(new.clone().open("f")), Some(Errno::EXIST));
+    new.open("g").unwrap();
+    let file = fs.options().append(true).write(false).open("f").unwrap();
+    assert_eq!(file.append(b"1").unwrap(), 1);
+    let file = fs.options().read(true).append(true).append(false).open("f").unwrap();
+    assert_eq!(errno(file.write_at(b"2", 0)), Some(Errno::BADF));
+    assert_eq!(errno(fs.options().append(true).append(false).open("f")), Some(Errno::INVAL));
+    assert_eq!(fs.read("f").unwrap(), b"1");
+}
+
+#[test]
+fn every_error_of_posix_ext_has_its_path() {
+    let fs = empty();
+    fs.write("/file", "x").unwrap();
+    let path = Path::new("/file/below");
+    let of = |error: Option<Error>| {
+        let error = error.expect("a file has nothing below it");
+        assert_eq!((error.errno(), error.path()), (Errno::NOTDIR, Some(path)), "{error}");
+        assert!(error.to_string().contains(" /file/below: Not a directory"), "{error}");
+    };
+    of(fs.open_file(path).err());
+    of(fs.create_file(path).err());
+    of(fs.read(path).err());
+    of(fs.write(path, "x").err());
+    of(fs.metadata(path).err());
+    of(fs.symlink_metadata(path).err());
+    of(fs.xattr(path, "user.a").err());
+    of(fs.symlink_xattr(path, "user.a").err());
+    of(fs.xattr_names(path).err());
+    of(fs.symlink_xattr_names(path).err());
+    of(fs.create_dir(path).err());
+    of(fs.create_dir_all(path).err());
+    of(fs.remove_file(path).err());
+    of(fs.remove_dir(path).err());
+    of(fs.remove_dir_all(path).err());
+    of(fs.read_dir(path).err());
+    of(Kvfs::open(&fs, path).err());
+    assert!(!fs.exists(path).unwrap());
+    let long = "n".repeat(256);
+    assert_eq!(fs.exists(&long).unwrap_err().path(), Some(Path::new(&long)));
+    let user = fs.with_credentials(crate::Credentials::new(1, 1, &[]));
+    let error = user.remove_dir_all("/file").unwrap_err();
+    assert_eq!(error.to_string(), "unlink /file: Permission denied", "the root of the walk has its own path");
+}
+
+#[test]
+fn create_dir_all_keeps_the_directories_before_an_error() {
+    let fs = empty();
+    let error = fs.create_dir_all(format!("/a/b/{}", "n".repeat(256))).unwrap_err();
+    assert_eq!(error.errno(), Errno::NAMETOOLONG);
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/file", "").unwrap();
+    assert_eq!(errno(fs.create_dir_all("/a/file")), Some(Errno::EXIST));
+    assert_eq!(errno(fs.create_dir_all("/a/file/c")), Some(Errno::NOTDIR));
+}
+
+#[test]
+fn remove_dir_all_keeps_removed_entries_removed_after_an_error() {
+    let fs = empty();
+    fs.create_dir_all("/t/open").unwrap();
+    fs.create_dir_all("/t/shut").unwrap();
+    fs.write("/t/open/f", "").unwrap();
+    fs.write("/t/shut/f", "").unwrap();
+    fs.chmod("/t", 0o777).unwrap();
+    fs.chmod("/t/open", 0o777).unwrap();
+    fs.chmod("/t/shut", 0o755).unwrap();
+    let user = fs.with_credentials(crate::Credentials::new(1, 1, &[]));
+    let error = user.remove_dir_all("/t").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::ACCESS, Some(Path::new("/t/shut/f"))));
+    assert!(!fs.exists("/t/open").unwrap() && fs.exists("/t/shut/f").unwrap());
+}
+
+#[test]
+fn calls_on_the_wrong_kind_of_file_give_the_promised_errors() {
+    let fs = empty();
+    fs.mkdir("/d", 0o777).unwrap();
+    fs.write("/f", "x").unwrap();
+    fs.mknod("/p", Kind::Fifo, 0o666, 0).unwrap();
+    fs.symlink("f", "/l").unwrap();
+    let dir = fs.open("/d", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    let file = fs.open("/f", OpenFlags::READ, 0).unwrap();
+    assert_eq!(errno(fs.at(&file)), Some(Errno::NOTDIR));
+    assert_eq!(errno(fs.read_at(&dir, &mut [0], 0)), Some(Errno::ISDIR));
+    assert_eq!(errno(fs.set_len(&dir, 0)), Some(Errno::INVAL));
+    assert_eq!(errno(fs.set_len(&file, 0)), Some(Errno::INVAL), "it is not open for writing");
+    assert_eq!(errno(fs.seek(&dir, 0, Whence::Data)), Some(Errno::INVAL));
+    assert_eq!(errno(fs.list(&file, 0, &mut |_| true)), Some(Errno::NOTDIR));
+    for (path, expected) in [("/d", Errno::ISDIR), ("/p", Errno::INVAL)] {
+        assert_eq!(errno(fs.truncate(path, 0)), Some(expected), "{path}");
+    }
+    assert_eq!(errno(fs.unlink("/d")), Some(Errno::ISDIR));
+    assert_eq!(errno(fs.rmdir("/f")), Some(Errno::NOTDIR));
+    assert_eq!(errno(fs.readlink("/f")), Some(Errno::INVAL));
+    assert_eq!(errno(fs.mknod("/new", Kind::Directory, 0, 0)), Some(Errno::PERM));
+    assert_eq!(errno(fs.mknod("/new", Kind::Symlink, 0, 0)), Some(Errno::INVAL));
+    let no_follow = fs.options().read(true).no_follow(true);
+    assert_eq!(errno(no_follow.open("/l")), Some(Errno::LOOP));
+    assert_eq!(errno(fs.options().read(true).directory(true).open("/f")), Some(Errno::NOTDIR));
+    assert_eq!(errno(fs.lsetxattr("/l", "user.a", b"", XattrMode::Set)), Some(Errno::PERM));
+    fs.rmdir("/d").unwrap();
+    assert_eq!(errno(fs.list(&dir, 0, &mut |_| true)), Some(Errno::NOENT));
+    fs.close(dir).unwrap();
+    fs.close(file).unwrap();
+}
+
+#[test]
+fn reads_and_writes_through_std_keep_the_errno() {
+    use std::io::{Read, Seek, SeekFrom, Write};
+    let fs = empty();
+    fs.write("/f", "x").unwrap();
+    let mut file = fs.open_file("/f").unwrap();
+    let raw = |error: std::io::Error| error.raw_os_error().map(Errno::from_raw_os_error);
+    assert_eq!(file.write(b"y").err().and_then(raw), Some(Errno::BADF));
+    let mut writer = fs.options().append(true).open("/f").unwrap();
+    assert_eq!(writer.read(&mut [0]).err().and_then(raw), Some(Errno::BADF));
+    writer.set_len(MOST).unwrap();
+    assert_eq!(writer.write(b"y").err().and_then(raw), Some(Errno::FBIG));
+    for to in [SeekFrom::Start(1 << 63), SeekFrom::Current(-1), SeekFrom::End(1)] {
+        assert_eq!(file.seek(to).err().and_then(raw), Some(Errno::INVAL), "{to:?}");
+    }
+    file.seek(SeekFrom::Start(MOST)).unwrap();
+    assert_eq!(file.read(&mut [0]).err().and_then(raw), Some(Errno::INVAL), "as on tmpfs");
+    let question = || -> std::io::Result<()> { Ok(fs.create_dir("/f")?) };
+    assert_eq!(question().err().and_then(raw), Some(Errno::EXIST));
+    assert_eq!(question().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+}
