@@ -4,43 +4,13 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat};
 
 use crate::copy::{Job, Reporter, Tally, copy_tree};
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Failure, Result};
+use crate::opened::{OpenVolumes, with_volumes};
 use crate::place::Place;
 use crate::{interrupt, text, volumes};
-
-/// The open volumes of one command. A volume can be open only once, so this list finds a volume by its real
-/// path.
-#[derive(Default)]
-struct OpenVolumes {
-    open: Vec<(PathBuf, Volume)>,
-}
-
-impl OpenVolumes {
-    /// Opens the volume at `path` unless it is open. Returns the number of the volume in this list, and its
-    /// files.
-    fn files(&mut self, path: &Path) -> Result<(usize, Files)> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let index = match self.open.iter().position(|(known, _)| *known == real) {
-            Some(index) => index,
-            None => {
-                self.open.push((real, volumes::open(path)?));
-                self.open.len() - 1
-            }
-        };
-        // Copies get the modes of their sources, so the umask does not apply.
-        Ok((index, self.open[index].1.files(Credentials::of_process())))
-    }
-
-    fn close(self) -> Result<()> {
-        for (path, volume) in self.open {
-            volume.close().doing("close the volume", text::path(&path))?;
-        }
-        Ok(())
-    }
-}
 
 /// The host's file system, or that of a volume.
 enum FileSystem {
@@ -66,7 +36,9 @@ impl Endpoint {
                 Ok(Endpoint { file_system: FileSystem::Host(host), path, prefix: String::new() })
             }
             Place::Inside(inside) => {
-                let (volume, files) = volumes.files(&inside.volume)?;
+                let (volume, opened) = volumes.get(&inside.volume)?;
+                // Copies get the modes of their sources, so the umask does not apply.
+                let files = opened.files(Credentials::of_process());
                 let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = FileSystem::Volume(volume, files);
                 Ok(Endpoint { file_system, path: inside.path.clone(), prefix })
@@ -210,12 +182,11 @@ pub fn for_each_source(
     work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
 ) -> Result<()> {
     interrupt::install();
-    let mut volumes = OpenVolumes::default();
-    let result = sources.iter().try_for_each(|source| {
-        let from = Endpoint::new(source, &mut volumes)?;
-        let to = destination(source, target, sources.len() > 1, &mut volumes)?;
-        work(&from, &to)
-    });
-    let closed = volumes.close();
-    result.and(closed)
+    with_volumes(|volumes| {
+        sources.iter().try_for_each(|source| {
+            let from = Endpoint::new(source, volumes)?;
+            let to = destination(source, target, sources.len() > 1, volumes)?;
+            work(&from, &to)
+        })
+    })
 }

@@ -14,10 +14,13 @@ mod endpoint;
 mod failure;
 mod input;
 mod interrupt;
+mod opened;
 mod output;
 mod place;
 mod text;
+mod times;
 mod transfer;
+mod users;
 mod volumes;
 
 use std::io::Write;

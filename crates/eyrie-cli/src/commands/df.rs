@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -11,17 +11,27 @@ use crate::{text, volumes};
 
 /// Show used and free space of volumes
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:\n  eyrie df vol\n  eyrie df -h vol\n  eyrie df --json vol /dev/shm/other"
+)]
 pub struct DfArgs {
     /// Volumes to show
     #[arg(value_name = "VOLUME", required = true)]
     volumes: Vec<PathBuf>,
+    /// Show sizes in the form of `ls -lh`, such as 1.5K or 20M, instead of 1.5 KiB or 20.0 MiB
+    #[arg(long, short = 'h')]
+    human_readable: bool,
     /// Print a JSON array, with sizes in bytes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "human_readable")]
     json: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: (),
 }
 
 pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
+    let size = if arguments.human_readable { text::short_size } else { text::size };
     let mut values = Vec::new();
     let mut rows = table(&["Volume", "Size", "Used", "Free", "Use", "Objects"], &[1, 2, 3, 4, 5]);
     for path in &arguments.volumes {
@@ -39,9 +49,9 @@ pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
         let percent = information.used_bytes as f64 * 100.0 / information.size_bytes.max(1) as f64;
         rows.add_row([
             text::path(path),
-            text::size(information.size_bytes),
-            text::size(information.used_bytes),
-            text::size(information.free_bytes),
+            size(information.size_bytes),
+            size(information.used_bytes),
+            size(information.free_bytes),
             format!("{percent:.0} %"),
             text::count(information.objects),
         ]);

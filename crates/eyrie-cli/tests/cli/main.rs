@@ -12,6 +12,7 @@ mod devices;
 mod documents;
 mod errors;
 mod explore;
+mod listing;
 mod paged;
 mod repair;
 mod scripts;
