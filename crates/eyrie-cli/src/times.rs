@@ -2,12 +2,16 @@
 
 use eyrie::Time;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
 /// Years after which the Gregorian calendar repeats itself.
 const CALENDAR_YEARS: i64 = 400;
 /// The length of [`CALENDAR_YEARS`] in seconds.
 const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
+
+/// Nanoseconds in a second.
+const NANOS: i128 = 1_000_000_000;
 
 /// Formats the date and the time of a second of any year, in UTC. `format` is the format of strftime(3) for
 /// everything after the year.
@@ -21,6 +25,45 @@ fn civil(seconds: i64, format: &str) -> String {
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());
     let year = i64::from(civil.year()) + cycles * CALENDAR_YEARS;
     format!("{year:04}-{}", civil.strftime(format))
+}
+
+/// Parses a time: `2026-11-20 10:14` or `2026-11-20` in the time zone of the host, `2026-11-20T10:14:00Z` or
+/// with another offset, or `@` and seconds since 1970.
+///
+/// # Errors
+/// Fails with a message for the user.
+pub fn parse(argument: &str) -> Result<Time, String> {
+    parse_in(argument, &Zone::of_host()).ok_or_else(|| {
+        "times are written like '2026-11-20 10:14', 2026-11-20T10:14:00Z or @1795000000".to_owned()
+    })
+}
+
+fn parse_in(argument: &str, zone: &Zone) -> Option<Time> {
+    if let Some(seconds) = argument.strip_prefix('@') {
+        return parse_seconds(seconds);
+    }
+    let known = argument.parse::<Timestamp>().ok();
+    let local = || zone.0.to_timestamp(argument.parse::<DateTime>().ok()?).ok();
+    let known = known.or_else(local)?;
+    let nanosecond = known.as_nanosecond();
+    let second = i64::try_from(nanosecond.div_euclid(NANOS)).ok()?;
+    Some(Time::new(second, u32::try_from(nanosecond.rem_euclid(NANOS)).ok()?))
+}
+
+/// Parses seconds with at most nine decimals.
+fn parse_seconds(text: &str) -> Option<Time> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    if !digits(whole.strip_prefix('-').unwrap_or(whole)) || !digits(decimals) || decimals.len() > 9 {
+        return None;
+    }
+    let seconds = whole.parse::<i64>().ok()?;
+    let nanoseconds = format!("{decimals:0<9}").parse::<u32>().ok()?;
+    if whole.starts_with('-') && nanoseconds > 0 {
+        // The nanoseconds of a time count forward from its second.
+        return Some(Time::new(seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds));
+    }
+    Some(Time::new(seconds, nanoseconds))
 }
 
 /// A time zone.
@@ -83,5 +126,26 @@ mod tests {
         assert_eq!(zone(5 * 3600 + 1800).full(time), "2026-11-18 16:36:40.000000000 +0530");
         assert_eq!(zone(-9 * 3600 - 1800).full(time), "2026-11-18 01:36:40.000000000 -0930");
         assert_eq!(zone(3600).minute(time), "2026-11-18 12:06");
+    }
+
+    #[test]
+    fn times_are_parsed_in_the_zone() {
+        let zone = Zone(TimeZone::fixed(Offset::from_seconds(3600).unwrap()));
+        for (text, seconds, nanoseconds) in [
+            ("2026-11-18 12:06:40", 1_795_000_000, 0),
+            ("2026-11-18T12:06:40.5", 1_795_000_000, 500_000_000),
+            ("2026-11-18", 1_794_956_400, 0),
+            ("2026-11-18T11:06:40Z", 1_795_000_000, 0),
+            ("2026-11-18 16:36:40+05:30", 1_795_000_000, 0),
+            ("1969-12-31T23:59:59.25Z", -1, 250_000_000),
+            ("@1795000000", 1_795_000_000, 0),
+            ("@12.000000001", 12, 1),
+            ("@-1.25", -2, 750_000_000),
+        ] {
+            assert_eq!(parse_in(text, &zone), Some(Time::new(seconds, nanoseconds)), "{text}");
+        }
+        for wrong in ["", "@", "@x", "@1.", "@1.0123456789", "@+1", "tomorrow", "2026-13-01", "12:00"] {
+            assert_eq!(parse_in(wrong, &zone), None, "{wrong}");
+        }
     }
 }

@@ -96,7 +96,7 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
 /// and renamed when it is complete. So a failure leaves the old file unchanged.
 fn replace(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
-    let aside = to.path.with_file_name(format!(".eyrie-{}", std::process::id()));
+    let aside = place::aside(&to.path);
     let replaced = copy_and_rename(from, to, &aside);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
         // Perhaps the copy was never made, so an error of its removal is ignored. The first error is

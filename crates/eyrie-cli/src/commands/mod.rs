@@ -1,11 +1,14 @@
 //! The command line. Each subcommand has a file or a folder with its arguments, its help and its code.
 
 mod cat;
+mod chmod;
+mod chown;
 mod completions;
 mod cp;
 mod df;
 mod du;
 mod dump;
+mod each_file;
 mod explore;
 mod export;
 mod find;
@@ -27,10 +30,12 @@ mod run;
 mod stat;
 #[cfg(test)]
 mod tests;
+mod touch;
 mod tour;
 mod trace;
 mod tree;
 mod trim;
+mod truncate;
 mod xattr;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -88,6 +93,10 @@ enum Command {
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Ln(ln::LnArgs),
+    Touch(touch::TouchArgs),
+    Truncate(truncate::TruncateArgs),
+    Chmod(chmod::ChmodArgs),
+    Chown(chown::ChownArgs),
     Kv(kv::KvArgs),
     Xattr(xattr::XattrArgs),
     Run(run::RunArgs),
@@ -127,8 +136,12 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Mkdir(arguments) => mkdir::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Mv(arguments) => mv::run(arguments),
-        Command::Rm(arguments) => rm::run(arguments),
-        Command::Ln(arguments) => ln::run(arguments),
+        Command::Rm(arguments) => rm::run(arguments, output),
+        Command::Touch(arguments) => touch::run(arguments),
+        Command::Truncate(arguments) => truncate::run(arguments),
+        Command::Chmod(arguments) => chmod::run(arguments, output),
+        Command::Chown(arguments) => chown::run(arguments, output),
+        Command::Ln(arguments) => ln::run(arguments, output),
         Command::Kv(arguments) => kv::run(arguments, output),
         Command::Xattr(arguments) => xattr::run(arguments, output),
         Command::Run(arguments) => run::run(&arguments, output),

@@ -4,6 +4,7 @@
 
 mod archives;
 mod arguments;
+mod changes;
 mod commands;
 mod crashes;
 mod damage;
