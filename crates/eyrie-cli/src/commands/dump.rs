@@ -9,7 +9,7 @@ use clap::Args;
 use eyrie::Credentials;
 
 use crate::archive;
-use crate::copy::{Progress, Reporter, Tally};
+use crate::copy::{Progress, Reporter, Style, Tally};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{Inside, Place};
@@ -77,7 +77,8 @@ fn write_archive(inside: &Inside, file: Option<&Path>, verbose: bool, output: &m
     volumes::with_volume(&inside.volume, |volume| {
         let source = volume.files(Credentials::of_process());
         require_directory(&source, inside, "dump")?;
-        let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", verbose);
+        let reporter =
+            Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", Style::of(verbose));
         let progress = Progress::new(&reporter);
         match file {
             None => archive::dump(&source, &inside.path, &mut *output, &progress),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, copy_tree};
+use crate::copy::{Job, Reporter, Style, copy_tree};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
@@ -53,7 +53,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &to,
             except: None,
-            reporter: &Reporter::new(&prefix, String::new(), "export", arguments.verbose),
+            reporter: &Reporter::new(&prefix, String::new(), "export", Style::of(arguments.verbose)),
         })
     })?;
     let summary = Summary { verb: "exported", json: arguments.json, aside: arguments.verbose, started };

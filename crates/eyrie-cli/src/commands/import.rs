@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, copy_tree};
+use crate::copy::{Job, Reporter, Style, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::Place;
@@ -61,7 +61,7 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &inside.path,
             except: itself.as_deref(),
-            reporter: &Reporter::new(&arguments.from, prefix, "import", arguments.verbose),
+            reporter: &Reporter::new(&arguments.from, prefix, "import", Style::of(arguments.verbose)),
         })
     })?;
     let summary = Summary { verb: "imported", json: arguments.json, aside: arguments.verbose, started };

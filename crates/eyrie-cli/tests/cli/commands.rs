@@ -90,8 +90,9 @@ fn copies_between_volumes_replace_files() {
     sandbox.succeed(["cp", "-r", "dir", "vol:/"]);
     sandbox.succeed(["cp", "-r", "vol:/dir", "two:/copy"]);
     fs::write(sandbox.path("file"), "second").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/"]);
     sandbox.succeed(["cp", "file", "two:/copy/inner"]);
-    sandbox.fail(1, &["exists"], ["cp", "-r", "dir", "vol:/"]);
+    sandbox.fail(1, &["vol:/file", "exists"], ["cp", "-r", "dir", "vol:/file"]);
     sandbox.fail(1, &["vol:/dir", "inside"], ["cp", "-r", "vol:/dir", "vol:/dir/inner/new"]);
     sandbox.fail(1, &["same file"], ["cp", "vol:/dir/inner/file", "vol:/dir/inner/file"]);
     sandbox.succeed(["cp", "-r", "two:/copy", "back"]);

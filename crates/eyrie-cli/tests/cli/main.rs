@@ -6,6 +6,7 @@ mod archives;
 mod arguments;
 mod changes;
 mod commands;
+mod copies;
 mod crashes;
 mod damage;
 mod deep;
