@@ -9,6 +9,9 @@ use eyrie::Errno;
 
 use crate::text;
 
+/// Exit status if a file, a volume or a key that the arguments name does not exist.
+pub const NOT_FOUND: u8 = 3;
+
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -40,6 +43,17 @@ impl Failure {
     /// Makes a failure with exit status 2, for wrong arguments.
     pub fn usage(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure::new(what, place, why).with_status(2)
+    }
+
+    /// Makes a failure with exit status 3, for something that does not exist.
+    pub fn not_found(what: impl Display, place: impl Display, why: impl Display) -> Failure {
+        Failure::new(what, place, why).with_status(NOT_FOUND)
+    }
+
+    /// Makes the failure of a call that failed with `errno`.
+    pub fn of_errno(errno: Errno, what: impl Display, place: impl Display, why: impl Display) -> Failure {
+        let failure = Failure::new(what, place, why);
+        if errno == Errno::NOENT { failure.with_status(NOT_FOUND) } else { failure }
     }
 
     /// Changes the exit status.
@@ -179,13 +193,18 @@ pub trait Doing<T> {
 
 impl<T> Doing<T> for eyrie::Result<T> {
     fn doing(self, what: &str, place: impl Display) -> Result<T> {
-        self.map_err(|error| Failure::new(format_args!("cannot {what}"), place, reason(&error)))
+        self.map_err(|error| {
+            Failure::of_errno(error.errno(), format_args!("cannot {what}"), place, reason(&error))
+        })
     }
 }
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, what: &str, place: impl Display) -> Result<T> {
-        self.map_err(|error| Failure::new(format_args!("cannot {what}"), place, reason_of_io(&error)))
+        self.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Failure::of_errno(errno, format_args!("cannot {what}"), place, reason_of_io(&error))
+        })
     }
 }
 

@@ -33,7 +33,8 @@ impl Output {
         }
     }
 
-    /// Chooses if names and headings have styles. `Auto` leaves the choice to the terminal and the environment.
+    /// Chooses if names and headings have styles. `Auto` leaves the choice to the terminal and the
+    /// environment.
     pub fn set_color(&mut self, choice: ColorChoice) {
         match choice {
             ColorChoice::Auto => {}

@@ -13,6 +13,7 @@ mod explore;
 mod export;
 mod find;
 mod fsck;
+mod groups;
 mod import;
 mod info;
 mod kv;
@@ -38,7 +39,7 @@ mod trim;
 mod truncate;
 mod xattr;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Result;
 use crate::output::Output;
@@ -58,7 +59,8 @@ Examples:
   eyrie ls -l /dev/shm/vol:/share
   eyrie fsck /dev/shm/vol
 
-Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 130 interrupted. See also fsck."
+Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 3 a file, a volume or a key of the \
+arguments does not exist (and nothing else failed), 130 interrupted. See also fsck."
 )]
 pub struct Arguments {
     /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half
@@ -71,7 +73,7 @@ pub struct Arguments {
     command: Command,
 }
 
-/// The subcommands, in the order of the help text.
+/// The subcommands. The module `groups` has their order in the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
     Mkfs(mkfs::MkfsArgs),
@@ -108,6 +110,22 @@ enum Command {
     Tour(tour::TourArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+}
+
+impl Arguments {
+    /// Returns the definition of the command line, with a help text that groups the subcommands.
+    pub fn definition() -> clap::Command {
+        groups::grouped(Arguments::command())
+    }
+
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// Fails for wrong arguments, and for a request of the help or the version.
+    pub fn of_process() -> std::result::Result<Arguments, clap::Error> {
+        let mut matches = Arguments::definition().try_get_matches()?;
+        Arguments::from_arg_matches_mut(&mut matches)
+    }
 }
 
 /// Runs the subcommand.

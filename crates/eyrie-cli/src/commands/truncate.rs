@@ -16,8 +16,8 @@ Examples:
   eyrie truncate -s 10G vol:/disk
   eyrie truncate -c -s -1K vol:/file
 
-A file that grows gets a hole, which takes no space. SIZE may begin with + or - (relative to the size), < (at \
-most), > (at least), / (round down to a multiple) or % (round up).")]
+A file that grows gets a hole, which takes no space. SIZE may begin with + or - (relative to the size), < \
+(at most), > (at least), / (round down to a multiple) or % (round up).")]
 pub struct TruncateArgs {
     /// Files to change
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]

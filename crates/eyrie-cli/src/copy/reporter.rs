@@ -14,6 +14,8 @@ use crate::text;
 pub enum Style {
     /// A progress bar, if standard error is a terminal.
     Bar,
+    /// Nothing but failures.
+    Quiet,
     /// A line on standard output for each finished path.
     Paths,
     /// A line on standard output for each finished path and its source, as `cp -v` prints it. The copy is
@@ -22,9 +24,13 @@ pub enum Style {
 }
 
 impl Style {
-    /// Returns the form for a command with the flag `--verbose`.
-    pub fn of(verbose: bool) -> Style {
-        if verbose { Style::Paths } else { Style::Bar }
+    /// Returns the form for a command with the flags `--verbose` and `--quiet`.
+    pub fn of(verbose: bool, quiet: bool) -> Style {
+        match (verbose, quiet) {
+            (true, _) => Style::Paths,
+            (false, true) => Style::Quiet,
+            (false, false) => Style::Bar,
+        }
     }
 }
 
@@ -44,8 +50,13 @@ impl Reporter {
     /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
     /// prefix `target`.
     pub fn new(source: &Path, target: String, what: &'static str, style: Style) -> Reporter {
-        let has_lines = !matches!(style, Style::Bar);
-        let shown = io::stderr().is_terminal() && !(has_lines && io::stdout().is_terminal());
+        // A bar and lines on one terminal would overwrite each other.
+        let has_bar = match style {
+            Style::Bar => true,
+            Style::Quiet => false,
+            Style::Paths | Style::Pairs { .. } => !io::stdout().is_terminal(),
+        };
+        let shown = has_bar && io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if let Ok(style) =
             ProgressStyle::with_template("{spinner} {prefix}: {human_pos} entries in {elapsed} {msg}")
@@ -89,7 +100,7 @@ impl Reporter {
             self.bar.set_message(text::path(path));
         }
         match &self.style {
-            Style::Bar => {}
+            Style::Bar | Style::Quiet => {}
             Style::Paths => print_line(&self.target_place(path)),
             Style::Pairs { root, to } => {
                 let relative = path.strip_prefix(root).unwrap_or(Path::new(""));

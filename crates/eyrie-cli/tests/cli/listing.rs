@@ -72,7 +72,10 @@ fn ls_continues_after_a_missing_file() {
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(complaints.lines().count(), 2, "{complaints}");
     assert!(complaints.contains("vol:/none: ") && complaints.contains("vol:/nowhere: "), "{complaints}");
-    assert!(!output.status.success());
+    assert_eq!(output.status.code(), Some(3), "nothing but look-ups failed");
+    // A second kind of failure gives the status of failures.
+    let output = sandbox.run(["cat", "vol:/none", "vol:/t"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 /// Returns the columns of `vol:/t/a` in a long listing, in the time zone `zone`.

@@ -16,6 +16,7 @@ mod errors;
 mod explore;
 mod listing;
 mod paged;
+mod quiet;
 mod repair;
 mod scripts;
 mod search;

@@ -3,7 +3,7 @@
 use eyrie::{Kind, Stat};
 
 use super::LsArgs;
-use super::listing::Listed;
+use super::listed::Listed;
 use crate::text;
 use crate::times::Zone;
 use crate::users::Names;

@@ -5,28 +5,16 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use eyrie::{Files, Kind, Posix, PosixExt, Stat, WalkStep};
+use eyrie::{Files, Kind, Posix, PosixExt, WalkStep};
 use serde_json::Value;
 
 use super::columns::Columns;
+use super::listed::Listed;
 use super::{LsArgs, is_hidden, order, walk};
 use crate::failure::{Doing, Result, Skipped};
 use crate::interrupt;
-use crate::output::{Output, json_name, json_stat};
+use crate::output::Output;
 use crate::place::Inside;
-
-/// A file in a listing.
-pub(super) struct Listed {
-    /// The name to print. For an argument it is the place, such as `vol:/file`.
-    pub name: OsString,
-    /// The place of the file.
-    pub place: Inside,
-    pub kind: Kind,
-    /// The attributes, if the listing needs them.
-    pub stat: Option<Stat>,
-    /// The target of a symbolic link, if the listing needs attributes.
-    pub target: Option<Vec<u8>>,
-}
 
 /// The listing of all arguments.
 pub(super) struct Listing<'a> {
@@ -122,7 +110,7 @@ impl<'a> Listing<'a> {
     /// Prints files, or keeps them for the JSON array.
     pub fn show(&mut self, shown: &[Listed]) -> Result<()> {
         if self.arguments.json {
-            self.values.extend(shown.iter().filter_map(json));
+            self.values.extend(shown.iter().filter_map(Listed::json));
             return Ok(());
         }
         let mut lines = Vec::new();
@@ -164,14 +152,4 @@ fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString,
         }
     }
     Ok(entries)
-}
-
-fn json(listed: &Listed) -> Option<Value> {
-    let mut value = json_stat(listed.stat.as_ref()?);
-    json_name(&mut value, "volume", listed.place.volume.as_os_str().as_bytes());
-    json_name(&mut value, "path", listed.place.path.as_os_str().as_bytes());
-    if let Some(target) = &listed.target {
-        json_name(&mut value, "target", target);
-    }
-    Some(value)
 }

@@ -3,6 +3,7 @@
 //! The command lists the arguments that are not directories first, and then each directory, as ls(1) does.
 
 mod columns;
+mod listed;
 mod listing;
 mod order;
 
@@ -14,7 +15,8 @@ use clap::{ArgAction, Args, ColorChoice};
 use eyrie::{Files, Walk};
 use serde_json::Value;
 
-use self::listing::{Listed, Listing};
+use self::listed::Listed;
+use self::listing::Listing;
 use crate::failure::{Doing, Failures, Result};
 use crate::interrupt;
 use crate::opened::{OpenVolumes, with_volumes};

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::LsArgs;
-use super::listing::Listed;
+use super::listed::Listed;
 
 /// Sorts `entries`, of which `listed` returns the file. Equal times and sizes are sorted by name.
 pub(super) fn sort<T>(arguments: &LsArgs, entries: &mut [T], listed: impl Fn(&T) -> &Listed) {
