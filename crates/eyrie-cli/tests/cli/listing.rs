@@ -168,6 +168,10 @@ fn human_sizes_need_no_long_flag() {
     assert!(sandbox.succeed(["df", "vol"]).contains("64.0 MiB"));
     assert_eq!(sandbox.succeed(["du", "-h", "vol:/large"]), "3.0M\tvol:/large\n");
     assert!(sandbox.succeed(["df", "--human-readable", "vol"]).contains("64M"));
+    // The other volumes are shown although one is missing.
+    let output = sandbox.run(["df", "missing", "vol", "./vol"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 3);
     for command in ["ls", "df", "du"] {
         assert!(sandbox.succeed([command, "--help"]).contains("-h, --human-readable"), "{command}");
     }
