@@ -1,46 +1,17 @@
 //! The two ends of a copy or a move: a path on the host or in a volume, with the calls that `cp` and `mv`
 //! need.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat};
 
-use crate::copy::{Job, Reporter, Tally, copy_tree};
-use crate::failure::{Doing, Failure, Result};
+use crate::copy::{Job, Reporter, Style, Tally, copy_tree};
+use crate::failure::{Failure, Failures, Result};
+use crate::opened::{OpenVolumes, with_volumes};
 use crate::place::Place;
 use crate::{interrupt, text, volumes};
-
-/// The open volumes of one command. A volume can be open only once, so this list finds a volume by its real
-/// path.
-#[derive(Default)]
-struct OpenVolumes {
-    open: Vec<(PathBuf, Volume)>,
-}
-
-impl OpenVolumes {
-    /// Opens the volume at `path` unless it is open. Returns the number of the volume in this list, and its
-    /// files.
-    fn files(&mut self, path: &Path) -> Result<(usize, Files)> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let index = match self.open.iter().position(|(known, _)| *known == real) {
-            Some(index) => index,
-            None => {
-                self.open.push((real, volumes::open(path)?));
-                self.open.len() - 1
-            }
-        };
-        // Copies get the modes of their sources, so the umask does not apply.
-        Ok((index, self.open[index].1.files(Credentials::of_process())))
-    }
-
-    fn close(self) -> Result<()> {
-        for (path, volume) in self.open {
-            volume.close().doing("close the volume", text::path(&path))?;
-        }
-        Ok(())
-    }
-}
 
 /// The host's file system, or that of a volume.
 enum FileSystem {
@@ -51,9 +22,11 @@ enum FileSystem {
 
 /// A path, and the file system that has it.
 pub struct Endpoint {
-    file_system: FileSystem,
-    /// The path.
+    file_system: Rc<FileSystem>,
+    /// The path, which is absolute.
     pub path: PathBuf,
+    /// The path as the command line has it.
+    given: PathBuf,
     /// The prefix of printed paths: the name of the volume, or empty for the host.
     prefix: String,
 }
@@ -62,26 +35,53 @@ impl Endpoint {
     fn new(place: &Place, volumes: &mut OpenVolumes) -> Result<Endpoint> {
         match place {
             Place::Host(path) => {
-                let (host, path) = volumes::host(path)?;
-                Ok(Endpoint { file_system: FileSystem::Host(host), path, prefix: String::new() })
+                let (host, absolute) = volumes::host(path)?;
+                let file_system = Rc::new(FileSystem::Host(host));
+                Ok(Endpoint { file_system, path: absolute, given: path.clone(), prefix: String::new() })
             }
             Place::Inside(inside) => {
-                let (volume, files) = volumes.files(&inside.volume)?;
+                let (volume, opened) = volumes.get(&inside.volume)?;
+                // Copies get the modes of their sources, so the umask does not apply.
+                let files = opened.files(Credentials::of_process());
                 let prefix = format!("{}:", text::path(&inside.volume));
-                let file_system = FileSystem::Volume(volume, files);
-                Ok(Endpoint { file_system, path: inside.path.clone(), prefix })
+                let file_system = Rc::new(FileSystem::Volume(volume, files));
+                let path = inside.path.clone();
+                Ok(Endpoint { file_system, given: path.clone(), path, prefix })
             }
         }
     }
 
     /// Returns the place in the form in which a command line names it.
     pub fn shown(&self) -> String {
-        format!("{}{}", self.prefix, text::path(&self.path))
+        format!("{}{}", self.prefix, text::path(&self.given))
+    }
+
+    /// Returns the endpoint of the entry `name` of this directory.
+    pub fn child(&self, name: &OsStr) -> Endpoint {
+        Endpoint {
+            file_system: Rc::clone(&self.file_system),
+            path: self.path.join(name),
+            given: self.given.join(name),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// Returns the names in this directory, in the order of their bytes.
+    pub fn names(&self) -> eyrie::Result<Vec<OsString>> {
+        fn names(fs: &impl Posix, path: &Path) -> eyrie::Result<Vec<OsString>> {
+            fs.read_dir(path)?.map(|entry| Ok(entry?.name().to_owned())).collect()
+        }
+        let mut names = match &*self.file_system {
+            FileSystem::Host(host) => names(host, &self.path),
+            FileSystem::Volume(_, files) => names(files, &self.path),
+        }?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Returns the attributes of the file that the path leads to.
     fn stat(&self) -> eyrie::Result<Stat> {
-        match &self.file_system {
+        match &*self.file_system {
             FileSystem::Host(host) => host.stat(&self.path),
             FileSystem::Volume(_, files) => files.stat(&self.path),
         }
@@ -89,23 +89,23 @@ impl Endpoint {
 
     /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
-        match &self.file_system {
+        match &*self.file_system {
             FileSystem::Host(host) => host.lstat(&self.path),
             FileSystem::Volume(_, files) => files.lstat(&self.path),
         }
     }
 
     /// Renames an entry of this file system.
-    pub fn rename(&self, from: &Path, to: &Path) -> eyrie::Result<()> {
-        match &self.file_system {
-            FileSystem::Host(host) => host.rename(from, to, RenameMode::Replace),
-            FileSystem::Volume(_, files) => files.rename(from, to, RenameMode::Replace),
+    pub fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> eyrie::Result<()> {
+        match &*self.file_system {
+            FileSystem::Host(host) => host.rename(from, to, mode),
+            FileSystem::Volume(_, files) => files.rename(from, to, mode),
         }
     }
 
     /// Removes the name of a file that is not a directory.
     pub fn unlink(&self, path: &Path) -> eyrie::Result<()> {
-        match &self.file_system {
+        match &*self.file_system {
             FileSystem::Host(host) => host.unlink(path),
             FileSystem::Volume(_, files) => files.unlink(path),
         }
@@ -113,7 +113,7 @@ impl Endpoint {
 
     /// Removes the file or directory tree at the path.
     pub fn remove(&self) -> eyrie::Result<()> {
-        match &self.file_system {
+        match &*self.file_system {
             FileSystem::Host(host) => host.remove_dir_all(&self.path),
             FileSystem::Volume(_, files) => files.remove_dir_all(&self.path),
         }
@@ -121,7 +121,7 @@ impl Endpoint {
 
     /// Makes all earlier changes durable if the file system is a volume.
     pub fn sync(&self) -> eyrie::Result<()> {
-        match &self.file_system {
+        match &*self.file_system {
             // mv(1) does not sync the host's file system, either.
             FileSystem::Host(_) => Ok(()),
             FileSystem::Volume(_, files) => {
@@ -132,7 +132,7 @@ impl Endpoint {
 
     /// Returns true if both endpoints are on the host, or in the same volume.
     pub fn is_with(&self, other: &Endpoint) -> bool {
-        match (&self.file_system, &other.file_system) {
+        match (&*self.file_system, &*other.file_system) {
             (FileSystem::Host(_), FileSystem::Host(_)) => true,
             (FileSystem::Volume(left, _), FileSystem::Volume(right, _)) => left == right,
             _ => false,
@@ -155,67 +155,110 @@ fn base(source: &Place) -> Result<&OsStr> {
 /// this directory and keeps the name of the source. Otherwise the copy becomes the target itself. `many` is
 /// true if the command has several sources. The target must then be a directory.
 fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
-    let mut end = Endpoint::new(target, volumes)?;
+    let end = Endpoint::new(target, volumes)?;
     if end.stat().is_ok_and(|stat| stat.is_dir()) {
-        let name = base(source)?;
-        end.path.push(name);
-    } else if many {
+        return Ok(end.child(base(source)?));
+    }
+    if many {
         return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
     }
     Ok(end)
 }
 
-/// Copies the tree `from` to `path`, which is on the file system of `to`.
-///
-/// # Errors
-/// As [`copy_tree`].
-pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path) -> Result<Tally> {
-    fn between<S: Posix + Sync + Send, D: Posix + Sync + Send>(
-        source: &S,
-        target: &D,
-        (from, to): (&Endpoint, &Endpoint),
-        path: &Path,
-    ) -> Result<Tally> {
-        copy_tree(&Job {
-            source,
-            from: &from.path,
-            target,
-            to: path,
-            except: None,
-            reporter: &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", false),
-        })
-    }
-    match (&from.file_system, &to.file_system) {
-        (FileSystem::Host(source), FileSystem::Host(target)) => between(source, target, (from, to), path),
-        (FileSystem::Host(source), FileSystem::Volume(_, target)) => {
-            between(source, target, (from, to), path)
-        }
-        (FileSystem::Volume(_, source), FileSystem::Host(target)) => {
-            between(source, target, (from, to), path)
-        }
-        (FileSystem::Volume(_, source), FileSystem::Volume(_, target)) => {
-            between(source, target, (from, to), path)
-        }
+/// A step of a copy, which works between any two file systems.
+trait Step {
+    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+    where
+        S: Posix + Sync + Send,
+        D: Posix + Sync + Send;
+}
+
+/// The copy of the tree `from` to `path`, which is on the file system of `to`.
+struct CopyTree<'a> {
+    from: &'a Endpoint,
+    to: &'a Endpoint,
+    path: &'a Path,
+    verbose: bool,
+}
+
+impl Step for CopyTree<'_> {
+    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+    where
+        S: Posix + Sync + Send,
+        D: Posix + Sync + Send,
+    {
+        let Self { from, to, path, verbose } = self;
+        let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
+        let style = if *verbose { pairs() } else { Style::Bar };
+        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", style);
+        copy_tree(&Job { source, from: &from.path, target, to: path, except: None, reporter })
     }
 }
 
-/// Calls `work` for each source and the endpoint of its copy, and stops at the first error. Closes the
-/// volumes even after an error.
+/// The copy of the attributes of the directory `from` to the directory `to`.
+struct CopyAttributes<'a> {
+    from: &'a Endpoint,
+    to: &'a Endpoint,
+}
+
+impl Step for CopyAttributes<'_> {
+    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+    where
+        S: Posix + Sync + Send,
+        D: Posix + Sync + Send,
+    {
+        let Self { from, to } = self;
+        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
+        let to = &to.path;
+        crate::copy::copy_attributes(&Job { source, from: &from.path, target, to, except: None, reporter })
+    }
+}
+
+fn between(from: &Endpoint, to: &Endpoint, step: &impl Step) -> Result<Tally> {
+    match (&*from.file_system, &*to.file_system) {
+        (FileSystem::Host(source), FileSystem::Host(target)) => step.run(source, target),
+        (FileSystem::Host(source), FileSystem::Volume(_, target)) => step.run(source, target),
+        (FileSystem::Volume(_, source), FileSystem::Host(target)) => step.run(source, target),
+        (FileSystem::Volume(_, source), FileSystem::Volume(_, target)) => step.run(source, target),
+    }
+}
+
+/// Copies the tree `from` to `path`, which is on the file system of `to`. With `verbose`, prints each file.
 ///
 /// # Errors
-/// The first error of opening a volume, of finding the target or of `work`, or else of closing.
+/// As [`copy_tree`].
+pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, verbose: bool) -> Result<Tally> {
+    between(from, to, &CopyTree { from, to, path, verbose })
+}
+
+/// Gives the directory `to` the attributes of the directory `from`.
+///
+/// # Errors
+/// As [`crate::copy::copy_attributes`].
+pub fn copy_attributes(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
+    between(from, to, &CopyAttributes { from, to })
+}
+
+/// Calls `work` for each source and the endpoint of its copy. The failure of one source is printed, and the
+/// next source follows. Closes the volumes even after an error. `what` is the name of the command.
+///
+/// # Errors
+/// Fails if a source failed, if a volume cannot be opened or closed, or if the target is wrong.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,
+    what: &str,
     work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
 ) -> Result<()> {
     interrupt::install();
-    let mut volumes = OpenVolumes::default();
-    let result = sources.iter().try_for_each(|source| {
-        let from = Endpoint::new(source, &mut volumes)?;
-        let to = destination(source, target, sources.len() > 1, &mut volumes)?;
-        work(&from, &to)
-    });
-    let closed = volumes.close();
-    result.and(closed)
+    with_volumes(|volumes| {
+        let mut failures = Failures::default();
+        for source in sources {
+            interrupt::check(what)?;
+            let from = Endpoint::new(source, volumes)?;
+            let to = destination(source, target, sources.len() > 1, volumes)?;
+            failures.add(work(&from, &to))?;
+        }
+        failures.finish()
+    })
 }

@@ -9,6 +9,9 @@ use eyrie::Errno;
 
 use crate::text;
 
+/// Exit status if a file, a volume or a key that the arguments name does not exist.
+pub const NOT_FOUND: u8 = 3;
+
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -17,27 +20,40 @@ pub type Result<T> = std::result::Result<T, Failure>;
 pub struct Failure {
     status: u8,
     line: String,
+    /// True if the command must not continue with its next argument.
+    ends: bool,
 }
 
 impl Failure {
     /// Makes a failure with exit status 1 from the action that failed, the place, and the reason or advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
-        Failure { status: 1, line: format!("{what}: {place}: {why}") }
+        Failure::of_line(format_args!("{what}: {place}: {why}"))
     }
 
     /// Makes a failure with exit status 1 and the whole text `line`, which may have several lines.
     pub fn of_line(line: impl Display) -> Failure {
-        Failure { status: 1, line: line.to_string() }
+        Failure { status: 1, line: line.to_string(), ends: false }
     }
 
     /// Makes a failure that prints nothing, because its line has been printed or none is needed.
     pub fn silent(status: u8) -> Failure {
-        Failure { status, line: String::new() }
+        Failure { status, line: String::new(), ends: false }
     }
 
     /// Makes a failure with exit status 2, for wrong arguments.
     pub fn usage(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure::new(what, place, why).with_status(2)
+    }
+
+    /// Makes a failure with exit status 3, for something that does not exist.
+    pub fn not_found(what: impl Display, place: impl Display, why: impl Display) -> Failure {
+        Failure::new(what, place, why).with_status(NOT_FOUND)
+    }
+
+    /// Makes the failure of a call that failed with `errno`.
+    pub fn of_errno(errno: Errno, what: impl Display, place: impl Display, why: impl Display) -> Failure {
+        let failure = Failure::new(what, place, why);
+        if errno == Errno::NOENT { failure.with_status(NOT_FOUND) } else { failure }
     }
 
     /// Changes the exit status.
@@ -52,6 +68,18 @@ impl Failure {
     pub fn with_note(mut self, note: &str) -> Failure {
         self.line.push_str(note);
         self
+    }
+
+    /// Marks a failure that ends the command, such as an interrupt: the next arguments are not tried.
+    #[must_use]
+    pub fn ending(mut self) -> Failure {
+        self.ends = true;
+        self
+    }
+
+    /// Returns true if the command must not continue with its next argument.
+    pub fn ends_command(&self) -> bool {
+        self.ends
     }
 
     /// Returns the exit status.
@@ -71,16 +99,55 @@ impl Display for Failure {
 /// read enough.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        match error.kind() {
+        let failure = match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::silent(0),
             _ => Failure::new("cannot write", "standard output", reason_of_io(&error)),
-        }
+        };
+        failure.ending()
     }
 }
 
 /// Prints one line to standard error. Ignores a closed standard error.
 pub fn print_error(line: &str) {
     let _ = writeln!(io::stderr(), "eyrie: {line}");
+}
+
+/// The failures of a command with several arguments. Each is printed immediately, and the command continues
+/// with the next argument.
+#[derive(Debug, Default)]
+pub struct Failures {
+    status: Option<u8>,
+}
+
+impl Failures {
+    /// Prints the failure of one argument.
+    ///
+    /// # Errors
+    /// Returns the failure if it ends the command.
+    pub fn add(&mut self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(failure) if failure.ends => Err(failure),
+            Err(failure) => {
+                if !failure.line.is_empty() {
+                    print_error(&failure.line);
+                }
+                self.status = Some(match self.status {
+                    Some(status) if status != failure.status => 1,
+                    _ => failure.status,
+                });
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Fails if an argument failed.
+    ///
+    /// # Errors
+    /// The failure has no line. Its exit status is that of all failures, or 1 if they differ.
+    pub fn finish(self) -> Result<()> {
+        self.status.map_or(Ok(()), |status| Err(Failure::silent(status)))
+    }
 }
 
 /// The number of entries that a command could not read. Each is reported immediately, and the command
@@ -126,13 +193,18 @@ pub trait Doing<T> {
 
 impl<T> Doing<T> for eyrie::Result<T> {
     fn doing(self, what: &str, place: impl Display) -> Result<T> {
-        self.map_err(|error| Failure::new(format_args!("cannot {what}"), place, reason(&error)))
+        self.map_err(|error| {
+            Failure::of_errno(error.errno(), format_args!("cannot {what}"), place, reason(&error))
+        })
     }
 }
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, what: &str, place: impl Display) -> Result<T> {
-        self.map_err(|error| Failure::new(format_args!("cannot {what}"), place, reason_of_io(&error)))
+        self.map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Failure::of_errno(errno, format_args!("cannot {what}"), place, reason_of_io(&error))
+        })
     }
 }
 

@@ -34,7 +34,8 @@ pub fn requested() -> bool {
 /// The failure has exit status 130.
 pub fn check(what: &str) -> Result<()> {
     if requested() {
-        return Err(Failure::new("interrupted", what, "finished work is kept").with_status(STATUS));
+        let failure = Failure::new("interrupted", what, "finished work is kept");
+        return Err(failure.with_status(STATUS).ending());
     }
     Ok(())
 }

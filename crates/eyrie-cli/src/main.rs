@@ -2,8 +2,9 @@
 //!
 //! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
 //! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
-//! 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). A closed standard output
-//! is no error, except for an archive, which would be incomplete.
+//! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C.
+//! `fsck` has the statuses of fsck(8). A closed standard output is no error, except for an archive, which
+//! would be incomplete.
 
 #![forbid(unsafe_code)]
 
@@ -14,23 +15,26 @@ mod endpoint;
 mod failure;
 mod input;
 mod interrupt;
+mod opened;
 mod output;
 mod place;
 mod text;
+mod times;
 mod transfer;
+mod users;
 mod volumes;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::commands::Arguments;
 use crate::failure::{Failure, print_error};
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };

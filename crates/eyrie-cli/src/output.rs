@@ -4,6 +4,7 @@
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use eyrie::{Stat, Time};
@@ -29,6 +30,16 @@ impl Output {
             terminal: stdout.is_terminal(),
             styled: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
             stream: BufWriter::with_capacity(64 << 10, stdout),
+        }
+    }
+
+    /// Chooses if names and headings have styles. `Auto` leaves the choice to the terminal and the
+    /// environment.
+    pub fn set_color(&mut self, choice: ColorChoice) {
+        match choice {
+            ColorChoice::Auto => {}
+            ColorChoice::Always => self.styled = true,
+            ColorChoice::Never => self.styled = false,
         }
     }
 

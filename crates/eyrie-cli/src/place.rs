@@ -39,6 +39,21 @@ pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
 }
 
+/// Returns the places of a command whose arguments are all inside volumes. Fails before the command changes
+/// anything.
+///
+/// # Errors
+/// Fails with exit status 2 for a path of the host.
+pub fn all_inside(places: Vec<Place>) -> Result<Vec<Inside>> {
+    places.into_iter().map(Place::inside).collect()
+}
+
+/// Returns a temporary name in the directory of `path`. A file is made under this name and then renamed, so
+/// that a failure leaves the file at `path` unchanged.
+pub fn aside(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".eyrie-{}", std::process::id()))
+}
+
 impl Place {
     /// Returns a parser of places for arguments of any bytes.
     pub fn parser() -> impl TypedValueParser<Value = Place> {

@@ -1,19 +1,12 @@
-//! Numbers, times and names as text for users.
+//! Numbers and names as text for users.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{Kind, PagedOptions, Time};
-use jiff::Timestamp;
-use jiff::tz::Offset;
+use eyrie::{Kind, PagedOptions};
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-
-/// Years after which the Gregorian calendar repeats itself.
-const CALENDAR_YEARS: i64 = 400;
-/// The length of [`CALENDAR_YEARS`] in seconds.
-const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
 
 /// The message about a size that cannot be parsed.
 const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
@@ -159,19 +152,6 @@ pub fn mode(kind: Kind, mode: u16) -> String {
     out
 }
 
-/// Formats a time of any year as `2026-11-20 10:14:00`, in UTC.
-pub fn time(time: Time) -> String {
-    // The time of a file may have any number of seconds, but jiff supports years only up to 9999. The
-    // Gregorian calendar repeats after 400 years. So the time is moved by whole cycles of 400 years to a year
-    // from 1970 to 2369, and jiff formats the moved time. The years of these cycles are then added to the
-    // year of the moved time.
-    let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
-    let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
-    let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());
-    let year = i64::from(civil.year()) + cycles * CALENDAR_YEARS;
-    format!("{year:04}-{}", civil.strftime("%m-%d %H:%M:%S"))
-}
-
 /// Formats the bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes
 /// that are not UTF-8 become `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
@@ -237,15 +217,6 @@ mod tests {
             assert_eq!(short_size(bytes), short);
         }
         assert_eq!(count(1_234_567), "1,234,567");
-    }
-
-    #[test]
-    fn times_are_right_in_any_year() {
-        assert_eq!(time(Time::new(0, 0)), "1970-01-01 00:00:00");
-        assert_eq!(time(Time::new(-1, 999)), "1969-12-31 23:59:59");
-        assert_eq!(time(Time::new(951_782_400, 0)), "2000-02-29 00:00:00");
-        assert_eq!(time(Time::new(253_402_300_800, 0)), "10000-01-01 00:00:00");
-        assert!(!time(Time::new(i64::MIN, 0)).is_empty());
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub struct Summary {
     pub verb: &'static str,
     /// True to print JSON.
     pub json: bool,
+    /// True to print nothing, unless an entry could not be copied.
+    pub quiet: bool,
     /// True to print the text to standard error, because standard output has the archive or the paths.
     pub aside: bool,
     /// The time when the transfer began.
@@ -88,6 +90,8 @@ impl Summary {
             let mut value = tally.json();
             value["seconds"] = serde_json::json!(seconds);
             output.json(&value)?;
+        } else if self.quiet {
+            // A failure is still reported below.
         } else if self.aside {
             let _ = writeln!(std::io::stderr(), "{} {} in {seconds:.1} s", self.verb, tally.summary());
         } else {

@@ -57,7 +57,7 @@ pub fn open(volume: &Path) -> Result<Volume> {
     Volume::open_with(volume, paged()).map_err(|error| {
         if error.errno() == Errno::NOENT {
             let why = "no volume is there: make one with `eyrie mkfs`, or check the spelling";
-            return Failure::new("cannot open the volume", text::path(volume), why);
+            return Failure::not_found("cannot open the volume", text::path(volume), why);
         }
         refused("cannot open the volume", volume, &error)
     })
@@ -69,7 +69,7 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     let place = text::path(volume);
     let why = reason(error);
     let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why);
-    Failure::new(what, place, why)
+    Failure::of_errno(error.errno(), what, place, why)
 }
 
 /// Returns the credentials of this process, with its umask.

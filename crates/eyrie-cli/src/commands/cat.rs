@@ -6,9 +6,9 @@ use clap::Args;
 use eyrie::PosixExt;
 
 use crate::failure::{Doing, Result};
+use crate::opened::for_each;
 use crate::output::Output;
-use crate::place::Place;
-use crate::volumes;
+use crate::place::{self, Place};
 
 /// Bytes of the read buffer.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -25,21 +25,18 @@ pub struct CatArgs {
 }
 
 pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(arguments.places)?;
     let mut buffer = vec![0; CHUNK_BYTES];
-    for place in arguments.places {
-        let inside = place.inside()?;
-        volumes::with_files(&inside.volume, |files| {
-            let file = files.open_file(&inside.path).doing("read", &inside)?;
-            let mut offset = 0;
-            loop {
-                let count = file.read_at(&mut buffer, offset).doing("read", &inside)?;
-                if count == 0 {
-                    return Ok(());
-                }
-                output.write_all(&buffer[..count])?;
-                offset += count as u64;
+    for_each(&places, |files, inside| {
+        let file = files.open_file(&inside.path).doing("read", inside)?;
+        let mut offset = 0;
+        loop {
+            let count = file.read_at(&mut buffer, offset).doing("read", inside)?;
+            if count == 0 {
+                return Ok(());
             }
-        })?;
-    }
-    Ok(())
+            output.write_all(&buffer[..count])?;
+            offset += count as u64;
+        }
+    })
 }

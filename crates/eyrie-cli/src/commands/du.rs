@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{ArgAction, Args};
 use eyrie::{Files, Walk, WalkStep};
 use serde_json::{Value, json};
 
-use crate::failure::{Doing, Result, Skipped};
+use crate::failure::{Doing, Failures, Result, Skipped};
+use crate::opened::with_volumes;
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text, volumes};
@@ -78,18 +79,20 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
     let places = std::mem::take(&mut arguments.places);
     let (seen, skipped, values) = (HashSet::new(), Skipped::default(), Vec::new());
     let mut usage = Usage { arguments, output, seen, total: 0, skipped, values };
-    // Two arguments may name one volume by different paths.
-    let mut volumes: Vec<PathBuf> = Vec::new();
-    for place in places {
-        let inside = place.inside_or_root();
-        let real = inside.volume.canonicalize().unwrap_or_else(|_| inside.volume.clone());
-        let volume = volumes.iter().position(|known| *known == real).unwrap_or(volumes.len());
-        if volume == volumes.len() {
-            volumes.push(real);
+    let counted = with_volumes(|volumes| {
+        let mut failures = Failures::default();
+        for place in places {
+            let inside = place.inside_or_root();
+            let (number, volume) = volumes.get(&inside.volume)?;
+            let files = volume.files(volumes::credentials());
+            failures.add(usage.count(&files, &inside, number))?;
         }
-        volumes::with_files(&inside.volume, |files| usage.count(files, &inside, volume))?;
+        failures.finish()
+    });
+    match counted {
+        Err(failure) if failure.ends_command() => Err(failure),
+        counted => counted.and(usage.finish()),
     }
-    usage.finish()
 }
 
 impl Usage<'_> {

@@ -9,7 +9,7 @@ use clap::Args;
 use eyrie::Credentials;
 
 use crate::archive;
-use crate::copy::{Progress, Reporter, Tally};
+use crate::copy::{Progress, Reporter, Style, Tally};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{Inside, Place};
@@ -45,6 +45,9 @@ pub struct DumpArgs {
     /// Print the summary as JSON; needs -o
     #[arg(long)]
     json: bool,
+    /// Show no progress, and print no summary
+    #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
 }
 
 pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
@@ -66,18 +69,19 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
     }
     interrupt::install();
     let started = Instant::now();
-    let tally = write_archive(&inside, file.as_deref(), arguments.verbose, output)?;
+    let style = Style::of(arguments.verbose, arguments.quiet);
+    let tally = write_archive(&inside, file.as_deref(), style, output)?;
     let aside = file.is_none() || arguments.verbose;
-    let summary = Summary { verb: "dumped", json: arguments.json, aside, started };
+    let summary = Summary { verb: "dumped", json: arguments.json, quiet: arguments.quiet, aside, started };
     summary.print(&tally, &inside.to_string(), output)
 }
 
 /// Writes the tree `inside` to `file`, or to standard output.
-fn write_archive(inside: &Inside, file: Option<&Path>, verbose: bool, output: &mut Output) -> Result<Tally> {
+fn write_archive(inside: &Inside, file: Option<&Path>, style: Style, output: &mut Output) -> Result<Tally> {
     volumes::with_volume(&inside.volume, |volume| {
         let source = volume.files(Credentials::of_process());
         require_directory(&source, inside, "dump")?;
-        let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", verbose);
+        let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", style);
         let progress = Progress::new(&reporter);
         match file {
             None => archive::dump(&source, &inside.path, &mut *output, &progress),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, copy_tree};
+use crate::copy::{Job, Reporter, Style, copy_tree};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
@@ -34,6 +34,9 @@ pub struct ExportArgs {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Show no progress, and print no summary
+    #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
 }
 
 pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
@@ -53,9 +56,20 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &to,
             except: None,
-            reporter: &Reporter::new(&prefix, String::new(), "export", arguments.verbose),
+            reporter: &Reporter::new(
+                &prefix,
+                String::new(),
+                "export",
+                Style::of(arguments.verbose, arguments.quiet),
+            ),
         })
     })?;
-    let summary = Summary { verb: "exported", json: arguments.json, aside: arguments.verbose, started };
+    let summary = Summary {
+        verb: "exported",
+        json: arguments.json,
+        quiet: arguments.quiet,
+        aside: arguments.verbose,
+        started,
+    };
     summary.print(&tally, &inside.to_string(), output)
 }

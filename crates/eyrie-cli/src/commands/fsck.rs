@@ -35,6 +35,9 @@ pub struct FsckArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Print nothing about a sound volume; the exit status tells the result
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
     /// Build a sound volume from the readable parts if the check finds damage
     #[arg(long)]
     repair: bool,
@@ -114,6 +117,9 @@ fn json_report(report: &Report) -> Value {
 fn print_sound(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Result<()> {
     if arguments.json {
         return output.json(&json_report(report));
+    }
+    if arguments.quiet {
+        return Ok(());
     }
     writeln!(output, "{} is sound: {}", text::path(&arguments.volume), looked_at(report))?;
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, copy_tree};
+use crate::copy::{Job, Reporter, Style, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::Place;
@@ -36,6 +36,9 @@ pub struct ImportArgs {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Show no progress, and print no summary
+    #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
 }
 
 pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
@@ -61,9 +64,20 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &inside.path,
             except: itself.as_deref(),
-            reporter: &Reporter::new(&arguments.from, prefix, "import", arguments.verbose),
+            reporter: &Reporter::new(
+                &arguments.from,
+                prefix,
+                "import",
+                Style::of(arguments.verbose, arguments.quiet),
+            ),
         })
     })?;
-    let summary = Summary { verb: "imported", json: arguments.json, aside: arguments.verbose, started };
+    let summary = Summary {
+        verb: "imported",
+        json: arguments.json,
+        quiet: arguments.quiet,
+        aside: arguments.verbose,
+        started,
+    };
     summary.print(&tally, &shown, output)
 }

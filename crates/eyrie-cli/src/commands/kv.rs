@@ -82,7 +82,7 @@ pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
             let value = with_store(store, |store, inside| {
                 store.get(key.as_bytes()).doing("get", shown(inside, key.as_bytes()))?.ok_or_else(|| {
                     let why = "no such key: `eyrie kv scan` lists them";
-                    Failure::new("cannot get", shown(inside, key.as_bytes()), why)
+                    Failure::not_found("cannot get", shown(inside, key.as_bytes()), why)
                 })
             })?;
             output.write_all(&value)?;
@@ -98,7 +98,7 @@ pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
             if store.erase(key.as_bytes()).doing("erase", shown(inside, key.as_bytes()))? {
                 return Ok(());
             }
-            Err(Failure::new("cannot erase", shown(inside, key.as_bytes()), "no such key"))
+            Err(Failure::not_found("cannot erase", shown(inside, key.as_bytes()), "no such key"))
         }),
         KvCommand::Scan { store, prefix, json } => scan(store, prefix.as_bytes(), json, output),
     }
@@ -114,7 +114,7 @@ fn with_store<T>(place: Place, work: impl FnOnce(&Store, &Inside) -> Result<T>) 
         let store = volume.store(&inside.path, volumes::credentials()).map_err(|error| {
             if error.errno() == Errno::NOENT {
                 let why = format!("there is no such directory: `eyrie mkdir {inside}` makes it");
-                return Failure::new("cannot open the store", &inside, why);
+                return Failure::not_found("cannot open the store", &inside, why);
             }
             Failure::new("cannot open the store", &inside, reason(&error))
         })?;

@@ -1,39 +1,60 @@
 //! `eyrie ln`: makes hard and symbolic links.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use eyrie::Posix;
+use eyrie::{Errno, Files, Posix, RenameMode};
 
 use crate::failure::{Doing, Failure, Result};
-use crate::place::{Inside, Place};
-use crate::volumes;
+use crate::output::Output;
+use crate::place::{self, Inside, Place};
+use crate::{text, volumes};
 
 /// Make hard or symbolic links
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  eyrie ln vol:/a vol:/same\n  eyrie ln -s ../a vol:/dir/link")]
+#[command(after_help = "\
+Examples:
+  eyrie ln vol:/a vol:/same
+  eyrie ln -s ../a vol:/dir/link
+  eyrie ln -sfn releases/2 vol:/current
+
+If the new name is a directory, the link is made in it, with the name of the existing file.")]
 pub struct LnArgs {
     /// Existing file (VOLUME:/path), or with -s the target of the link
     #[arg(value_name = "EXISTING")]
     existing: OsString,
-    /// Name of the new link
+    /// Name of the new link, or a directory for it
     #[arg(value_name = "VOLUME:/new", value_parser = Place::parser())]
     new: Place,
     /// Make a symbolic link instead of a hard link
     #[arg(long, short)]
     symbolic: bool,
+    /// Replace a file that has the new name
+    #[arg(long, short)]
+    force: bool,
+    /// Treat a new name that is a symbolic link to a directory as a file
+    #[arg(long, short)]
+    no_dereference: bool,
+    /// Print the link after it is made
+    #[arg(long, short)]
+    verbose: bool,
 }
 
-pub fn run(arguments: LnArgs) -> Result<()> {
-    let LnArgs { existing, new, symbolic } = arguments;
+pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
+    let LnArgs { existing, new, symbolic, force, no_dereference, verbose } = arguments;
     let new = new.inside()?;
     // The target of a symbolic link is any text. It need not be a place.
     let existing = if symbolic { PathBuf::from(existing) } else { path_beside(&new, &existing)? };
     volumes::with_files(&new.volume, |files| {
-        let linked =
-            if symbolic { files.symlink(&existing, &new.path) } else { files.link(&existing, &new.path) };
-        linked.doing("link", &new)
+        let new = name_of_link(files, &existing, new.clone(), !no_dereference)?;
+        make(files, &existing, &new, symbolic, force)?;
+        if verbose {
+            let arrow = if symbolic { "->" } else { "=>" };
+            writeln!(output, "'{new}' {arrow} '{}'", text::path(&existing))?;
+        }
+        Ok(())
     })
 }
 
@@ -45,4 +66,53 @@ fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
         return Err(Failure::new("cannot link", existing, why));
     }
     Ok(existing.path)
+}
+
+/// Returns the place of the link: `new` itself, or a name in the directory `new`.
+fn name_of_link(files: &Files, existing: &Path, new: Inside, follow: bool) -> Result<Inside> {
+    let stat = if follow { files.stat(&new.path) } else { files.lstat(&new.path) };
+    if !stat.is_ok_and(|stat| stat.is_dir()) {
+        return Ok(new);
+    }
+    match existing.file_name() {
+        Some(name) => Ok(new.join(name)),
+        None => {
+            let why = format!("{new} is a directory: add the name of the link");
+            Err(Failure::new("cannot link", text::path(existing), why))
+        }
+    }
+}
+
+fn make(files: &Files, existing: &Path, new: &Inside, symbolic: bool, force: bool) -> Result<()> {
+    let link = |path: &Path| {
+        if symbolic { files.symlink(existing, path) } else { files.link(existing, path) }
+    };
+    let made = match link(&new.path) {
+        Err(error) if force && error.errno() == Errno::EXIST => replace(files, existing, new, symbolic, link),
+        made => made,
+    };
+    made.doing("link", new)
+}
+
+/// Replaces the file `new` by a link. The link is made under another name and then renamed, so a failure
+/// leaves the old file unchanged.
+fn replace(
+    files: &Files,
+    existing: &Path,
+    new: &Inside,
+    symbolic: bool,
+    link: impl Fn(&Path) -> eyrie::Result<()>,
+) -> eyrie::Result<()> {
+    // A rename of one name of a file to another name of this file would do nothing.
+    if !symbolic && files.lstat(existing)?.inode == files.lstat(&new.path)?.inode {
+        return Ok(());
+    }
+    let aside = place::aside(&new.path);
+    link(&aside)?;
+    let renamed = files.rename(&aside, &new.path, RenameMode::Replace);
+    if renamed.is_err() {
+        // The error of the rename is reported.
+        let _ = files.unlink(&aside);
+    }
+    renamed
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use eyrie::Credentials;
 
 use crate::archive;
-use crate::copy::Reporter;
+use crate::copy::{Reporter, Style};
 use crate::failure::{Doing, Result};
 use crate::output::Output;
 use crate::place::Place;
@@ -41,6 +41,9 @@ pub struct LoadArgs {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    /// Show no progress, and print no summary
+    #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
+    quiet: bool,
 }
 
 pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
@@ -52,10 +55,21 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
         // The entries get the modes of the archive, so the umask does not apply.
         let target = volume.files(Credentials::of_process());
         let prefix = format!("{}:", text::path(&inside.volume));
-        let reporter = Reporter::new(Path::new(&format!("{from}:")), prefix, "load", arguments.verbose);
+        let reporter = Reporter::new(
+            Path::new(&format!("{from}:")),
+            prefix,
+            "load",
+            Style::of(arguments.verbose, arguments.quiet),
+        );
         archive::load(input, &from, &target, &inside.path, &reporter)
     })?;
-    let summary = Summary { verb: "loaded", json: arguments.json, aside: arguments.verbose, started };
+    let summary = Summary {
+        verb: "loaded",
+        json: arguments.json,
+        quiet: arguments.quiet,
+        aside: arguments.verbose,
+        started,
+    };
     summary.print(&tally, &from, output)
 }
 

@@ -4,8 +4,8 @@ use clap::Args;
 use eyrie::PosixExt;
 
 use crate::failure::{Doing, Result};
-use crate::place::Place;
-use crate::volumes;
+use crate::opened::for_each;
+use crate::place::{self, Place};
 
 /// Make directories
 #[derive(Debug, Args)]
@@ -20,16 +20,13 @@ pub struct MkdirArgs {
 }
 
 pub fn run(arguments: MkdirArgs) -> Result<()> {
-    for place in arguments.places {
-        let inside = place.inside()?;
-        volumes::with_files(&inside.volume, |files| {
-            let made = if arguments.parents {
-                files.create_dir_all(&inside.path)
-            } else {
-                files.create_dir(&inside.path)
-            };
-            made.doing("make the directory", &inside)
-        })?;
-    }
-    Ok(())
+    let places = place::all_inside(arguments.places)?;
+    for_each(&places, |files, inside| {
+        let made = if arguments.parents {
+            files.create_dir_all(&inside.path)
+        } else {
+            files.create_dir(&inside.path)
+        };
+        made.doing("make the directory", inside)
+    })
 }

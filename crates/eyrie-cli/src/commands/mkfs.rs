@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use eyrie::{Information, MediumChoice, Volume};
+use serde_json::json;
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
@@ -15,7 +16,7 @@ use crate::{text, volumes};
 #[command(after_help = "\
 Examples:
   eyrie mkfs /dev/shm/vol --size 4G
-  eyrie mkfs vol --size 512M
+  eyrie mkfs vol --size 512M --quiet
   eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
   eyrie mkfs /srv/vol --size 64G --medium paged
   eyrie mkfs /dev/vdb
@@ -37,6 +38,12 @@ pub struct MkfsArgs {
     /// Size of an allocation group, for tests
     #[arg(long, value_parser = text::parse_size, hide = true)]
     group_size: Option<u64>,
+    /// Print the properties of the volume as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing about a success
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
 }
 
 /// The value of `--medium`.
@@ -86,6 +93,15 @@ pub fn run(arguments: &MkfsArgs, output: &mut Output) -> Result<()> {
     let volume = volumes::create(&arguments.volume, options, ": --force overwrites it")?;
     let Information { id, medium, size_bytes, .. } = volume.information();
     volume.close().doing("close the volume", &place)?;
+    if arguments.json {
+        let volume = arguments.volume.to_string_lossy();
+        let medium = medium.to_string();
+        return output
+            .json(&json!({ "volume": volume, "id": id, "medium": medium, "size_bytes": size_bytes }));
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
     writeln!(output, "made volume {place}: {} on {medium}, id {id}", text::size(size_bytes))?;
     Ok(())
 }

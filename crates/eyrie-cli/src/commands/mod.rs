@@ -1,15 +1,19 @@
 //! The command line. Each subcommand has a file or a folder with its arguments, its help and its code.
 
 mod cat;
+mod chmod;
+mod chown;
 mod completions;
 mod cp;
 mod df;
 mod du;
 mod dump;
+mod each_file;
 mod explore;
 mod export;
 mod find;
 mod fsck;
+mod groups;
 mod import;
 mod info;
 mod kv;
@@ -27,13 +31,15 @@ mod run;
 mod stat;
 #[cfg(test)]
 mod tests;
+mod touch;
 mod tour;
 mod trace;
 mod tree;
 mod trim;
+mod truncate;
 mod xattr;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Result;
 use crate::output::Output;
@@ -53,7 +59,8 @@ Examples:
   eyrie ls -l /dev/shm/vol:/share
   eyrie fsck /dev/shm/vol
 
-Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 130 interrupted. See also fsck."
+Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 3 a file, a volume or a key of the \
+arguments does not exist (and nothing else failed), 130 interrupted. See also fsck."
 )]
 pub struct Arguments {
     /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half
@@ -66,7 +73,7 @@ pub struct Arguments {
     command: Command,
 }
 
-/// The subcommands, in the order of the help text.
+/// The subcommands. The module `groups` has their order in the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
     Mkfs(mkfs::MkfsArgs),
@@ -88,6 +95,10 @@ enum Command {
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Ln(ln::LnArgs),
+    Touch(touch::TouchArgs),
+    Truncate(truncate::TruncateArgs),
+    Chmod(chmod::ChmodArgs),
+    Chown(chown::ChownArgs),
     Kv(kv::KvArgs),
     Xattr(xattr::XattrArgs),
     Run(run::RunArgs),
@@ -99,6 +110,22 @@ enum Command {
     Tour(tour::TourArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+}
+
+impl Arguments {
+    /// Returns the definition of the command line, with a help text that groups the subcommands.
+    pub fn definition() -> clap::Command {
+        groups::grouped(Arguments::command())
+    }
+
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// Fails for wrong arguments, and for a request of the help or the version.
+    pub fn of_process() -> std::result::Result<Arguments, clap::Error> {
+        let mut matches = Arguments::definition().try_get_matches()?;
+        Arguments::from_arg_matches_mut(&mut matches)
+    }
 }
 
 /// Runs the subcommand.
@@ -127,8 +154,12 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Mkdir(arguments) => mkdir::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Mv(arguments) => mv::run(arguments),
-        Command::Rm(arguments) => rm::run(arguments),
-        Command::Ln(arguments) => ln::run(arguments),
+        Command::Rm(arguments) => rm::run(arguments, output),
+        Command::Touch(arguments) => touch::run(arguments),
+        Command::Truncate(arguments) => truncate::run(arguments),
+        Command::Chmod(arguments) => chmod::run(arguments, output),
+        Command::Chown(arguments) => chown::run(arguments, output),
+        Command::Ln(arguments) => ln::run(arguments, output),
         Command::Kv(arguments) => kv::run(arguments, output),
         Command::Xattr(arguments) => xattr::run(arguments, output),
         Command::Run(arguments) => run::run(&arguments, output),

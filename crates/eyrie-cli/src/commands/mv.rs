@@ -1,8 +1,10 @@
 //! `eyrie mv`: renames files, and moves them between host and volumes.
 
 use clap::Args;
+use eyrie::{Errno, RenameMode};
 
-use super::cp::copy_one;
+use super::cp::{Copying, Existing, copy_one, existing};
+use crate::copy::print_line;
 use crate::endpoint::{Endpoint, for_each_source};
 use crate::failure::{Doing, Result};
 use crate::place::{self, Place};
@@ -13,7 +15,7 @@ use crate::place::{self, Place};
 Examples:
   eyrie mv vol:/a vol:/b
   eyrie mv vol:/a vol:/dir
-  eyrie mv report.txt vol:/reports/
+  eyrie mv -nv report.txt vol:/reports/
 
 A move inside a volume, or from host to host, is one atomic rename. Any other move copies the files, and \
 then removes the originals.
@@ -26,19 +28,46 @@ pub struct MvArgs {
     /// New name, or an existing directory to move into
     #[arg(value_name = "TARGET", value_parser = Place::parser())]
     target: Place,
+    /// Replace existing files, which is the default
+    #[arg(long, short, overrides_with = "no_clobber")]
+    force: bool,
+    /// Keep existing files, and do not move the files that would replace them
+    #[arg(long, short)]
+    no_clobber: bool,
+    /// Print each file after it is moved
+    #[arg(long, short)]
+    verbose: bool,
 }
 
 pub fn run(arguments: MvArgs) -> Result<()> {
-    for_each_source(&arguments.sources, &arguments.target, move_one)
+    for_each_source(&arguments.sources, &arguments.target, "mv", |from, to| {
+        move_one(from, to, arguments.no_clobber, arguments.verbose)
+    })
 }
 
-fn move_one(from: &Endpoint, to: &Endpoint) -> Result<()> {
+fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> Result<()> {
     if from.is_with(to) {
         let place = format!("{} to {}", from.shown(), to.shown());
-        return from.rename(&from.path, &to.path).doing("move", place);
+        let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
+        match from.rename(&from.path, &to.path, mode) {
+            Err(error) if no_clobber && error.errno() == Errno::EXIST => return Ok(()),
+            renamed => renamed.doing("move", place)?,
+        }
+        if verbose {
+            print_line(&format!("renamed '{}' -> '{}'", from.shown(), to.shown()));
+        }
+        return Ok(());
     }
-    copy_one(from, to, true)?;
+    if no_clobber && existing(to)?.is_some() {
+        return Ok(());
+    }
+    let existing = Existing::Replace;
+    copy_one(from, to, Copying { recursive: true, merge: false, attributes: false, existing, verbose })?;
     // A copy in a volume must be durable before its source is removed.
     to.sync().doing("make durable", to.shown())?;
-    from.remove().doing("remove after copying", from.shown())
+    from.remove().doing("remove after copying", from.shown())?;
+    if verbose {
+        print_line(&format!("removed '{}'", from.shown()));
+    }
+    Ok(())
 }

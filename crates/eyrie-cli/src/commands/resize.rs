@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use eyrie::Volume;
+use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -31,10 +32,16 @@ pub struct ResizeArgs {
     /// New size, such as 512M or 4G; required except for a block device [default: the whole device]
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
+    /// Print the new size as JSON, in bytes
+    #[arg(long)]
+    json: bool,
+    /// Print nothing about a success
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
 }
 
 pub fn run(arguments: &ResizeArgs, output: &mut Output) -> Result<()> {
-    let ResizeArgs { volume: path, size } = arguments;
+    let ResizeArgs { volume: path, size, json, quiet } = arguments;
     let place = text::path(path);
     if size.is_none() && !volumes::is_device(path) {
         let why = "it needs a size, such as 4G: see `eyrie resize --help`";
@@ -46,6 +53,12 @@ pub fn run(arguments: &ResizeArgs, output: &mut Output) -> Result<()> {
         Some(bytes) => bytes,
         None => volumes::with_volume(path, |volume| Ok(volume.information().size_bytes))?,
     };
+    if *json {
+        return output.json(&json!({ "volume": path.to_string_lossy(), "size_bytes": bytes }));
+    }
+    if *quiet {
+        return Ok(());
+    }
     writeln!(output, "resized volume {place}: {}", text::size(bytes))?;
     Ok(())
 }

@@ -1,44 +1,56 @@
 //! `eyrie rm`: removes files.
 
+use std::io::Write;
 use std::path::Component;
 
 use clap::Args;
-use eyrie::{Errno, Files, Posix, PosixExt};
+use eyrie::{Errno, Files, Kind, Posix, PosixExt, Walk, WalkStep};
 
-use crate::failure::{Doing, Failure, Result};
-use crate::place::{Inside, Place};
-use crate::volumes;
+use crate::failure::{Doing, Failure, Failures, Result};
+use crate::opened::for_each;
+use crate::output::Output;
+use crate::place::{self, Inside, Place};
 
 /// Remove files
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  eyrie rm vol:/a vol:/b\n  eyrie rm -rf vol:/share")]
+#[command(
+    after_help = "Examples:\n  eyrie rm vol:/a vol:/b\n  eyrie rm -rf vol:/share\n  eyrie rm -rv vol:/old"
+)]
 pub struct RmArgs {
     /// Files to remove
-    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    #[arg(value_name = "VOLUME:/path", required_unless_present = "force", value_parser = Place::parser())]
     places: Vec<Place>,
     /// Remove directories and their contents
-    #[arg(long, short)]
+    #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
-    /// Ignore files that do not exist
+    /// Remove empty directories
+    #[arg(long = "dir", short)]
+    directory: bool,
+    /// Ignore files that do not exist, and a command without files
     #[arg(long, short)]
     force: bool,
+    /// Print each file after it is removed
+    #[arg(long, short)]
+    verbose: bool,
 }
 
-pub fn run(arguments: RmArgs) -> Result<()> {
-    let RmArgs { places, recursive, force } = arguments;
-    for place in places {
-        let inside = place.inside()?;
-        volumes::with_files(&inside.volume, |files| match remove(files, &inside, recursive)? {
-            Err(error) if force && error.errno() == Errno::NOENT => Ok(()),
-            removed => removed.doing("remove", &inside),
-        })?;
-    }
-    Ok(())
+pub fn run(mut arguments: RmArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+    for_each(&places, |files, inside| match remove(&arguments, files, inside, output)? {
+        Err(error) if arguments.force && matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        removed => removed.doing("remove", inside),
+    })
 }
 
-/// Removes one file, or with `recursive` one tree. The outer error is a refusal of this command, or an error
-/// in reading the root. The inner error comes from the look-up or the removal of the file.
-fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
+/// Removes one file, or with `-r` one tree. The outer error is a refusal of this command, or an error in
+/// reading the root, in a verbose removal of a tree, or of standard output. The inner error comes from the
+/// look-up or the removal of the file.
+fn remove(
+    arguments: &RmArgs,
+    files: &Files,
+    inside: &Inside,
+    output: &mut Output,
+) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
     let refuse = |why: &str| Err(Failure::new("cannot remove", inside, why));
     let (last, text) = (path.components().next_back(), path.to_string_lossy());
@@ -47,13 +59,47 @@ fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Resu
         return refuse("its last name is . or ..: use the name of the directory");
     }
     let root = files.stat("/").doing("read", inside)?;
-    Ok(match files.lstat(path) {
+    let (removed, what) = match files.lstat(path) {
         Ok(stat) if stat.inode == root.inode => {
             return refuse("the root cannot be removed: name its entries, or remove the volume's directory");
         }
-        Ok(stat) if stat.is_dir() && !recursive => return refuse("it is a directory: use -r"),
-        Ok(stat) if stat.is_dir() => files.remove_dir_all(path),
-        Ok(_) => files.unlink(path),
-        Err(error) => Err(error),
-    })
+        Ok(stat) if stat.is_dir() && arguments.recursive && arguments.verbose => {
+            return remove_tree(files, inside, output).map(Ok);
+        }
+        Ok(stat) if stat.is_dir() && arguments.recursive => (files.remove_dir_all(path), "directory "),
+        Ok(stat) if stat.is_dir() && arguments.directory => (files.rmdir(path), "directory "),
+        Ok(stat) if stat.is_dir() => return refuse("it is a directory: use -r"),
+        Ok(_) => (files.unlink(path), ""),
+        Err(error) => (Err(error), ""),
+    };
+    if removed.is_ok() && arguments.verbose {
+        writeln!(output, "removed {what}'{inside}'")?;
+    }
+    Ok(removed)
+}
+
+/// Removes a tree, and prints each file after it is removed. If a file cannot be removed, the error is
+/// printed, and the next file follows.
+fn remove_tree(files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
+    let mut failures = Failures::default();
+    for step in Walk::new(files, &inside.path).doing("remove", inside)? {
+        let (relative, what, removed) = match step {
+            WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
+            WalkStep::Entry(entry) => {
+                let removed = entry.base().unlink(entry.name());
+                (entry.relative, "", removed)
+            }
+            WalkStep::Left(entry) => {
+                let removed = entry.base().rmdir(entry.name());
+                (entry.relative, "directory ", removed)
+            }
+            WalkStep::Failed(relative, error) => (relative, "", Err(error)),
+        };
+        let place = inside.join(relative);
+        if removed.is_ok() {
+            writeln!(output, "removed {what}'{place}'")?;
+        }
+        failures.add(removed.doing("remove", place))?;
+    }
+    failures.finish()
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use eyrie::{Credentials, Files};
 use eyrie_sim::script::{CallOutcome, Script};
+use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -24,7 +25,7 @@ fsync PATH and so on; docs/scripts.md lists them. The whole script is checked be
 Each call is printed with its result. The volume is closed after the last call. Until then, on a disk, only \
 `sync` and `fsync` of the script are sure to make changes durable.
 
-Exit status: 0 every call succeeded, 1 a call failed, 2 not a script.")]
+Exit status: 0 every call succeeded, 1 a call failed, 2 not a script, 3 no such script or volume.")]
 pub struct RunArgs {
     /// Script to run; - reads standard input
     #[arg(value_name = "SCRIPT")]
@@ -35,6 +36,9 @@ pub struct RunArgs {
     /// Continue after a call that fails; the exit status is then 1
     #[arg(long, short)]
     keep_going: bool,
+    /// Print a JSON object on a line of its own for each call
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
@@ -43,21 +47,27 @@ pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
     volumes::with_volume(&arguments.volume, |volume| {
         // The umask does not apply, so that a script gives its files the same modes for every user.
         let files = volume.files(Credentials::of_process());
-        perform(&script, &files, &name, arguments.keep_going, output)
+        perform(&script, &files, &name, arguments, output)
     })
 }
 
 /// Makes the calls, and prints each after it returns. If standard output is closed, the other calls are still
 /// made.
-fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output: &mut Output) -> Result<()> {
+fn perform(
+    script: &Script,
+    files: &Files,
+    name: &str,
+    arguments: &RunArgs,
+    output: &mut Output,
+) -> Result<()> {
     let (mut failed, mut printed) = (0, Ok(()));
     for done in script.run(files) {
         if printed.is_ok() {
-            printed = print(&done, output);
+            printed = print(&done, arguments.json, output);
         }
         if let Err(error) = &done.result {
             failed += 1;
-            if !keep_going {
+            if !arguments.keep_going {
                 let place = format_args!("{name}:{}", done.line.number);
                 let why = format_args!("{error}: --keep-going goes on after it");
                 return Err(Failure::new("stopped at a call that failed", place, why));
@@ -75,7 +85,13 @@ fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output:
 }
 
 /// Prints a call and flushes the output, so that a reader sees the progress of the script.
-fn print(done: &CallOutcome<'_>, output: &mut Output) -> Result<()> {
-    writeln!(output, "{done}")?;
+fn print(done: &CallOutcome<'_>, as_json: bool, output: &mut Output) -> Result<()> {
+    if as_json {
+        let error = done.result.as_ref().err().map(|error| error.meaning().to_string());
+        let (line, call) = (done.line.number, done.line.call.to_string());
+        writeln!(output, "{}", json!({ "line": line, "call": call, "error": error }))?;
+    } else {
+        writeln!(output, "{done}")?;
+    }
     Ok(output.flush()?)
 }

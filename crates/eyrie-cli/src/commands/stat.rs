@@ -4,13 +4,16 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use eyrie::{Files, Kind, Posix, PosixExt, Stat, Time};
+use eyrie::{Files, Kind, Posix, PosixExt, Stat};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result};
+use crate::opened::for_each;
 use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
-use crate::{text, volumes};
+use crate::text;
+use crate::times::Zone;
+use crate::users::Names;
 
 /// Show the attributes of files
 #[derive(Debug, Args)]
@@ -36,20 +39,29 @@ struct Attributes {
     xattrs: Vec<Vec<u8>>,
 }
 
+/// The words for the attributes: names of users and groups, and the time zone.
+struct Words {
+    names: Names,
+    zone: Zone,
+}
+
 pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
     let StatArgs { places, dereference, json } = arguments;
+    let places: Vec<Inside> = places.into_iter().map(Place::inside_or_root).collect();
+    let words = Words { names: Names::of_host(), zone: Zone::of_host() };
     let mut values = Vec::new();
-    for place in places {
-        let inside = place.inside_or_root();
-        let attributes =
-            volumes::with_files(&inside.volume, |files| Attributes::read(files, &inside, dereference))?;
+    let shown = for_each(&places, |files, inside| {
+        let attributes = Attributes::read(files, inside, dereference)?;
         if json {
-            values.push(attributes.json(&inside));
-        } else {
-            attributes.print(&inside, output)?;
+            values.push(attributes.json(inside));
+            return Ok(());
         }
+        attributes.print(inside, &words, output)
+    });
+    if json && !shown.as_ref().is_err_and(|failure| failure.ends_command()) {
+        output.json(&Value::Array(values))?;
     }
-    if json { output.json(&Value::Array(values)) } else { Ok(()) }
+    shown
 }
 
 impl Attributes {
@@ -75,20 +87,21 @@ impl Attributes {
         value
     }
 
-    fn print(&self, inside: &Inside, output: &mut Output) -> Result<()> {
+    fn print(&self, inside: &Inside, words: &Words, output: &mut Output) -> Result<()> {
         let Attributes { stat, target, xattrs } = self;
         let arrow = target.as_ref().map(|target| format!(" -> {}", text::escaped(target)));
         output.heading(&format!("{inside}{}", arrow.unwrap_or_default()))?;
-        let precise = |time: Time| format!("{}.{:09} UTC", text::time(time), time.nanoseconds);
+        let Words { names, zone } = words;
+        let (user, group) = (names.user(stat.uid), names.group(stat.gid));
         for (name, value) in [
             ("kind", text::kind_name(stat.kind).to_owned()),
             ("mode", format!("{:04o} {}", stat.mode, text::mode(stat.kind, stat.mode))),
-            ("owner", format!("user {}, group {}", stat.uid, stat.gid)),
+            ("owner", format!("user {user} ({}), group {group} ({})", stat.uid, stat.gid)),
             ("size", format!("{} B, {} B allocated", text::count(stat.size), text::count(stat.allocated))),
             ("inode", format!("{}, {}", stat.inode, text::counted(stat.links.into(), "link", "links"))),
-            ("accessed", precise(stat.accessed)),
-            ("modified", precise(stat.modified)),
-            ("changed", precise(stat.changed)),
+            ("accessed", zone.full(stat.accessed)),
+            ("modified", zone.full(stat.modified)),
+            ("changed", zone.full(stat.changed)),
         ] {
             writeln!(output, "  {name:<10} {value}")?;
         }

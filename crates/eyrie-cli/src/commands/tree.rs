@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use eyrie::{Files, Kind, Posix, PosixExt, Walk, WalkEntry, WalkStep};
 use eyrie_sim::canonical::{self, CanonicalParts};
+use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Result, Skipped, reason};
-use crate::output::Output;
+use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text, volumes};
 
@@ -34,6 +35,9 @@ pub struct TreeArgs {
     /// Print one line with attributes and contents for each name, in byte order of the paths
     #[arg(long, conflicts_with_all = ["all", "depth"])]
     canonical: bool,
+    /// Print a JSON array of the entries with their paths and kinds
+    #[arg(long, conflicts_with = "canonical")]
+    json: bool,
     /// Include modification times in the canonical text
     #[arg(long, requires = "canonical")]
     times: bool,
@@ -45,6 +49,9 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
         return print_canonical(&inside, arguments.times, output);
     }
     let depth = arguments.depth as usize;
+    if arguments.json {
+        return print_json(&inside, arguments.all, depth, output);
+    }
     let mut drawing = Drawing {
         inside: &inside,
         output,
@@ -66,13 +73,47 @@ fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<
             // If the error has a path, this is the path of the entry that cannot be shown.
             let path = error.path().unwrap_or(&inside.path).to_owned();
             let place = Inside { volume: inside.volume.clone(), path };
-            Failure::new("cannot show", place, reason(&error))
+            Failure::of_errno(error.errno(), "cannot show", place, reason(&error))
         };
         for line in canonical::lines(files, &inside.path, CanonicalParts { times }).map_err(failed)? {
             writeln!(output, "{}", line.map_err(failed)?)?;
         }
         Ok(())
     })
+}
+
+/// Prints the entries of a tree as a JSON array. A directory comes before its entries.
+fn print_json(inside: &Inside, all: bool, depth: usize, output: &mut Output) -> Result<()> {
+    let (mut values, mut skipped) = (Vec::new(), Skipped::default());
+    volumes::with_files(&inside.volume, |files| {
+        files.options().read(true).directory(true).open(&inside.path).doing("show", inside)?;
+        let mut walk = super::ls::walk(files, inside, all)?;
+        while let Some(step) = walk.next() {
+            interrupt::check("tree")?;
+            match step {
+                WalkStep::Entry(entry) => {
+                    if entry.depth >= depth {
+                        walk.prune();
+                    }
+                    let mut value = json!({ "kind": text::kind_name(entry.kind), "depth": entry.depth });
+                    let path = inside.join(&entry.relative).path;
+                    json_name(&mut value, "path", path.as_os_str().as_bytes());
+                    if entry.kind == Kind::Symlink {
+                        match entry.base().readlink(entry.name()) {
+                            Ok(target) => json_name(&mut value, "target", &target),
+                            Err(error) => skipped.add(inside.join(&entry.relative), &error),
+                        }
+                    }
+                    values.push(value);
+                }
+                WalkStep::Left(_) => {}
+                WalkStep::Failed(relative, error) => skipped.add(inside.join(relative), &error),
+            }
+        }
+        Ok(())
+    })?;
+    output.json(&Value::Array(values))?;
+    skipped.finish("not everything was shown", inside)
 }
 
 /// A tree that is being drawn.

@@ -27,6 +27,9 @@ pub struct TrimArgs {
     /// Print the number of bytes given back as JSON
     #[arg(long)]
     json: bool,
+    /// Print nothing about a success
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
 }
 
 pub fn run(arguments: &TrimArgs, output: &mut Output) -> Result<()> {
@@ -36,6 +39,9 @@ pub fn run(arguments: &TrimArgs, output: &mut Output) -> Result<()> {
     })?;
     if arguments.json {
         return output.json(&json!({ "trimmed_bytes": bytes }));
+    }
+    if arguments.quiet {
+        return Ok(());
     }
     writeln!(output, "{}: {} given back", text::path(path), text::size(bytes))?;
     Ok(())

@@ -145,7 +145,9 @@ fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Fa
         _ => reason(error),
     };
     let place = format!("{} of {inside}", text::escaped(name));
-    Failure::new(format_args!("cannot {what} the extended attribute"), place, why)
+    // An attribute that does not exist has an errno of its own.
+    let errno = if error.errno() == Errno::NODATA { Errno::NOENT } else { error.errno() };
+    Failure::of_errno(errno, format_args!("cannot {what} the extended attribute"), place, why)
 }
 
 fn list(file: XattrFile, as_json: bool, output: &mut Output) -> Result<()> {

@@ -18,6 +18,7 @@
 //!   extended attributes that cannot be kept are only counted.
 
 mod attributes;
+mod existing;
 mod file;
 mod links;
 mod lock;
@@ -31,9 +32,10 @@ mod tests;
 mod tree;
 mod xattrs;
 
+pub use existing::copy_attributes;
 pub use file::{CHUNK_BYTES, next_run};
 pub use progress::{Progress, Tally};
-pub use reporter::{Reporter, bar};
+pub use reporter::{Reporter, Style, bar, print_line};
 pub use side::{OnSide, Side};
 pub use spot::Spot;
 pub use target::TargetTree;

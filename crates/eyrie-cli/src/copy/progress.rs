@@ -99,7 +99,7 @@ impl<'a> Progress<'a> {
         }
         if interrupt::requested() {
             let what = format!("copied so far: {done}");
-            return Err(Failure::new("interrupted", to, what).with_status(interrupt::STATUS));
+            return Err(Failure::new("interrupted", to, what).with_status(interrupt::STATUS).ending());
         }
         Ok(self.tally)
     }

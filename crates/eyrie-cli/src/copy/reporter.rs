@@ -9,11 +9,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::place::join;
 use crate::text;
 
+/// The form of the reports of a copy.
+#[derive(Debug)]
+pub enum Style {
+    /// A progress bar, if standard error is a terminal.
+    Bar,
+    /// Nothing but failures.
+    Quiet,
+    /// A line on standard output for each finished path.
+    Paths,
+    /// A line on standard output for each finished path and its source, as `cp -v` prints it. The copy is
+    /// made at `root`, and the lines show it at `to`.
+    Pairs { root: PathBuf, to: PathBuf },
+}
+
+impl Style {
+    /// Returns the form for a command with the flags `--verbose` and `--quiet`.
+    pub fn of(verbose: bool, quiet: bool) -> Style {
+        match (verbose, quiet) {
+            (true, _) => Style::Paths,
+            (false, true) => Style::Quiet,
+            (false, false) => Style::Bar,
+        }
+    }
+}
+
 /// Reports on a copy.
 #[derive(Debug)]
 pub struct Reporter {
-    verbose: bool,
-    quiet: bool,
+    style: Style,
+    /// True if failures are not printed.
+    silent: bool,
     source: PathBuf,
     /// The prefix of printed paths in the target.
     target: String,
@@ -22,9 +48,15 @@ pub struct Reporter {
 
 impl Reporter {
     /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
-    /// prefix `target`. With `verbose` every finished path is printed to standard output.
-    pub fn new(source: &Path, target: String, what: &'static str, verbose: bool) -> Reporter {
-        let shown = io::stderr().is_terminal() && !(verbose && io::stdout().is_terminal());
+    /// prefix `target`.
+    pub fn new(source: &Path, target: String, what: &'static str, style: Style) -> Reporter {
+        // A bar and lines on one terminal would overwrite each other.
+        let has_bar = match style {
+            Style::Bar => true,
+            Style::Quiet => false,
+            Style::Paths | Style::Pairs { .. } => !io::stdout().is_terminal(),
+        };
+        let shown = has_bar && io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if let Ok(style) =
             ProgressStyle::with_template("{spinner} {prefix}: {human_pos} entries in {elapsed} {msg}")
@@ -35,20 +67,26 @@ impl Reporter {
         if shown {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Reporter { verbose, quiet: false, source: source.to_owned(), target, bar }
+        Reporter { style, silent: false, source: source.to_owned(), target, bar }
     }
 
     /// Works as [`Reporter::new`], but shows the progress out of a known number of entries.
     pub fn with_total(source: &Path, target: String, what: &'static str, entries: u64) -> Reporter {
-        Reporter { verbose: false, quiet: false, source: source.to_owned(), target, bar: bar(what, entries) }
+        Reporter {
+            style: Style::Bar,
+            silent: false,
+            source: source.to_owned(),
+            target,
+            bar: bar(what, entries),
+        }
     }
 
     /// Makes a reporter that reports nothing.
     #[cfg(test)]
     pub fn silent() -> Reporter {
         Reporter {
-            verbose: false,
-            quiet: true,
+            style: Style::Bar,
+            silent: true,
             source: PathBuf::new(),
             target: String::new(),
             bar: ProgressBar::hidden(),
@@ -61,17 +99,19 @@ impl Reporter {
         if bytes >= 16 << 20 {
             self.bar.set_message(text::path(path));
         }
-        if self.verbose {
-            let line = format!("{}\n", self.target_place(path));
-            let mut out = io::stdout().lock();
-            // The copy continues if standard output is closed.
-            let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        match &self.style {
+            Style::Bar | Style::Quiet => {}
+            Style::Paths => print_line(&self.target_place(path)),
+            Style::Pairs { root, to } => {
+                let relative = path.strip_prefix(root).unwrap_or(Path::new(""));
+                print_line(&format!("'{}' -> '{}'", self.place(relative), text::path(&join(to, relative))));
+            }
         }
     }
 
     /// Reports that `relative` could not be copied.
     pub(super) fn failed(&self, relative: &Path, why: &str) {
-        if self.quiet {
+        if self.silent {
             return;
         }
         let place = self.place(relative);
@@ -94,6 +134,12 @@ impl Reporter {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Prints a line to standard output at once. The copy continues if standard output is closed.
+pub fn print_line(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// Makes a progress bar for a known number of entries. The bar is shown only if standard error is a terminal.

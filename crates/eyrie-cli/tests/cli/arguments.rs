@@ -6,10 +6,15 @@ use crate::Sandbox;
 fn every_subcommand_has_help_with_examples() {
     let sandbox = Sandbox::new();
     let help = sandbox.succeed(["--help"]);
-    let list =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = list.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
-    let names: Vec<&str> = names.collect();
+    let headings = ["Everyday:", "Volumes:", "Keys:", "Checking:", "Exploring crashes:", "Help:"];
+    let mut lines = help.lines();
+    let mut names = Vec::new();
+    for heading in headings {
+        assert!(lines.any(|line| line == heading), "{heading} is not in {help}");
+        let list = lines.by_ref().take_while(|line| !line.is_empty());
+        names.extend(list.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help"));
+    }
+    assert!(help.contains("--memory <SIZE>") && help.contains("Exit status: 0 success"), "{help}");
     for expected in ["mkfs", "import", "find", "du", "dump", "load", "fsck", "completions", "man", "tour"] {
         assert!(names.contains(&expected), "{expected} is not in {names:?}");
     }

@@ -20,9 +20,9 @@ fn missing_volume_is_one_clear_line() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("empty")).unwrap();
     fs::write(sandbox.path("file"), "x").unwrap();
-    for name in ["missing", "empty", "file"] {
-        sandbox.fail(1, &[name, "volume"], ["info", name]);
-        sandbox.fail(1, &[name, "volume"], ["ls", &format!("{name}:/")]);
+    for (name, status) in [("missing", 3), ("empty", 1), ("file", 1)] {
+        sandbox.fail(status, &[name, "volume"], ["info", name]);
+        sandbox.fail(status, &[name, "volume"], ["ls", &format!("{name}:/")]);
         sandbox.fail(8, &[name, "volume"], ["fsck", name]);
     }
 }
@@ -60,18 +60,18 @@ fn unsupported_medium_is_one_clear_line() {
 #[test]
 fn missing_file_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
-    sandbox.fail(1, &["nowhere"], ["import", "nowhere", "vol:/new"]);
+    sandbox.fail(3, &["nowhere"], ["import", "nowhere", "vol:/new"]);
     fs::write(sandbox.path("file"), "x").unwrap();
     sandbox.fail(1, &["file", "directory"], ["import", "file", "vol:/new"]);
-    sandbox.fail(1, &["vol:/a/b"], ["import", ".", "vol:/a/b"]);
-    sandbox.fail(1, &["vol:/nowhere"], ["export", "vol:/nowhere", "out"]);
+    sandbox.fail(3, &["vol:/a/b"], ["import", ".", "vol:/a/b"]);
+    sandbox.fail(3, &["vol:/nowhere"], ["export", "vol:/nowhere", "out"]);
     assert!(!sandbox.path("out").exists());
     for command in ["cat", "ls", "stat", "rm", "tree"] {
-        sandbox.fail(1, &["vol:/nowhere"], [command, "vol:/nowhere"]);
+        sandbox.fail(3, &["vol:/nowhere"], [command, "vol:/nowhere"]);
     }
-    sandbox.fail(1, &["vol:/nowhere"], ["mv", "vol:/nowhere", "vol:/there"]);
-    sandbox.fail(1, &["nowhere"], ["cp", "nowhere", "vol:/there"]);
-    sandbox.fail(1, &["nowhere"], ["tour", "nowhere"]);
+    sandbox.fail(3, &["vol:/nowhere"], ["mv", "vol:/nowhere", "vol:/there"]);
+    sandbox.fail(3, &["nowhere"], ["cp", "nowhere", "vol:/there"]);
+    sandbox.fail(3, &["nowhere"], ["tour", "nowhere"]);
 }
 
 #[test]

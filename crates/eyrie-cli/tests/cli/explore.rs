@@ -146,7 +146,7 @@ fn wrong_arguments_are_reported() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(status) && text.contains(line), "{arguments:?}: {output:?}");
     };
-    fails(&["explore", "--script", "none"], 1, "cannot read the script: none: No such file or directory");
+    fails(&["explore", "--script", "none"], 3, "cannot read the script: none: No such file or directory");
     fails(&["explore", "--script", "calls", "--without", "redo.rs:1"], 2, "no such point: redo.rs:1");
     fails(&["explore", "--script", "calls", "--without", ".rs:229,"], 2, "no such point");
     fails(&["explore", "--script", "calls", "--replay", "12"], 2, "an image is written like 123:0,1,0");

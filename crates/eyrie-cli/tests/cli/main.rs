@@ -4,7 +4,9 @@
 
 mod archives;
 mod arguments;
+mod changes;
 mod commands;
+mod copies;
 mod crashes;
 mod damage;
 mod deep;
@@ -12,7 +14,9 @@ mod devices;
 mod documents;
 mod errors;
 mod explore;
+mod listing;
 mod paged;
+mod quiet;
 mod repair;
 mod scripts;
 mod search;

@@ -83,9 +83,9 @@ fn bad_script_changes_nothing() {
     let mut command = sandbox.command(["run", "-", "vol"]);
     let output = command.stdin(fs::File::open("/dev/zero").unwrap()).output().unwrap();
     assert_eq!(output.stderr, b"eyrie: standard input: a script has at most 64 MiB\n");
-    sandbox.fail(1, &["none", "No such file"], ["run", "none", "vol"]);
+    sandbox.fail(3, &["none", "No such file"], ["run", "none", "vol"]);
     fs::write(sandbox.path("script"), "sync").unwrap();
-    sandbox.fail(1, &["missing", "mkfs"], ["run", "script", "missing"]);
+    sandbox.fail(3, &["missing", "mkfs"], ["run", "script", "missing"]);
     sandbox.fail(2, &["VOLUME", "eyrie run --help"], ["run", "script"]);
 }
 
@@ -117,7 +117,7 @@ fn canonical_trees_compare_as_text() {
     assert!(
         sandbox.succeed(["tree", "--canonical", "--times", "vol:/"]).contains("links=1 mtime=2.500000000 ")
     );
-    sandbox.fail(1, &["vol:/none", "spelling"], ["tree", "--canonical", "vol:/none"]);
+    sandbox.fail(3, &["vol:/none", "spelling"], ["tree", "--canonical", "vol:/none"]);
     sandbox.fail(2, &["--canonical", "--depth"], ["tree", "--canonical", "--depth", "1", "vol:/"]);
     sandbox.fail(2, &["--canonical"], ["tree", "--times", "vol:/"]);
 }

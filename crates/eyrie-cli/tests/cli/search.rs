@@ -74,8 +74,8 @@ fn find_shows_entries_that_meet_all_conditions() {
     assert!(found(&sandbox, &["--mtime", "+0"]).is_empty());
     assert_eq!(sandbox.succeed(["find", "vol", "--max-depth", "1"]), "vol:/\nvol:/a\n");
     assert_eq!(sandbox.succeed(["find", "vol:/a/main.rs"]), "vol:/a/main.rs\n");
-    sandbox.fail(1, &["vol:/nowhere"], ["find", "vol:/nowhere"]);
-    sandbox.fail(1, &["nowhere"], ["find", "vol:/", "--newer", "nowhere"]);
+    sandbox.fail(3, &["vol:/nowhere"], ["find", "vol:/nowhere"]);
+    sandbox.fail(3, &["nowhere"], ["find", "vol:/", "--newer", "nowhere"]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn du_sums_directories() {
     volume.close().unwrap();
     assert!(sandbox.succeed(["du", "-sh", "--apparent-size", "vol:/huge"]).starts_with("16E\t"));
     assert!(sandbox.succeed(["du", "--help"]).contains("-h, --human-readable"));
-    sandbox.fail(1, &["vol:/nowhere"], ["du", "vol:/nowhere"]);
+    sandbox.fail(3, &["vol:/nowhere"], ["du", "vol:/nowhere"]);
     sandbox.fail(2, &["--all"], ["du", "-sa", "vol:/"]);
 }
 

@@ -1,0 +1,74 @@
+//! `eyrie chmod`: changes the modes of files.
+
+mod mode;
+
+use std::io::Write;
+
+use clap::Args;
+use eyrie::Posix;
+
+use self::mode::ModeChange;
+use super::each_file::{Reach, Target, each_file};
+use crate::failure::{Doing, Result};
+use crate::opened::for_each;
+use crate::output::Output;
+use crate::place::{self, Place};
+use crate::{text, volumes};
+
+const WHAT: &str = "change the mode of";
+
+/// Change the modes of files
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie chmod 644 vol:/file
+  eyrie chmod u+x,go-w vol:/bin/tool
+  eyrie chmod -R a+rX vol:/share
+
+As with GNU chmod, a directory keeps its set-id bits unless the mode names them, and without u, g, o or a \
+the umask limits the change. Symbolic links are followed, but not below a directory with -R.")]
+pub struct ChmodArgs {
+    /// Octal number, or symbolic clauses such as u+rwX,go-w
+    #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
+    mode: ModeChange,
+    /// Files to change
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Change directories and everything below them
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// Print the mode of each file
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print the mode of each file whose mode changes
+    #[arg(long, short)]
+    changes: bool,
+}
+
+pub fn run(mut arguments: ChmodArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+    let umask = volumes::credentials().umask();
+    let reach = Reach { recursive: arguments.recursive, follows_argument: true };
+    for_each(&places, |files, inside| {
+        each_file(files, inside, reach, |target| change(&arguments, target, umask, output))
+    })
+}
+
+/// Changes the mode of one file.
+fn change(arguments: &ChmodArgs, target: &Target<'_>, umask: u16, output: &mut Output) -> Result<()> {
+    // A link has no mode of its own.
+    if target.is_link_below {
+        return Ok(());
+    }
+    let place = &target.place;
+    let stat = target.files.stat(target.path).doing(WHAT, place)?;
+    let mode = arguments.mode.apply(stat.mode, stat.is_dir(), umask);
+    target.files.chmod(target.path, mode).doing(WHAT, place)?;
+    let shown = |mode| format!("{mode:04o} ({})", &text::mode(stat.kind, mode)[1..]);
+    if mode != stat.mode && (arguments.verbose || arguments.changes) {
+        writeln!(output, "mode of '{place}' changed from {} to {}", shown(stat.mode), shown(mode))?;
+    } else if arguments.verbose {
+        writeln!(output, "mode of '{place}' retained as {}", shown(mode))?;
+    }
+    Ok(())
+}

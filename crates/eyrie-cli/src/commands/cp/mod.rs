@@ -1,0 +1,70 @@
+//! `eyrie cp`: copies files between host and volumes, in any direction.
+
+mod one;
+
+use clap::Args;
+
+pub(super) use self::one::{Copying, Existing, copy_one, existing};
+use crate::endpoint::for_each_source;
+use crate::failure::Result;
+use crate::place::{self, Place};
+
+/// Copy files to, from, inside or between volumes
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  eyrie cp notes.txt vol:/notes.txt
+  eyrie cp -r vol:/share/doc ./doc
+  eyrie cp -au one:/data two:/
+
+Copies keep modes, times, links, holes and extended attributes, as with `cp -a`. Owners are kept if root \
+copies. Symbolic links are copied, not followed.
+In an existing directory the copy gets the name of its source. An existing file is replaced when its copy is \
+complete. A directory is copied into an existing directory of the same name, entry by entry.
+
+{}", place::HELP))]
+pub struct CpArgs {
+    /// Files and directories to copy
+    #[arg(value_name = "SOURCE", required = true, value_parser = Place::parser())]
+    sources: Vec<Place>,
+    /// New name of the copy, or an existing directory to copy into
+    #[arg(value_name = "TARGET", value_parser = Place::parser())]
+    target: Place,
+    /// Copy directories and their contents
+    #[arg(long, short, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Work as -r, and give existing directories the attributes of their sources
+    #[arg(long, short)]
+    archive: bool,
+    /// Replace existing files, which is the default
+    #[arg(long, short)]
+    force: bool,
+    /// Keep existing files; -n is stronger than -f and -u
+    #[arg(long, short)]
+    no_clobber: bool,
+    /// Keep existing files that are as new as their sources
+    #[arg(long, short)]
+    update: bool,
+    /// Keep modes, owners and times, which is the default
+    #[arg(short = 'p')]
+    preserve: bool,
+    /// Print each file after it is copied
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+pub fn run(arguments: CpArgs) -> Result<()> {
+    let copying = Copying {
+        recursive: arguments.recursive || arguments.archive,
+        merge: true,
+        attributes: arguments.archive,
+        existing: match (arguments.no_clobber, arguments.update) {
+            (true, _) => Existing::Keep,
+            (false, true) => Existing::Update,
+            (false, false) => Existing::Replace,
+        },
+        verbose: arguments.verbose,
+    };
+    let what = "cp";
+    for_each_source(&arguments.sources, &arguments.target, what, |from, to| copy_one(from, to, copying))
+}

@@ -1,0 +1,154 @@
+//! The copy of one argument: a new copy, the replacement of a file, or the merge of two directories.
+
+use std::path::Path;
+
+use eyrie::{Errno, RenameMode, Stat};
+
+use crate::copy::Tally;
+use crate::endpoint::{Endpoint, copy, copy_attributes};
+use crate::failure::{Doing, Failure, Failures, Result, print_error, require_complete};
+use crate::{interrupt, place};
+
+/// The way in which files are copied.
+#[derive(Clone, Copy)]
+pub(in crate::commands) struct Copying {
+    /// True if directories are copied.
+    pub recursive: bool,
+    /// True if a directory is copied into an existing directory of its name.
+    pub merge: bool,
+    /// True if an existing directory gets the attributes of its source.
+    pub attributes: bool,
+    pub existing: Existing,
+    /// True if each copied file is printed.
+    pub verbose: bool,
+}
+
+/// The treatment of a file that exists in the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Existing {
+    Replace,
+    Keep,
+    /// The file is replaced if its source is newer.
+    Update,
+}
+
+/// Copies one file or tree. A copy of a file replaces an existing file.
+pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
+    let stat = from.lstat().doing("copy", from.shown())?;
+    if stat.is_dir() {
+        check_directory(from, to, copying.recursive)?;
+    }
+    let tally = match existing(to)? {
+        None => copy(from, to, &to.path, copying.verbose)?,
+        Some(there) if stat.is_dir() && there.is_dir() && copying.merge => {
+            return merge(from, to, copying);
+        }
+        Some(there) if keeps(copying.existing, &stat, &there) => return Ok(()),
+        Some(there) => {
+            check_replacement(from, &stat, to, &there)?;
+            replace(from, to, copying.verbose)?
+        }
+    };
+    report(from, &tally)
+}
+
+/// Returns true if the file with the attributes `there` stays.
+fn keeps(existing: Existing, stat: &Stat, there: &Stat) -> bool {
+    match existing {
+        _ if stat.is_dir() || there.is_dir() => false,
+        Existing::Replace => false,
+        Existing::Keep => true,
+        Existing::Update => there.modified >= stat.modified,
+    }
+}
+
+/// Reports the parts that a copy lacks.
+fn report(from: &Endpoint, tally: &Tally) -> Result<()> {
+    if let Some(lost) = tally.lost_xattrs() {
+        print_error(&format!("not everything was copied: {}: {lost}", from.shown()));
+    }
+    require_complete("not everything was copied", from.shown(), tally.failed())
+}
+
+/// Copies the entries of the directory `from` into the directory `to`. If an entry cannot be copied, the
+/// error is printed, and the next entry follows. Two names of one file become two files, unless both are in
+/// one directory that is new in the target.
+fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
+    if is_same_file(from, &from.lstat().doing("copy", from.shown())?, to)? {
+        return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
+    }
+    let mut failures = Failures::default();
+    for name in from.names().doing("list", from.shown())? {
+        interrupt::check("cp")?;
+        failures.add(copy_one(&from.child(&name), &to.child(&name), copying))?;
+    }
+    if copying.attributes {
+        failures.add(copy_attributes(from, to).and_then(|tally| report(from, &tally)))?;
+    }
+    failures.finish()
+}
+
+fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
+    let there = to.lstat().doing("copy to", to.shown())?;
+    Ok(from.is_with(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
+}
+
+/// Fails if the directory `from` must not be copied to `to`.
+fn check_directory(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()> {
+    if !recursive {
+        return Err(Failure::new("cannot copy", from.shown(), "it is a directory: use -r"));
+    }
+    if from.is_with(to) && to.path == from.path {
+        return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
+    }
+    if from.is_with(to) && to.path.starts_with(&from.path) {
+        return Err(Failure::new("cannot copy", from.shown(), format_args!("{} is inside it", to.shown())));
+    }
+    Ok(())
+}
+
+/// Returns the attributes of `to`, if it exists.
+pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
+    match to.lstat() {
+        Ok(there) => Ok(Some(there)),
+        Err(error) if error.errno() == Errno::NOENT => Ok(None),
+        Err(error) => Err(error).doing("copy to", to.shown()),
+    }
+}
+
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, and
+/// both must not be one path of one file system.
+fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
+    if stat.is_dir() || there.is_dir() {
+        let why = match (stat.is_dir(), there.is_dir()) {
+            (false, true) => "it is a directory, and the source is not: choose another name",
+            _ => "it exists already: choose another name, or remove it first",
+        };
+        return Err(Failure::new("cannot copy to", to.shown(), why));
+    }
+    if from.path == to.path && is_same_file(from, stat, to)? {
+        return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
+    }
+    Ok(())
+}
+
+/// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
+/// and renamed when it is complete. So a failure leaves the old file unchanged.
+fn replace(from: &Endpoint, to: &Endpoint, verbose: bool) -> Result<Tally> {
+    let aside = place::aside(&to.path);
+    let replaced = copy_and_rename(from, to, &aside, verbose);
+    if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
+        // Perhaps the copy was never made, so an error of its removal is ignored. The first error is
+        // reported.
+        let _ = to.unlink(&aside);
+    }
+    replaced
+}
+
+fn copy_and_rename(from: &Endpoint, to: &Endpoint, aside: &Path, verbose: bool) -> Result<Tally> {
+    let tally = copy(from, to, aside, verbose)?;
+    if tally.failed() == 0 {
+        to.rename(aside, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
+    }
+    Ok(tally)
+}

@@ -1,0 +1,61 @@
+//! A change of each file of a tree, for `chmod` and `chown`.
+
+use std::path::Path;
+
+use eyrie::{Files, Kind, Posix, WalkStep};
+
+use super::ls::walk;
+use crate::failure::{Doing, Failures, Result};
+use crate::place::Inside;
+
+/// A file to change.
+pub(super) struct Target<'t> {
+    /// The file system in which `path` names the file.
+    pub files: &'t Files,
+    pub path: &'t Path,
+    /// The place of the file, for messages.
+    pub place: Inside,
+    /// True for a symbolic link below an argument. The link then is not followed.
+    pub is_link_below: bool,
+}
+
+/// The files that a command changes for each argument.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// True if the command changes everything below a directory, too.
+    pub recursive: bool,
+    /// True if an argument that is a symbolic link stands for the directory to which it leads.
+    pub follows_argument: bool,
+}
+
+/// Calls `change` for the file at `inside`, and perhaps for all files below it. A directory comes before its
+/// entries. If a file cannot be changed, the error is printed, and the next file follows.
+///
+/// # Errors
+/// Fails if a file could not be read or changed.
+pub(super) fn each_file(
+    files: &Files,
+    inside: &Inside,
+    reach: Reach,
+    mut change: impl FnMut(&Target<'_>) -> Result<()>,
+) -> Result<()> {
+    let path = &inside.path;
+    let stat = if reach.follows_argument { files.stat(path) } else { files.lstat(path) };
+    if !reach.recursive || !stat.is_ok_and(|stat| stat.is_dir()) {
+        return change(&Target { files, path, place: inside.clone(), is_link_below: false });
+    }
+    let mut failures = Failures::default();
+    for step in walk(files, inside, true)? {
+        failures.add(match step {
+            WalkStep::Left(_) => Ok(()),
+            WalkStep::Failed(relative, error) => Err(error).doing("read", inside.join(relative)),
+            WalkStep::Entry(entry) => change(&Target {
+                files: entry.base(),
+                path: entry.name(),
+                place: inside.join(&entry.relative),
+                is_link_below: entry.depth > 0 && entry.kind == Kind::Symlink,
+            }),
+        })?;
+    }
+    failures.finish()
+}

@@ -1,0 +1,88 @@
+//! `eyrie touch`: sets times of files, and makes files that are missing.
+
+use clap::{ArgAction, Args};
+use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Time};
+
+use crate::failure::{Doing, Result};
+use crate::opened::for_each;
+use crate::place::{self, Inside, Place};
+use crate::times;
+
+/// Set times of files, and make files that are missing
+#[derive(Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  eyrie touch vol:/new
+  eyrie touch -c -m -d '2026-11-20 10:14' vol:/a vol:/b
+  eyrie touch -d @1795000000.5 vol:/a
+
+Without -a or -m both times are set."
+)]
+pub struct TouchArgs {
+    /// Files to touch
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Set only the time of the last access
+    #[arg(short = 'a')]
+    accessed: bool,
+    /// Set only the time of the last modification
+    #[arg(short = 'm')]
+    modified: bool,
+    /// Do not make missing files
+    #[arg(long, short = 'c')]
+    no_create: bool,
+    /// Time to set, such as '2026-11-20 10:14' (local), 2026-11-20T10:14Z or @1795000000 [default: now]
+    #[arg(long, short, value_name = "TIME", value_parser = times::parse, allow_hyphen_values = true)]
+    date: Option<Time>,
+    /// Set the times of symbolic links themselves instead of their targets; links are not made
+    #[arg(long, short = 'h')]
+    no_dereference: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: (),
+}
+
+pub fn run(mut arguments: TouchArgs) -> Result<()> {
+    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+    let time = arguments.date.map_or(SetTime::Now, SetTime::To);
+    let chosen = |this: bool, other: bool| if this || !other { time } else { SetTime::Omit };
+    let times = Times {
+        accessed: chosen(arguments.accessed, arguments.modified),
+        modified: chosen(arguments.modified, arguments.accessed),
+        follow: !arguments.no_dereference,
+    };
+    let create = !arguments.no_create && !arguments.no_dereference;
+    for_each(&places, |files, inside| touch(files, inside, &times, create))
+}
+
+/// The times to set.
+struct Times {
+    accessed: SetTime,
+    modified: SetTime,
+    /// True if symbolic links are followed.
+    follow: bool,
+}
+
+impl Times {
+    fn set(&self, files: &Files, inside: &Inside) -> eyrie::Result<()> {
+        if self.follow {
+            files.utimens(&inside.path, self.accessed, self.modified)
+        } else {
+            files.lutimens(&inside.path, self.accessed, self.modified)
+        }
+    }
+}
+
+fn touch(files: &Files, inside: &Inside, times: &Times, create: bool) -> Result<()> {
+    match times.set(files, inside) {
+        Err(error) if error.errno() == Errno::NOENT && create => {
+            let options = files.options().write(true).create(true).mode(0o666);
+            options.open(&inside.path).and_then(|file| file.close()).doing("make", inside)?;
+            times.set(files, inside).doing("set the times of", inside)
+        }
+        Err(error) if error.errno() == Errno::NOENT && times.follow => Ok(()),
+        result => result.doing("set the times of", inside),
+    }
+}

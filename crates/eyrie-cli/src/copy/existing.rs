@@ -1,0 +1,29 @@
+//! The attributes of a directory that exists in the target.
+
+use std::path::Path;
+
+use eyrie::Posix;
+
+use super::progress::{Progress, Tally};
+use super::spot::Spot;
+use super::target::TargetTree;
+use super::tree::Job;
+use super::xattrs;
+use crate::failure::{self, Doing};
+
+/// Gives the directory `job.to` the attributes of the directory `job.from`. The result counts the attributes
+/// that could not be kept.
+///
+/// # Errors
+/// Fails if the source cannot be read, or if the target is full, read-only or broken.
+pub fn copy_attributes<S: Posix, D: Posix>(job: &Job<'_, S, D>) -> failure::Result<Tally> {
+    let relative = Path::new("");
+    let stat = job.source.lstat(job.from).doing("copy", job.reporter.place(relative))?;
+    let target = TargetTree::new(job.to, Progress::new(job.reporter));
+    let xattrs = xattrs::read(job.source, job.from, &target.progress);
+    let spot = Spot { target: job.target, name: job.to, relative };
+    if let Err(side) = target.finish_directory(&spot, &stat, &xattrs) {
+        target.progress.failed(relative, &side);
+    }
+    target.outcome()
+}

@@ -1,0 +1,100 @@
+//! The open volumes of one command. A command opens each volume once, however many arguments name it.
+
+use std::path::{Path, PathBuf};
+
+use eyrie::{Files, Volume};
+
+use crate::failure::{Doing, Failures, Result};
+use crate::place::Inside;
+use crate::{text, volumes};
+
+/// The open volumes of one command. A volume can be open only once, so this list finds a volume by its real
+/// path.
+#[derive(Default)]
+pub struct OpenVolumes {
+    open: Vec<(PathBuf, Volume)>,
+}
+
+impl OpenVolumes {
+    /// Opens the volume at `path` unless it is open. Returns the volume and its number in this list.
+    ///
+    /// # Errors
+    /// As [`volumes::open`].
+    pub fn get(&mut self, path: &Path) -> Result<(usize, &Volume)> {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let index = match self.open.iter().position(|(known, _)| *known == real) {
+            Some(index) => index,
+            None => {
+                self.open.push((real, volumes::open(path)?));
+                self.open.len() - 1
+            }
+        };
+        Ok((index, &self.open[index].1))
+    }
+
+    /// Returns the files of the volume at `path`, for the user of this process.
+    ///
+    /// # Errors
+    /// As [`OpenVolumes::get`].
+    pub fn files(&mut self, path: &Path) -> Result<Files> {
+        let (_, volume) = self.get(path)?;
+        Ok(volume.files(volumes::credentials()))
+    }
+
+    fn close(self) -> Result<()> {
+        for (path, volume) in self.open {
+            volume.close().doing("close the volume", text::path(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `work` with an empty list of open volumes. Closes the volumes even after an error.
+///
+/// # Errors
+/// The error of `work`, or else the first error of closing a volume.
+pub fn with_volumes<T>(work: impl FnOnce(&mut OpenVolumes) -> Result<T>) -> Result<T> {
+    let mut volumes = OpenVolumes::default();
+    let result = work(&mut volumes);
+    let closed = volumes.close();
+    let result = result?;
+    closed?;
+    Ok(result)
+}
+
+/// Calls `work` for each place, with the files of its volume. The failure of one place is printed, and the
+/// next place follows. A volume that cannot be opened ends the command.
+///
+/// # Errors
+/// Fails if a place failed, or if a volume cannot be opened or closed.
+pub fn for_each(places: &[Inside], mut work: impl FnMut(&Files, &Inside) -> Result<()>) -> Result<()> {
+    with_volumes(|volumes| {
+        let mut failures = Failures::default();
+        for place in places {
+            let files = volumes.files(&place.volume)?;
+            failures.add(work(&files, place))?;
+        }
+        failures.finish()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_paths_of_one_volume_share_one_open() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let (direct, link) = (dir.path().join("vol"), dir.path().join("link"));
+        Volume::create(&direct, 64 << 20).unwrap().close().unwrap();
+        std::os::unix::fs::symlink("vol", &link).unwrap();
+        with_volumes(|volumes| {
+            assert_eq!((volumes.get(&direct)?.0, volumes.get(&link)?.0), (0, 0));
+            assert_eq!(volumes.open.len(), 1);
+            Ok(())
+        })
+        .unwrap();
+        // The list closed the volume, so it can be opened again.
+        Volume::open(&direct).unwrap().close().unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! Tests of `cp` and `mv` with the flags of the GNU commands.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::Sandbox;
+
+/// Writes a file and sets its modification time, in seconds.
+fn write(path: &Path, text: &str, seconds: u64) {
+    fs::write(path, text).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+}
+
+#[test]
+fn cp_keeps_or_updates_existing_files() {
+    let sandbox = Sandbox::with_volume("64M");
+    write(&sandbox.path("file"), "first", 1000);
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    write(&sandbox.path("file"), "second", 2000);
+    sandbox.succeed(["cp", "-n", "file", "vol:/file"]);
+    sandbox.succeed(["cp", "-nfu", "file", "vol:/"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "first");
+    sandbox.succeed(["cp", "-u", "file", "vol:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "second");
+    write(&sandbox.path("file"), "older", 1500);
+    sandbox.succeed(["cp", "-u", "file", "vol:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "second");
+    sandbox.succeed(["cp", "-n", "file", "vol:/new"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/new"]), "older");
+    // A file that nobody may write is replaced, too.
+    sandbox.succeed(["chmod", "000", "vol:/file"]);
+    sandbox.succeed(["cp", "-pf", "file", "vol:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "older");
+}
+
+#[test]
+fn cp_copies_into_existing_directories() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir_all(sandbox.path("dir/inner/deep")).unwrap();
+    write(&sandbox.path("dir/inner/old"), "old", 1000);
+    write(&sandbox.path("dir/inner/kept"), "kept", 3000);
+    sandbox.succeed(["cp", "-R", "dir", "vol:/"]);
+    write(&sandbox.path("dir/inner/old"), "changed", 2000);
+    write(&sandbox.path("dir/inner/kept"), "older", 2000);
+    write(&sandbox.path("dir/inner/deep/new"), "new", 1000);
+    fs::set_permissions(sandbox.path("dir/inner"), fs::Permissions::from_mode(0o751)).unwrap();
+    let mode = || sandbox.succeed(["stat", "vol:/dir/inner"]).contains(" 0751 ");
+    sandbox.succeed(["cp", "-ru", "dir", "vol:/"]);
+    let all = |names: &[&str]| sandbox.succeed(["cat"].iter().chain(names));
+    assert_eq!(
+        all(&["vol:/dir/inner/old", "vol:/dir/inner/kept", "vol:/dir/inner/deep/new"]),
+        "changedkeptnew"
+    );
+    assert!(!mode(), "without -a an existing directory must keep its attributes");
+    sandbox.succeed(["cp", "-a", "dir", "vol:/"]);
+    assert_eq!(all(&["vol:/dir/inner/kept"]), "older");
+    assert!(mode());
+    // A directory and a file do not replace each other. The other entries are copied.
+    fs::write(sandbox.path("dir/inner/clash"), "").unwrap();
+    fs::write(sandbox.path("dir/later"), "later").unwrap();
+    sandbox.succeed(["mkdir", "vol:/dir/inner/clash"]);
+    sandbox.fail(1, &["vol:/dir/inner/clash", "directory"], ["cp", "-r", "dir", "vol:/"]);
+    assert_eq!(all(&["vol:/dir/later"]), "later");
+    sandbox.fail(1, &["vol:/dir", "same directory"], ["cp", "-r", "vol:/dir", "vol:/"]);
+}
+
+#[test]
+fn cp_prints_pairs_and_continues() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    fs::write(sandbox.path("dir/file"), "file").unwrap();
+    fs::write(sandbox.path("one"), "one").unwrap();
+    assert_eq!(sandbox.succeed(["cp", "-v", "one", "vol:/"]), "'one' -> 'vol:/one'\n");
+    assert_eq!(sandbox.succeed(["cp", "-v", "one", "vol:/"]), "'one' -> 'vol:/one'\n");
+    assert_eq!(sandbox.succeed(["cp", "-nv", "one", "vol:/"]), "");
+    let told = sandbox.succeed(["cp", "-rv", "dir", "vol:/new"]);
+    assert_eq!(told, "'dir/file' -> 'vol:/new/file'\n'dir' -> 'vol:/new'\n");
+    assert_eq!(sandbox.succeed(["cp", "-v", "vol:/one", "two"]), "'vol:/one' -> 'two'\n");
+    let output = sandbox.run(["cp", "missing", "two", "vol:/"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(sandbox.succeed(["cat", "vol:/two"]), "one");
+}
+
+#[test]
+fn mv_keeps_files_on_demand_and_prints() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("host"), "host").unwrap();
+    sandbox.succeed(["cp", "host", "vol:/a"]);
+    sandbox.succeed(["touch", "vol:/b"]);
+    // Neither a rename nor a copy replaces a file with -n.
+    sandbox.succeed(["mv", "-nv", "vol:/a", "vol:/b"]);
+    sandbox.succeed(["mv", "-fn", "host", "vol:/b"]);
+    assert!(sandbox.path("host").exists());
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "a\nb\n");
+    assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "");
+    // The last of -n and -f counts.
+    let told = sandbox.succeed(["mv", "-n", "-f", "-v", "vol:/a", "vol:/b"]);
+    assert_eq!(told, "renamed 'vol:/a' -> 'vol:/b'\n");
+    assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "host");
+    let told = sandbox.succeed(["mv", "-v", "host", "vol:/c"]);
+    assert_eq!(told, "'host' -> 'vol:/c'\nremoved 'host'\n");
+    assert!(!sandbox.path("host").exists());
+    let output = sandbox.run(["mv", "vol:/none", "vol:/c", "."]);
+    assert!(!output.status.success());
+    assert!(sandbox.path("c").exists());
+}

@@ -1,0 +1,69 @@
+//! Tests of `--quiet` and of `--json` on commands that confirm a change.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::Sandbox;
+
+#[test]
+fn quiet_commands_print_nothing() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fs::write(sandbox.path("tree/file"), "bytes").unwrap();
+    let loud: [&[&str]; 8] = [
+        &["mkfs", "vol", "--size", "64M"],
+        &["resize", "vol", "128M"],
+        &["import", "tree", "vol:/tree"],
+        &["export", "vol:/tree", "out"],
+        &["dump", "vol:/tree", "-o", "tar"],
+        &["load", "vol:/loaded", "-i", "tar"],
+        &["trim", "vol"],
+        &["fsck", "vol"],
+    ];
+    for arguments in loud {
+        for flag in ["-q", "--quiet"] {
+            let help = sandbox.succeed([arguments[0], "--help"]);
+            assert!(help.contains(flag), "{help}");
+        }
+        assert_eq!(sandbox.succeed(arguments.iter().chain(&["--quiet"])), "", "{arguments:?}");
+    }
+    assert_eq!(fs::read(sandbox.path("out/file")).unwrap(), b"bytes");
+    assert_eq!(sandbox.succeed(["cat", "vol:/loaded/file"]), "bytes");
+    assert!(!sandbox.succeed(["fsck", "vol"]).is_empty());
+    sandbox.fail(2, &["--quiet", "--json"], ["trim", "-q", "--json", "vol"]);
+    // A quiet dump to standard output writes only the archive, and no summary to standard error.
+    assert!(sandbox.succeed(["dump", "-q", "vol:/tree"]).contains("bytes"));
+}
+
+#[test]
+fn confirmations_are_json_on_demand() {
+    let sandbox = Sandbox::new();
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&sandbox.succeed(arguments.iter().chain(&["--json"]))).unwrap()
+    };
+    let made = json(&["mkfs", "vol", "--size", "64M"]);
+    assert_eq!((&made["volume"], &made["size_bytes"]), (&"vol".into(), &(64 << 20).into()));
+    let info = json(&["info", "vol"]);
+    assert_eq!((&made["id"], &made["medium"]), (&info["id"], &info["medium"]));
+    assert_eq!(json(&["resize", "vol", "128M"])["size_bytes"], 128 << 20);
+    sandbox.succeed(["mkdir", "-p", "vol:/dir/.hidden"]);
+    sandbox.succeed(["ln", "-s", "dir", "vol:/link"]);
+    let tree = json(&["tree", "vol:/"]);
+    let paths: Vec<&str> =
+        tree.as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/", "/dir", "/link"]);
+    assert_eq!((&tree[1]["kind"], &tree[2]["target"]), (&"directory".into(), &"dir".into()));
+    assert_eq!(json(&["tree", "-a", "vol:/"])[2]["depth"], 2);
+    assert_eq!(json(&["tree", "-a", "--depth", "1", "vol:/"]).as_array().unwrap().len(), 3);
+    fs::write(sandbox.path("calls"), "mkdir /new 0755\nunlink /none\n").unwrap();
+    let output = sandbox.run(["run", "--json", "calls", "vol"]);
+    assert_eq!(output.status.code(), Some(1));
+    let calls: Vec<Value> = output
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect();
+    assert_eq!((&calls[0]["call"], &calls[0]["error"]), (&"mkdir /new 0755".into(), &Value::Null));
+    assert_eq!((&calls[1]["line"], calls[1]["error"].is_string()), (&2.into(), true));
+}
