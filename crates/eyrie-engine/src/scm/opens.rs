@@ -191,14 +191,16 @@ impl Scm {
         if orphans.is_empty() {
             return;
         }
-        // Each orphan has a gate of its own, because the journal of a disk has no room for any number of them
-        // in one Op. The removal of the last name had settled before the object became an orphan. Therefore an empty
+        // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
-        // failed.
+        // failed. Each orphan has a gate of its own, because the journal of a disk has no room for any number
+        // of them in one Op.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for id in orphans {
-                // If the medium accepts no more changes, the next recovery frees the orphans.
-                let Ok(_gate) = self.medium().enter() else { return self.volume.space().mark_leaked() };
+                let Ok(_gate) = self.medium().enter() else {
+                    // The medium accepts no more changes. The next recovery frees the orphans.
+                    return self.volume.space().mark_leaked();
+                };
                 // An Op that found the object before its last close may still be writing to it.
                 let _held = self.locks.hold(&[id]);
                 self.free_object(id, &settled);

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::change::PAGE_ENTRY;
 use super::gate::{give, spend};
 use super::journal::MOST_OVERFLOW_BYTES;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, RESIDENT, WARM};
 use super::pager::Pager;
+use super::room::PAGE_ENTRY;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};

@@ -8,21 +8,15 @@ use super::gate::{Passage, Reservation, holds_gate, spend};
 use super::journal::PACKED_LINE;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, ODD, RESIDENT, WARM, lines_of};
 use super::pager::{Pager, SHARDS};
-use crate::addr::{LINE_SIZE, PAGE_SIZE};
+use super::room::{PAGE_ENTRY, most_room};
+use crate::addr::PAGE_SIZE;
 use crate::epoch;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
 use crate::sync::unpoisoned;
 
-/// Maximum number of bytes that the entry of a page takes in a record, without the lines.
-pub(crate) const PAGE_ENTRY: u64 = 32;
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
-
-/// Returns the room in the journal that stores to `len` bytes in a row may need, in bytes.
-pub(super) fn most_room(len: u64) -> u64 {
-    (len / PAGE_SIZE + 2) * PAGE_ENTRY + (len / LINE_SIZE + 2) * PACKED_LINE as u64
-}
 
 impl Pager {
     /// Lets an Op enter the gate when memory and the journal have room for its changes. If they have none,
@@ -60,17 +54,6 @@ impl Pager {
     fn is_swamped(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 2
             || self.recorded_bytes() > self.journal_bytes / 2
-    }
-
-    /// Returns the room in the journal for all Ops of one cut, in bytes. The rest of the journal is for the
-    /// head of the record and its last sector.
-    pub(super) fn room_of_a_cut(&self) -> u64 {
-        self.journal_bytes.saturating_sub(PAGE_SIZE)
-    }
-
-    /// Returns the largest room that one Op gets in the journal, in bytes.
-    pub(crate) fn most_room_of_an_op(&self) -> u64 {
-        self.room_of_a_cut() / 2
     }
 
     /// Prepares the pages of a range for a store, and records the change. An Op that has entered the gate

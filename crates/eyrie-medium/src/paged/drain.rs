@@ -22,10 +22,10 @@ use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
 
-use super::change::most_room;
 use super::journal::{CutRecord, PageBytes, page_buffer, replay_own};
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
+use super::room::most_room;
 use super::shadow::Shadow;
 use crate::addr::PAGE_SIZE;
 use crate::copy;

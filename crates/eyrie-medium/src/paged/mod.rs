@@ -35,15 +35,16 @@ mod page;
 mod pager;
 mod read_ahead;
 mod ring;
+mod room;
 mod shadow;
 #[cfg(test)]
 mod tests;
 mod usable;
 mod waker;
 
-pub(crate) use change::PAGE_ENTRY;
 pub(crate) use drain::Drain;
 pub use gate::Gate;
 pub(crate) use keeper::Keeper;
 pub use options::PagedOptions;
 pub(crate) use pager::{Pager, journal_bytes};
+pub(crate) use room::PAGE_ENTRY;

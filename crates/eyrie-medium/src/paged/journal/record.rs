@@ -104,7 +104,7 @@ impl CutRecord {
         let bytes = &mut pages.as_mut_bytes()[..bytes as usize];
         let mut rest = &mut *bytes;
         for part in [head.as_bytes(), entries.as_bytes(), self.fresh.as_bytes(), &self.changed] {
-            // What exceeds the journal is in the overflow.
+            // The bytes that exceed the journal are in the overflow.
             let len = part.len().min(rest.len());
             let (place, after) = rest.split_at_mut(len);
             place.copy_from_slice(&part[..len]);
