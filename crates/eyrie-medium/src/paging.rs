@@ -12,7 +12,7 @@ use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
 use crate::paged::blocks::Blocks;
 use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, journal_bytes};
+use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, journal_bytes, most_room};
 use crate::site::{Caller, SiteKind};
 
 /// Returns the offset of the last whole page of a disk.
@@ -147,6 +147,11 @@ impl Medium {
     /// Returns the room in the journal that `bytes` of newly allocated pages need, in bytes.
     pub fn room_of_new(bytes: u64) -> u64 {
         bytes / PAGE_SIZE * PAGE_ENTRY
+    }
+
+    /// Returns the room in the journal that stores to `bytes` in a row may need, in bytes.
+    pub fn room_of_stores(bytes: u64) -> u64 {
+        most_room(bytes)
     }
 
     /// Lends a range of whole free pages to the journal, and gives the Op of this thread nearly as many bytes

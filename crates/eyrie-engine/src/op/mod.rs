@@ -239,11 +239,19 @@ impl Op<'_> {
     /// Op, in bytes.
     pub(crate) fn journal_room(&self) -> u64 {
         match *self {
+            Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
+            _ => Medium::room_of_new(self.data_len()),
+        }
+    }
+
+    /// Returns the number of bytes of files and values that this Op stores.
+    pub(crate) fn data_len(&self) -> u64 {
+        match *self {
             Op::Write { data, .. }
             | Op::Append { data, .. }
             | Op::Put { data, .. }
-            | Op::Create { content: Content::Bytes(data), .. } => Medium::room_of_new(data.len() as u64),
-            Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
+            | Op::Create { content: Content::Bytes(data), .. } => data.len() as u64,
+            Op::Batch { ops, .. } => ops.iter().map(Op::data_len).sum(),
             _ => 0,
         }
     }

@@ -82,7 +82,7 @@ impl Engine for Scm {
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.medium().check()?;
         let space = self.volume.space();
-        let place = space.with_room(|| 0, || space.stop_on_panic(|| space.allocate_header()))?;
+        let place = space.with_room(|| 0, || 0, || space.stop_on_panic(|| space.allocate_header()))?;
         Ok(ObjectId::new(place.raw(), kind))
     }
 
@@ -96,6 +96,7 @@ impl Engine for Scm {
         let space = self.volume.space();
         space.with_room(
             || op.journal_room(),
+            || op.data_len(),
             || {
                 let _pin = pin();
                 space.stop_on_panic(|| self.sound(self.apply_one(op)))

@@ -4,7 +4,7 @@
 //! An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. It is then made again with more
 //! room: in the journal if that is large enough, otherwise with free storage that is lent to the journal.
 
-use eyrie_medium::{Fault, Gate, PAGE_SIZE};
+use eyrie_medium::{Fault, Gate, Medium, PAGE_SIZE};
 
 use super::allocator::Space;
 use super::magazine::Shape;
@@ -13,8 +13,10 @@ use crate::{Error, Result};
 
 impl Space {
     /// Runs `change` inside the gate, and again with more room if its changes are too large for the journal.
-    /// After [`Fault::OpTooLarge`], `change` must have committed nothing. `extra` returns the room beyond that
-    /// of an ordinary Op that `change` is likely to need, in bytes.
+    /// After [`Fault::OpTooLarge`], `change` must have committed nothing.
+    ///
+    /// `extra` returns the room that `change` is likely to need beyond that of an ordinary Op, in bytes.
+    /// `stored` returns the number of bytes that `change` stores for its caller.
     ///
     /// # Errors
     /// The errors of `change`. [`Error::NoSpace`] if there is no free storage for so many changes.
@@ -22,13 +24,15 @@ impl Space {
     pub(crate) fn with_room<T>(
         &self,
         extra: impl FnOnce() -> u64,
+        stored: impl FnOnce() -> u64,
         mut change: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let gate = self.context().medium.enter_with(extra)?;
         match change() {
             Err(Error::Fault(Fault::OpTooLarge { needed })) => {
                 drop(gate);
-                self.with_more_room(needed, change)
+                // The second attempt has room for all bytes, even if none of them goes to a new page.
+                self.with_more_room(needed.max(Medium::room_of_stores(stored())), change)
             }
             done => done,
         }
@@ -47,8 +51,7 @@ impl Space {
                 // The drain returns the storage that was lent in vain.
                 self.drain()?;
             }
-            // Twice as much in each turn: the number of turns stays small, although most calls learn their need
-            // only step by step.
+            // The room doubles, so that there are few turns although a call may learn its need in steps.
             needed = more.max(needed.saturating_mul(2));
         }
     }

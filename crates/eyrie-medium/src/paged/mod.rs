@@ -47,4 +47,4 @@ pub use gate::Gate;
 pub(crate) use keeper::Keeper;
 pub use options::PagedOptions;
 pub(crate) use pager::{Pager, journal_bytes};
-pub(crate) use room::PAGE_ENTRY;
+pub(crate) use room::{PAGE_ENTRY, most_room};

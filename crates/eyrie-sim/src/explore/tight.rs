@@ -322,13 +322,13 @@ pub fn syncs_in_a_row() -> Script {
 pub fn given() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");
-    calls.add("fallocate /given allocate 0 200K");
+    calls.add("fallocate /given allocate 0 400K");
     calls.add("creat /other");
     calls.add("write /other 0 3000 1");
     calls.script()
 }
 
-/// Returns scripts in which one call changes more lines than fit in the journal after the earlier records.
+/// Returns scripts with a cut that changes more lines than fit in the journal after the earlier records.
 pub fn full_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
     for round in 0_u64..6 {
@@ -338,9 +338,11 @@ pub fn full_journals() -> Vec<Script> {
         calls.add(format!("write /other 100 {} 2", 300 * round + 8));
         calls.sync();
         calls.add("erase / page");
+        calls.add(format!("write /given 0 96K {round}"));
         calls.sync();
-        // These changes in place touch no fresh page, so they need the journal.
-        calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 512 * round));
+        // These changes in place need the journal. Each of them takes less than half of it.
+        calls.add(format!("write /given 96K 120K {round}"));
+        calls.add(format!("write /given 216K {} {round}", (176 << 10) + 256 * round));
         calls.sync();
         calls.add("write /other 100 8 2");
         calls.sync();
