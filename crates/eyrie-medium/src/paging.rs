@@ -161,8 +161,8 @@ impl Medium {
     /// returns is durable.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if a record cannot name so many pages: at most 1 GiB, and less
-    /// for a small journal.
+    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if a record cannot name so many pages: at most 1 GiB,
+    /// and less for a small journal.
     pub fn lend(&self, addr: Addr, len: u64) -> Result<u64, Fault> {
         self.resolve(addr, len)?;
         match &self.backing {
@@ -188,8 +188,8 @@ impl Medium {
     /// must hold no [`Gate`], because the cut would wait for the caller's own Op.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a
-    /// forked child.
+    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in
+    /// a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }

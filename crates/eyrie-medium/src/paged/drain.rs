@@ -37,7 +37,8 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// Maximum number of pages that are gathered before they are written to their places. These pages are 1 MiB,
 /// which is enough to write most neighbours together.
 const GATHERED: usize = 256;
-/// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See [`CutContents::goes_to_its_place`].
+/// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See
+/// [`CutContents::goes_to_its_place`].
 const FEW: usize = 16;
 
 /// Pages that a drain will write to their places. They are gathered so that neighbours are written together.

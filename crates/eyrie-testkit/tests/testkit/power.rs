@@ -55,8 +55,8 @@ fn allocated_file(engine: &Scm, name: &[u8], bytes: u64) -> ObjectId {
     id
 }
 
-/// Opens the volumes that several power failures leave, and checks them. Returns which bytes the file `id` has
-/// in each of them.
+/// Opens the volumes that several power failures leave, and checks them. Returns the bytes that the file `id`
+/// has in each of them.
 fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len: usize) -> Vec<Vec<u8>> {
     let mut random = SmallRng::seed_from_u64(len as u64);
     let mut read = |odds: u32| {

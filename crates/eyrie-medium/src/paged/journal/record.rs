@@ -79,8 +79,8 @@ impl CutRecord {
         Some(pages.into_iter().zip(parts.map(contents)).collect())
     }
 
-    /// Encodes the part of the record that is in the journal, with its checksum, in the first `bytes` bytes of
-    /// the result. The rest of the last page is zeros. `overflow` is empty or the overflow of the record.
+    /// Encodes the part of the record that is in the journal, with its checksum, in the first `bytes` bytes
+    /// of the result. The rest of the last page is zeros. `overflow` is empty or the overflow of the record.
     pub(in crate::paged) fn seal(
         &self,
         id: [u8; 16],
