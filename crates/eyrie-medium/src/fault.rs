@@ -47,8 +47,8 @@ pub enum Fault {
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
     ReadOnly,
-    /// An Op needs more room in the journal than it has reserved. The Op has committed nothing, and can be
-    /// made again with more room.
+    /// An Op needs more room in the journal than it has reserved. The Op has committed nothing that a second
+    /// attempt would do twice, so it can be made again with more room.
     #[error("one call has more changes than the journal of the volume has room for: {needed} bytes")]
     OpTooLarge {
         /// The room that the Op needs at least, in bytes.

@@ -100,7 +100,7 @@ fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     if from.medium().load(CLEAN_MARK).is_ok_and(|mark| mark == CLEAN) {
         return;
     }
-    let Ok(_gate) = from.medium().enter() else { return };
+    let Ok(_gate) = from.medium().enter_with(|| u64::MAX) else { return };
     for error in redo::replay_each(from) {
         salvage.lose(&[], &format!("a change that was in progress is lost: {}", words(&error)));
     }

@@ -130,9 +130,26 @@ impl Space {
         match shape.note_allocated(&self.context, addr) {
             Ok(()) => Ok(addr),
             Err(error) => {
-                self.free_at_once(shape, addr);
+                self.give_back(shape, addr, &error);
                 Err(error)
             }
+        }
+    }
+
+    /// Frees memory whose allocation the medium refused.
+    #[cold]
+    fn give_back(&self, shape: Shape, addr: Addr, error: &Error) {
+        if !matches!(error, Error::Fault(Fault::OpTooLarge { .. })) {
+            return self.free_at_once(shape, addr);
+        }
+        // The medium does not know of the allocation. If the memory were announced as freed, it would have to
+        // wait for a drain.
+        let mut magazine = self.magazine();
+        magazine.count_free(shape);
+        if magazine.is_full(shape) {
+            self.spill(&mut magazine, shape, addr);
+        } else {
+            magazine.push(shape, addr);
         }
     }
 

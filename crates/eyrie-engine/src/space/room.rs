@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 impl Space {
     /// Runs `change` inside the gate, and again with more room if its changes are too large for the journal.
-    /// After [`Fault::OpTooLarge`], `change` must have committed nothing.
+    /// After [`Fault::OpTooLarge`], `change` has committed nothing that a second attempt would do twice.
     ///
     /// `extra` returns the room that `change` is likely to need beyond that of an ordinary Op, in bytes.
     /// `stored` returns the number of bytes that `change` stores for its caller.
@@ -61,6 +61,7 @@ impl Space {
         let mut left = bytes.next_multiple_of(PAGE_SIZE);
         let mut class = Class::fitting(left.min(Class::MAX_BYTES)).ok_or(Error::NoSpace)?;
         while left > 0 {
+            class = Class::fitting(left).map_or(class, |fitting| class.min(fitting));
             let addr = match self.allocate_last(Shape::Extent(class)) {
                 Ok(addr) => addr,
                 // The volume has no free extent of this size, but smaller ones may hold as many bytes.

@@ -30,19 +30,22 @@ impl Pager {
     /// wait.
     pub(crate) fn enter(&self, extra: u64) -> Result<Passage<'_>, Fault> {
         let room = ORDINARY_ROOM.saturating_add(extra).min(self.most_room_of_an_op());
+        let is_swamped =
+            || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
         let mut attempts = 0;
         loop {
             self.refuse_if_failed()?;
             let (reservation, reserved) = Reservation::new(&self.reserved, room);
-            let is_swamped = self.is_swamped() || self.recorded_bytes() + room > self.room_of_a_cut();
-            if !is_swamped && self.recorded_bytes() + reserved <= self.room_of_a_cut() {
+            let swamped = is_swamped();
+            if !swamped && self.recorded_bytes().saturating_add(reserved) <= self.room_of_a_cut() {
                 return Ok(self.turnstile.enter(reservation));
             }
             drop(reservation);
             self.refuse_if_forked()?;
-            if is_swamped {
-                // A failure makes the volume read-only, which the next turn of the loop reports.
-                let _ = self.drain(Drain::Cut);
+            if swamped {
+                // A drain of another thread may make room while this thread waits for the lock. A failure
+                // makes the volume read-only, which the next turn of the loop reports.
+                let _ = self.drain_unless(Drain::Cut, || !is_swamped());
             } else {
                 // The Ops inside have reserved the rest of the room.
                 self.wait(&mut attempts)?;

@@ -176,9 +176,17 @@ impl Pager {
     /// drain gets [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
+        // Another thread may drain this cut while this thread waits for the lock.
+        self.drain_unless(drain, || drain == Drain::Cut && self.durable_cut() >= wanted)
+    }
+
+    /// Drains as [`Pager::drain`] does, unless `is_done` returns true when the drain could begin.
+    ///
+    /// # Errors
+    /// As [`Pager::drain`].
+    pub(super) fn drain_unless(&self, drain: Drain, is_done: impl FnOnce() -> bool) -> Result<(), Fault> {
         let mut state = self.lock_drain();
-        // Another thread may have drained this cut while this thread waited for the lock.
-        if drain == Drain::Cut && self.durable_cut() >= wanted {
+        if is_done() {
             return Ok(());
         }
         self.refuse_if_failed()?;
@@ -248,7 +256,8 @@ impl Pager {
     /// The calculation adds 32 bytes for each page, which is more than its entry takes without the lines.
     pub(super) fn recorded_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
-        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages
+        // The count of pages may be below zero for a moment, because a thread lists a page after it marks it.
+        self.changed_bytes.load(Ordering::Relaxed).saturating_add(pages.saturating_mul(32))
     }
 
     /// Makes a logged page part of the next cut, so that the checkpoint writes the bytes of that cut to the

@@ -97,6 +97,23 @@ fn no_write_is_too_large_for_the_journal() {
     }
 }
 
+/// Calls that store only to new pages need no second copy, and an attempt with too little room takes no
+/// storage. So these calls succeed on volumes that have room for one copy only.
+#[test]
+fn large_calls_on_new_pages_need_room_once() {
+    let disk = |volume_bytes| Disk { volume_bytes, memory_bytes: 512 << 20 };
+    let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+    let (engine, _) = disk(70 << 20).create().expect("a new volume");
+    allocated_file(&engine, b"file", 64 << 20);
+    engine.close().expect("the volume is not read-only");
+    // The extent of this value has 20 MiB if the volume has such an extent.
+    let value = vec![7; 33 << 19];
+    let (engine, _) = disk(32 << 20).create().expect("a new volume");
+    let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
+    engine.apply(&Op::Put { dir, name: b"key", id, owner, data: &value, time: NOW }).expect("room");
+    engine.close().expect("the volume is not read-only");
+}
+
 /// Several threads make such writes at the same time, beside a batch of many keys, on the smallest journal.
 #[test]
 fn large_calls_of_several_threads_fit_the_journal() {
