@@ -217,7 +217,7 @@ fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     }
     let larger = alone(tight::larger_than_journals().into_iter());
     let larger = all.scripts("more than the journal", 1, Some(tight::given_and_keys()), larger);
-    larger.ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), ..ground };
+    larger.ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * ground.bytes, ..ground };
     larger.most_images = Some((10, 14));
     let beside = (0..samples as u64).map(tight::beside_on_disk);
     let beside = all.scripts(

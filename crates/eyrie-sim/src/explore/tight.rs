@@ -387,7 +387,7 @@ pub fn larger_than_journals() -> Vec<Script> {
         scripts.push(write.script());
         let mut batch = Calls::default();
         batch.add(many_puts(round));
-        batch.add(format!("write /given 4096 {} {round}", 70_000 + 20_000 * round));
+        batch.add(format!("write /given 4096 {} {round}", (60 << 10) * round / 2 + 77 * 1024));
         batch.sync();
         batch.add(format!("put / page 150K {round}"));
         batch.add("erase / page");

@@ -82,6 +82,7 @@ fn calls_larger_than_the_journal_overflow() {
     let start = work.start().expect("room");
     for (number, (script, _)) in work.scripts.by_ref().enumerate() {
         let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
+        assert_eq!(recorded.without_room, 0, "script {number}");
         let journal = work.ground.bytes;
         let overflow = std::mem::offset_of!(eyrie_medium::RecordHead, overflow);
         let overflows = recorded.run.events.iter().any(|event| match event {
