@@ -8,7 +8,6 @@ pub mod encode;
 
 use eyrie_medium::Medium;
 
-use crate::extent::Class;
 use crate::{ObjectId, Time};
 
 /// Maximum length of the name of an entry or key, in bytes.
@@ -241,7 +240,7 @@ impl Op<'_> {
     pub(crate) fn journal_room(&self) -> u64 {
         match *self {
             Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
-            Op::Fallocate { length, .. } => Medium::room_of_new(length.min(Class::MAX_BYTES)),
+            Op::Fallocate { length, .. } => Medium::room_of_new(length.min(VALUE_MAX as u64)),
             // An extent is at most a quarter larger than its bytes.
             _ => Medium::room_of_new(self.data_len() / 4 * 5),
         }
