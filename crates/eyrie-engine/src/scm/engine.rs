@@ -81,8 +81,9 @@ impl Engine for Scm {
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.medium().check()?;
+        let _gate = self.medium().enter()?;
         let space = self.volume.space();
-        let place = space.with_room(|| 0, || 0, || space.stop_on_panic(|| space.allocate_header()))?;
+        let place = space.stop_on_panic(|| space.allocate_header())?;
         Ok(ObjectId::new(place.raw(), kind))
     }
 

@@ -44,8 +44,9 @@ impl Scm {
         }
     }
 
-    /// Removes one name from the link count of an object that is not a directory. The caller holds the
-    /// object's lock. If the name is the last one, leaves the count as it is and returns true.
+    /// Removes one name from the link count of an object. The caller holds the object's lock. If the name is
+    /// the last one, as that of a directory is, leaves the count as it is and returns true. The caller then
+    /// frees the object after its commit.
     pub(super) fn drop_name(
         &self,
         transaction: &mut Transaction<'_>,
@@ -53,8 +54,7 @@ impl Scm {
         time: Time,
     ) -> Result<bool> {
         let header = self.header(id)?;
-        let (_, cold) = header.hot_and_cold(self.medium())?;
-        if cold.links > 1 {
+        if !id.is_directory() && header.hot_and_cold(self.medium())?.1.links > 1 {
             self.change_links(transaction, id, -1, time)?;
             return Ok(false);
         }
@@ -76,6 +76,7 @@ impl Scm {
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.times_version)?;
+            self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self.changes.during(|| self.commit_entries(&mut transaction, time, &[removed]))?;
             self.free_unnamed(id, time, &settled);

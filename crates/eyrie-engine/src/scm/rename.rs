@@ -152,7 +152,7 @@ impl Scm {
             Some(target) => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
                 collection::remove(&mut transaction, &moved, time, from.times_version)?;
-                if target.id.is_directory() || self.drop_name(&mut transaction, target.id, time)? {
+                if self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);
                 }
             }

@@ -236,7 +236,7 @@ impl Pager {
         if is_checkpoint {
             self.checkpoint(cut, contents.left, state, &mut places)?;
         } else if overflows {
-            replay_own(&*self.blocks, &state.anchor, &CutRecord::default())?;
+            replay_own(&*self.blocks, &state.anchor, state.sequence - 1, &CutRecord::default())?;
             self.restart_journal(state)?;
         }
         // The allocator may reuse the pages that hold an overflowing record from now on.
@@ -422,7 +422,7 @@ impl Pager {
             // places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
-                replay_own(&*self.blocks, &state.anchor, record)?;
+                replay_own(&*self.blocks, &state.anchor, state.sequence - 1, record)?;
             }
             self.restart_journal(state)?;
         }

@@ -41,6 +41,9 @@ rules! {
         NextFreshPagesAreLeft "next-fresh-pages-are-left" on Disk, "a full journal":
             "The replay of a full journal leaves out the pages that the next record lists as fresh.",
             "older lines of these pages are replayed over them";
+        OverflowIsChecked "overflow-is-checked" on Disk, "more than the journal":
+            "A record that overflows counts only if its overflow pages match their checksums.",
+            "their checksums are not compared";
         RecordsHaveTheJournalsName "records-have-the-journals-name" on Disk, "journals that start over":
             "A record counts only if it has the present name of its journal.",
             "records from before the journal started over count, too";

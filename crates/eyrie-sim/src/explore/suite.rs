@@ -217,8 +217,8 @@ fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     }
     let larger = alone(tight::larger_than_journals().into_iter());
     let larger = all.scripts("more than the journal", 1, Some(tight::given_and_keys()), larger);
-    larger.ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * ground.bytes, ..ground };
-    larger.most_images = Some((10, 14));
+    let tiny_ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * ground.bytes, ..ground };
+    (larger.ground, larger.most_images) = (tiny_ground, Some((10, 14)));
     let beside = (0..samples as u64).map(tight::beside_on_disk);
     let beside = all.scripts(
         "two threads on a disk",
@@ -237,6 +237,10 @@ fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;
     all.trial("readers", 1, on(ground, readers::explore));
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
+    // Every other script is a write. Batches of many keys would make each of the many checks long.
+    let larger = alone(tight::larger_than_journals().into_iter().step_by(2));
+    let larger = all.scripts("killed processes, more than the journal", 1, Some(tight::given()), larger);
+    (larger.ground, larger.kills, larger.most_images) = (tiny_ground, true, Some((4, 4)));
     let synced = |scripts: Sequence| -> Sequence {
         Box::new(scripts.map(|(script, beside)| (workload::synced(&script), beside)))
     };

@@ -2,6 +2,7 @@
 
 use eyrie_medium::SiteKind;
 
+use super::super::suite::{Work, kinds};
 use super::*;
 
 fn kills(moments: u64, processes: u32) -> KillLimits {
@@ -35,6 +36,24 @@ fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
         }
         assert!(images > 1000, "{rule:?}: only {images} images");
     }
+}
+
+/// The record of a call that is larger than the journal overflows to free pages. Processes are killed while
+/// such a record is written, read, and applied.
+#[test]
+fn killed_processes_tear_no_call_larger_than_the_journal() {
+    let all = kinds(CrashRule::Sectors, 1 << 20, 1);
+    let work = all.into_iter().find(|kind| kind.name == "killed processes, more than the journal");
+    let Some(Work::Scripts(mut work)) = work.map(|kind| kind.work) else { panic!("there are scripts") };
+    let start = work.start().expect("room");
+    let mut images = 0;
+    for (script, _) in work.scripts.by_ref().take(1) {
+        let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
+        assert_eq!(recorded.without_room, 0);
+        let found = recorded.explore_kills(kills(8, 2), &mut || true);
+        images += found.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    assert!(images > 100, "only {images} images");
 }
 
 /// Recovery flushes the bytes that it finds. This test leaves out that flush. At least one chain of processes
