@@ -5,12 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat};
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Target};
 
 use crate::copy::{Job, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
-use crate::opened::{OpenVolumes, with_volumes};
+use crate::opened::{OpenVolumes, with_target, with_volumes};
 use crate::place::Place;
+use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
 /// The host's file system, or that of a volume.
@@ -42,7 +43,7 @@ impl Endpoint {
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
                 // Copies get the modes of their sources, so the umask does not apply.
-                let files = opened.files(Credentials::of_process());
+                let files = opened.files(Credentials::of_process().with_umask(0));
                 let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
@@ -82,32 +83,32 @@ impl Endpoint {
     /// Returns the attributes of the file that the path leads to.
     fn stat(&self) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.stat(&self.path),
-            FileSystem::Volume(_, files) => files.stat(&self.path),
+            FileSystem::Host(host) => host.stat((&self.path).into()),
+            FileSystem::Volume(_, files) => files.stat((&self.path).into()),
         }
     }
 
     /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.lstat(&self.path),
-            FileSystem::Volume(_, files) => files.lstat(&self.path),
+            FileSystem::Host(host) => host.stat(Target::NoFollow((&self.path).into())),
+            FileSystem::Volume(_, files) => files.stat(Target::NoFollow((&self.path).into())),
         }
     }
 
     /// Renames an entry of this file system.
     pub fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> eyrie::Result<()> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.rename(from, to, mode),
-            FileSystem::Volume(_, files) => files.rename(from, to, mode),
+            FileSystem::Host(host) => host.rename_with(from.into(), to.into(), mode),
+            FileSystem::Volume(_, files) => files.rename_with(from.into(), to.into(), mode),
         }
     }
 
     /// Removes the name of a file that is not a directory.
     pub fn unlink(&self, path: &Path) -> eyrie::Result<()> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.unlink(path),
-            FileSystem::Volume(_, files) => files.unlink(path),
+            FileSystem::Host(host) => host.unlink(path.into()),
+            FileSystem::Volume(_, files) => files.unlink(path.into()),
         }
     }
 
@@ -165,12 +166,16 @@ fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVol
     Ok(end)
 }
 
-/// A step of a copy, which works between any two file systems.
-trait Step {
-    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+/// A step of a command, which works between any two file systems.
+pub trait Step {
+    /// The result of the step.
+    type Output;
+
+    /// Makes the step between the file systems of two endpoints.
+    fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Self::Output>
     where
-        S: Posix + Sync + Send,
-        D: Posix + Sync + Send;
+        S: Posix + Clone + Sync + Send,
+        D: Posix + Clone + Sync + Send;
 }
 
 /// The copy of the tree `from` to `path`, which is on the file system of `to`.
@@ -182,10 +187,12 @@ struct CopyTree<'a> {
 }
 
 impl Step for CopyTree<'_> {
-    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+    type Output = Tally;
+
+    fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Sync + Send,
-        D: Posix + Sync + Send,
+        S: Posix + Clone + Sync + Send,
+        D: Posix + Clone + Sync + Send,
     {
         let Self { from, to, path, verbose } = self;
         let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
@@ -202,10 +209,12 @@ struct CopyAttributes<'a> {
 }
 
 impl Step for CopyAttributes<'_> {
-    fn run<S, D>(&self, source: &S, target: &D) -> Result<Tally>
+    type Output = Tally;
+
+    fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Sync + Send,
-        D: Posix + Sync + Send,
+        S: Posix + Clone + Sync + Send,
+        D: Posix + Clone + Sync + Send,
     {
         let Self { from, to } = self;
         let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
@@ -214,7 +223,7 @@ impl Step for CopyAttributes<'_> {
     }
 }
 
-fn between(from: &Endpoint, to: &Endpoint, step: &impl Step) -> Result<Tally> {
+fn between<T: Step>(from: &Endpoint, to: &Endpoint, step: &mut T) -> Result<T::Output> {
     match (&*from.file_system, &*to.file_system) {
         (FileSystem::Host(source), FileSystem::Host(target)) => step.run(source, target),
         (FileSystem::Host(source), FileSystem::Volume(_, target)) => step.run(source, target),
@@ -228,7 +237,7 @@ fn between(from: &Endpoint, to: &Endpoint, step: &impl Step) -> Result<Tally> {
 /// # Errors
 /// As [`copy_tree`].
 pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, verbose: bool) -> Result<Tally> {
-    between(from, to, &CopyTree { from, to, path, verbose })
+    between(from, to, &mut CopyTree { from, to, path, verbose })
 }
 
 /// Gives the directory `to` the attributes of the directory `from`.
@@ -236,11 +245,24 @@ pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, verbose: bool) -> Resul
 /// # Errors
 /// As [`crate::copy::copy_attributes`].
 pub fn copy_attributes(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
-    between(from, to, &CopyAttributes { from, to })
+    between(from, to, &mut CopyAttributes { from, to })
+}
+
+/// Makes a step between two places that it only reads.
+///
+/// # Errors
+/// The error of the step. Fails if a volume cannot be opened or closed.
+pub fn with_both<T: Step>(from: &Place, to: &Place, step: &mut T) -> Result<T::Output> {
+    interrupt::install();
+    with_volumes(Purpose::Read, |volumes| {
+        let (from, to) = (Endpoint::new(from, volumes)?, Endpoint::new(to, volumes)?);
+        between(&from, &to, step)
+    })
 }
 
 /// Calls `work` for each source and the endpoint of its copy. The failure of one source is printed, and the
-/// next source follows. Closes the volumes even after an error. `what` is the name of the command.
+/// next source follows. The volumes of sources are opened for `purpose`, except the volume of the target.
+/// Closes the volumes even after an error. `what` is the name of the command.
 ///
 /// # Errors
 /// Fails if a source failed, if a volume cannot be opened or closed, or if the target is wrong.
@@ -248,10 +270,15 @@ pub fn for_each_source(
     sources: &[Place],
     target: &Place,
     what: &str,
+    purpose: Purpose,
     work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
 ) -> Result<()> {
     interrupt::install();
-    with_volumes(|volumes| {
+    let changed = match target {
+        Place::Host(_) => None,
+        Place::Inside(inside) => Some(&*inside.volume),
+    };
+    with_target(purpose, changed, |volumes| {
         let mut failures = Failures::default();
         for source in sources {
             interrupt::check(what)?;

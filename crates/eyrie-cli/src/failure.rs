@@ -5,7 +5,7 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use eyrie::Errno;
+use eyrie::{CloseError, Errno};
 
 use crate::text;
 
@@ -196,6 +196,12 @@ impl<T> Doing<T> for eyrie::Result<T> {
         self.map_err(|error| {
             Failure::of_errno(error.errno(), format_args!("cannot {what}"), place, reason(&error))
         })
+    }
+}
+
+impl Doing<()> for std::result::Result<(), CloseError> {
+    fn doing(self, what: &str, place: impl Display) -> Result<()> {
+        self.map_err(eyrie::Error::from).doing(what, place)
     }
 }
 

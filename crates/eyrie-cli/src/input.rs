@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use eyrie_sim::script::{MOST_SCRIPT_BYTES, Script};
+use eyrie_sim::script::{MAX_SCRIPT_BYTES, Script};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::text;
@@ -48,7 +48,7 @@ pub fn script(path: &Path) -> Result<(String, Script)> {
 /// Returns the name of a script for messages, and its bytes. Reads at most one byte more than a script may
 /// have. This byte shows that the script is too long.
 fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
-    let most = MOST_SCRIPT_BYTES as u64 + 1;
+    let most = MAX_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();
     if path == Path::new("-") {
         let name = STANDARD_INPUT.to_owned();

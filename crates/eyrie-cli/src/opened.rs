@@ -2,17 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use eyrie::{Files, Volume};
+use eyrie::{Credentials, Files, Volume};
 
 use crate::failure::{Doing, Failures, Result};
 use crate::place::Inside;
+use crate::volumes::Purpose;
 use crate::{text, volumes};
 
-/// The open volumes of one command. A volume can be open only once, so this list finds a volume by its real
-/// path.
-#[derive(Default)]
+/// The open volumes of one command. A volume can be open for changes only once, so this list finds a volume
+/// by its real path.
 pub struct OpenVolumes {
+    purpose: Purpose,
+    /// The real path of a volume that is opened for changes, whatever the purpose of the others.
+    target: Option<PathBuf>,
     open: Vec<(PathBuf, Volume)>,
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 impl OpenVolumes {
@@ -21,11 +28,13 @@ impl OpenVolumes {
     /// # Errors
     /// As [`volumes::open`].
     pub fn get(&mut self, path: &Path) -> Result<(usize, &Volume)> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let real = real(path);
         let index = match self.open.iter().position(|(known, _)| *known == real) {
             Some(index) => index,
             None => {
-                self.open.push((real, volumes::open(path)?));
+                let is_target = self.target.as_ref() == Some(&real);
+                let purpose = if is_target { Purpose::Change } else { self.purpose };
+                self.open.push((real, volumes::open(path, purpose)?));
                 self.open.len() - 1
             }
         };
@@ -38,7 +47,7 @@ impl OpenVolumes {
     /// As [`OpenVolumes::get`].
     pub fn files(&mut self, path: &Path) -> Result<Files> {
         let (_, volume) = self.get(path)?;
-        Ok(volume.files(volumes::credentials()))
+        Ok(volume.files(Credentials::of_process()))
     }
 
     fn close(self) -> Result<()> {
@@ -49,12 +58,25 @@ impl OpenVolumes {
     }
 }
 
-/// Calls `work` with an empty list of open volumes. Closes the volumes even after an error.
+/// Calls `work` with an empty list of open volumes, which opens volumes for this purpose. Closes the volumes
+/// even after an error.
 ///
 /// # Errors
 /// The error of `work`, or else the first error of closing a volume.
-pub fn with_volumes<T>(work: impl FnOnce(&mut OpenVolumes) -> Result<T>) -> Result<T> {
-    let mut volumes = OpenVolumes::default();
+pub fn with_volumes<T>(purpose: Purpose, work: impl FnOnce(&mut OpenVolumes) -> Result<T>) -> Result<T> {
+    with_target(purpose, None, work)
+}
+
+/// Works as [`with_volumes`], but opens the volume at `target` for changes in any case.
+///
+/// # Errors
+/// As [`with_volumes`].
+pub fn with_target<T>(
+    purpose: Purpose,
+    target: Option<&Path>,
+    work: impl FnOnce(&mut OpenVolumes) -> Result<T>,
+) -> Result<T> {
+    let mut volumes = OpenVolumes { purpose, target: target.map(real), open: Vec::new() };
     let result = work(&mut volumes);
     let closed = volumes.close();
     let result = result?;
@@ -67,8 +89,12 @@ pub fn with_volumes<T>(work: impl FnOnce(&mut OpenVolumes) -> Result<T>) -> Resu
 ///
 /// # Errors
 /// Fails if a place failed, or if a volume cannot be opened or closed.
-pub fn for_each(places: &[Inside], mut work: impl FnMut(&Files, &Inside) -> Result<()>) -> Result<()> {
-    with_volumes(|volumes| {
+pub fn for_each(
+    places: &[Inside],
+    purpose: Purpose,
+    mut work: impl FnMut(&Files, &Inside) -> Result<()>,
+) -> Result<()> {
+    with_volumes(purpose, |volumes| {
         let mut failures = Failures::default();
         for place in places {
             let files = volumes.files(&place.volume)?;
@@ -88,7 +114,7 @@ mod tests {
         let (direct, link) = (dir.path().join("vol"), dir.path().join("link"));
         Volume::create(&direct, 64 << 20).unwrap().close().unwrap();
         std::os::unix::fs::symlink("vol", &link).unwrap();
-        with_volumes(|volumes| {
+        with_volumes(Purpose::Change, |volumes| {
             assert_eq!((volumes.get(&direct)?.0, volumes.get(&link)?.0), (0, 0));
             assert_eq!(volumes.open.len(), 1);
             Ok(())

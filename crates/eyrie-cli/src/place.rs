@@ -85,6 +85,14 @@ impl Place {
         }
     }
 
+    /// Returns the place of a name or a path under this place. An empty path gives this place.
+    pub fn join(&self, name: impl AsRef<Path>) -> Place {
+        match self {
+            Place::Host(path) => Place::Host(join(path, name.as_ref())),
+            Place::Inside(inside) => Place::Inside(inside.join(name)),
+        }
+    }
+
     /// Returns a place inside a volume. Commands that do not accept paths of the host use this method.
     ///
     /// # Errors

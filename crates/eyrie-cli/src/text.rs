@@ -60,8 +60,8 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
 /// Fails with a message for the user.
 pub fn parse_memory(argument: &str) -> Result<u64, String> {
     match parse_size(argument)? {
-        bytes if bytes < PagedOptions::LEAST_MEMORY_BYTES => {
-            Err(format!("the minimum is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
+        bytes if bytes < PagedOptions::MIN_MEMORY_BYTES => {
+            Err(format!("the minimum is {}", size(PagedOptions::MIN_MEMORY_BYTES)))
         }
         bytes => Ok(bytes),
     }

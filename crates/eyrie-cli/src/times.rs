@@ -50,6 +50,38 @@ fn parse_in(argument: &str, zone: &Zone) -> Option<Time> {
     Some(Time::new(second, u32::try_from(nanosecond.rem_euclid(NANOS)).ok()?))
 }
 
+/// Parses the digits `[[CC]YY]MMDDhhmm[.ss]` of touch(1), in the time zone of the host. Without a year the
+/// year is the present one. The years 69 to 99 are those of the twentieth century.
+///
+/// # Errors
+/// Fails with a message for the user.
+pub fn parse_stamp(argument: &str) -> Result<Time, String> {
+    let zone = Zone::of_host();
+    let now = Timestamp::now().to_zoned(zone.0.clone()).year();
+    stamp_in(argument, &zone, now)
+        .ok_or_else(|| "times are written like 202611201014, 11201014 or 202611201014.30".to_owned())
+}
+
+/// Parses a time as [`parse_stamp`] does. `now` is the present year.
+fn stamp_in(argument: &str, zone: &Zone, now: i16) -> Option<Time> {
+    let (digits, second) = argument.split_once('.').unwrap_or((argument, "00"));
+    if !argument.is_ascii() || second.len() != 2 || !(8..=12).contains(&digits.len()) {
+        return None;
+    }
+    let (year, rest) = digits.split_at(digits.len() - 8);
+    let number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok())?;
+    let year = match (year.len(), year) {
+        (0, _) => now,
+        (2, year) => number(year).map(|year: i16| if year < 69 { 2000 + year } else { 1900 + year })?,
+        (4, year) => number(year)?,
+        _ => return None,
+    };
+    let part = |at: usize| i8::try_from(number(&rest[at..at + 2])?).ok();
+    let second = i8::try_from(number(second)?).ok()?;
+    let civil = DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, second, 0).ok()?;
+    Some(Time::new(zone.0.to_timestamp(civil).ok()?.as_second(), 0))
+}
+
 /// Parses seconds with at most nine decimals.
 fn parse_seconds(text: &str) -> Option<Time> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
@@ -143,6 +175,20 @@ mod tests {
             ("@-1.25", -2, 750_000_000),
         ] {
             assert_eq!(parse_in(text, &zone), Some(Time::new(seconds, nanoseconds)), "{text}");
+        }
+        for (text, seconds) in [
+            ("202611181206.40", 1_795_000_000),
+            ("2611181206", 1_795_000_000 - 40),
+            ("11181206", 1_795_000_000 - 40),
+            ("6912312359.59", -3601),
+            ("197001010100", 0),
+        ] {
+            assert_eq!(stamp_in(text, &zone, 2026), Some(Time::new(seconds, 0)), "{text}");
+        }
+        let wrong =
+            ["", "1118120", "202613181206", "202611181206.4", "+2611181206", "20261118120é", "2611181206."];
+        for wrong in wrong {
+            assert_eq!(stamp_in(wrong, &zone, 2026), None, "{wrong}");
         }
         for wrong in ["", "@", "@x", "@1.", "@1.0123456789", "@+1", "tomorrow", "2026-13-01", "12:00"] {
             assert_eq!(parse_in(wrong, &zone), None, "{wrong}");

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use eyrie::{Errno, Files, Posix};
+use eyrie::{Errno, Files, Posix, Target};
 
 use crate::copy::Tally;
 use crate::failure::{Doing, Failure, Result, require_complete};
@@ -34,7 +34,7 @@ pub fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()
 /// # Errors
 /// The message has `what`, the name of the command.
 pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
-    if files.stat(&inside.path).doing(what, inside)?.is_dir() {
+    if files.stat((&inside.path).into()).doing(what, inside)?.is_dir() {
         return Ok(());
     }
     let why = "not a directory: copy files with `eyrie cp`";
@@ -46,7 +46,7 @@ pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<(
 /// # Errors
 /// The message has `what`, such as "import into", and the place `shown`.
 pub fn refuse_existing(fs: &impl Posix, path: &Path, what: &str, shown: &str) -> Result<()> {
-    match fs.lstat(path) {
+    match fs.stat(Target::NoFollow(path.into())) {
         Err(error) if error.errno() == Errno::NOENT => Ok(()),
         Err(error) => Err(error).doing(what, shown),
         Ok(_) => {

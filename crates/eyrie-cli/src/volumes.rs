@@ -4,9 +4,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Report, Volume, VolumeOptions};
+use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Posix, Report, Stat, Volume, VolumeOptions};
 
 use crate::failure::{Doing, Failure, Result, reason};
+use crate::place::Place;
 use crate::text;
 
 /// Memory for the pages of each volume on a disk, in bytes, if the user chose a size. Like the umask, it is a
@@ -21,7 +22,7 @@ pub fn set_memory(bytes: u64) {
 /// Returns the options for memory and timing of volumes on disks.
 pub fn paged() -> PagedOptions {
     let host = PagedOptions::for_host();
-    PagedOptions { memory_bytes: MEMORY_BYTES.get().copied().unwrap_or(host.memory_bytes), ..host }
+    PagedOptions::new(MEMORY_BYTES.get().copied().unwrap_or(host.memory_bytes), host.drain_interval)
 }
 
 /// Fails if anything exists at `path`, where a volume is to be made. A dangling symbolic link counts, too.
@@ -49,12 +50,25 @@ pub fn create(path: &Path, options: VolumeOptions, note: &str) -> Result<Volume>
     })
 }
 
+/// The purpose for which a command opens a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// The command only reads the volume, so other commands can read it meanwhile.
+    Read,
+    /// The command may change the volume, so no other command can use it meanwhile.
+    Change,
+}
+
 /// Opens a volume.
 ///
 /// # Errors
 /// Fails if the volume does not exist, is in use or cannot be read.
-pub fn open(volume: &Path) -> Result<Volume> {
-    Volume::open_with(volume, paged()).map_err(|error| {
+pub fn open(volume: &Path, purpose: Purpose) -> Result<Volume> {
+    let opened = match purpose {
+        Purpose::Read => Volume::open_read_only_with(volume, paged()),
+        Purpose::Change => Volume::open_with(volume, paged()),
+    };
+    opened.map_err(|error| {
         if error.errno() == Errno::NOENT {
             let why = "no volume is there: make one with `eyrie mkfs`, or check the spelling";
             return Failure::not_found("cannot open the volume", text::path(volume), why);
@@ -72,21 +86,12 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     Failure::of_errno(error.errno(), what, place, why)
 }
 
-/// Returns the credentials of this process, with its umask.
-pub fn credentials() -> Credentials {
-    // The system call that reads the umask also sets it, so a second call restores it. No other thread makes
-    // files between the two calls.
-    let umask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(umask);
-    Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
-}
-
 /// Opens a volume, calls `work`, and closes the volume even after an error of `work`.
 ///
 /// # Errors
 /// The error of the open or of `work`, or else the error of the close.
-pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
-    let volume = open(path)?;
+pub fn with_volume<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+    let volume = open(path, purpose)?;
     let result = work(&volume);
     let closed = volume.close().doing("close the volume", text::path(path));
     let result = result?;
@@ -98,8 +103,24 @@ pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> R
 ///
 /// # Errors
 /// As [`with_volume`].
-pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-    with_volume(path, |volume| work(&volume.files(credentials())))
+pub fn with_files<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+    with_volume(path, purpose, |volume| work(&volume.files(Credentials::of_process())))
+}
+
+/// Returns the attributes of the file at a place of the host or of a volume. Symbolic links are followed.
+///
+/// # Errors
+/// Fails if the volume cannot be opened, or if the file cannot be found.
+pub fn stat(place: &Place) -> Result<Stat> {
+    match place {
+        Place::Host(path) => {
+            let (host, path) = host(path)?;
+            host.stat((&path).into()).doing("stat", place)
+        }
+        Place::Inside(inside) => with_files(&inside.volume, Purpose::Read, |files| {
+            files.stat((&inside.path).into()).doing("stat", place)
+        }),
+    }
 }
 
 /// Opens the host's file system at its root. Also returns `path` as an absolute path.

@@ -32,6 +32,15 @@ const GROUP_EXECUTE: u16 = 0o010;
 ///
 /// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
 /// clones. Caches of decisions use this id as a key.
+///
+/// ```
+/// use eyrie_engine::access::Credentials;
+///
+/// let ada = Credentials::new(1000, 1000, &[24, 25]).with_umask(0o027);
+/// assert!(!ada.is_root() && ada.groups() == [24, 25]);
+/// let me = Credentials::of_process();
+/// assert_ne!(me.id(), ada.id());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Credentials {
     id: u64,
@@ -55,12 +64,13 @@ impl Credentials {
         Credentials::new(0, 0, &[])
     }
 
-    /// Returns the effective user and group of this process, with its supplementary groups and an empty
-    /// umask.
+    /// Returns the effective user and group of this process, with its supplementary groups and its umask. The
+    /// umask is 0o022 if the host has no `/proc`.
     pub fn of_process() -> Credentials {
         let groups = rustix::process::getgroups().unwrap_or_default();
         let groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
         Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &groups)
+            .with_umask(umask_of_process().unwrap_or(0o022))
     }
 
     /// Returns the same user with a umask: the bits that are cleared in the modes of new objects.
@@ -138,6 +148,14 @@ impl From<&Attributes> for Protection {
         let &Attributes { kind, mode, uid, gid, .. } = attributes;
         Protection { kind, mode, uid, gid }
     }
+}
+
+/// Returns the umask of this process. The system call `umask` would also set it, and other threads could
+/// then make files with a wrong mode.
+fn umask_of_process() -> Option<u16> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u16::from_str_radix(umask.trim(), 8).ok()
 }
 
 bitflags::bitflags! {

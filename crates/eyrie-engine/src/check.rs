@@ -26,7 +26,16 @@ use crate::volume::{Marks, Volume};
 use crate::{Error, Kind, ObjectId, Result};
 
 /// The result of a check.
+///
+/// ```
+/// # fn f(report: eyrie_engine::check::Report) {
+/// for finding in &report.findings {
+///     eprintln!("{finding}");
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// The problems, one line each. A sound volume has an empty list.
     pub findings: Vec<String>,
@@ -41,6 +50,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns a report with one finding.
+    pub fn of_finding(finding: String) -> Report {
+        Report { findings: vec![finding], ..Report::default() }
+    }
+
     /// Returns the report about a volume whose open failed with `error`.
     ///
     /// # Errors
@@ -51,7 +65,7 @@ impl Report {
             Error::Fault(fault @ (Fault::OutOfBounds { .. } | Fault::Misaligned { .. })) => fault.to_string(),
             other => return Err(other),
         };
-        Ok(Report { findings: vec![finding], ..Report::default() })
+        Ok(Report::of_finding(finding))
     }
 
     /// True if the volume is sound.
@@ -129,7 +143,7 @@ impl Check<'_> {
         let addr = Addr::from_raw(id.place());
         match self.marks.mark_header(addr) {
             Err(overlap) => {
-                self.found(addr, overlap.what());
+                self.found(addr, overlap.reason());
                 return Ok(false);
             }
             Ok(false) if id.is_directory() => {
@@ -143,7 +157,7 @@ impl Check<'_> {
         let marks = &self.marks;
         // The walk ends at the first overlap. Therefore it also ends on a tree with a loop.
         let visited = visit_object(self.volume, id, &mut |extent| {
-            marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
+            marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.reason()))
         });
         self.note(id, visited)?;
         let xattrs = Header::of(id).hot_and_cold(self.volume.medium()).and_then(|(_, cold)| {

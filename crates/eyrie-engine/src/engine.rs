@@ -2,7 +2,7 @@
 
 use eyrie_medium::epoch::Guard;
 
-use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time};
+use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version};
 
 /// The attributes that `stat` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,23 @@ pub struct ListedEntry<'a> {
     pub next: u64,
 }
 
+/// Bytes of a file in place, as [`Engine::view`] lends them. They do not change while the guard lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileView<'a> {
+    /// The stored bytes from the start of the range on. They end with the range or the file, or earlier where
+    /// the file is in pieces. None in a hole, and at and past the end of the file.
+    pub bytes: &'a [u8],
+    /// Size of the file, in bytes.
+    pub size: u64,
+}
+
+impl<'a> FileView<'a> {
+    /// Returns the bytes if they are all bytes of the file. The view began at offset 0.
+    pub fn whole(self) -> Option<&'a [u8]> {
+        (self.bytes.len() as u64 == self.size).then_some(self.bytes)
+    }
+}
+
 /// Space of a volume. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceUsage {
@@ -74,10 +91,16 @@ pub struct SpaceUsage {
 /// return [`Error::Stale`].
 ///
 /// Calls take `&self` and may come from any thread. Look-ups and reads of [`Scm`](crate::scm::Scm) wait for
-/// no lock.
+/// no lock, except [`Engine::version`] of some files.
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
+
+    /// True if the volume was opened read-only. Every Op then fails with [`Error::OpenedReadOnly`].
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        false
+    }
 
     /// Returns the object that `name` names in `dir`.
     ///
@@ -134,15 +157,37 @@ pub trait Engine: Send + Sync {
     /// `IsDirectory`, `Invalid` for an object without bytes, `Stale`, `Corrupt`, `Fault`.
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize>;
 
-    /// Returns all bytes of a file in place. `None` if the engine cannot show them in place. The caller then
-    /// uses [`Engine::read`].
+    /// Returns bytes of a file in place. The range is from its first offset to its second. `None` if the
+    /// engine cannot lend bytes of the file: if it lends none, or the file is not sealed. The caller then
+    /// uses [`Engine::seal`] or [`Engine::read`].
     ///
     /// # Errors
     /// As [`Engine::read`].
-    fn view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
-        let _ = (id, guard);
+    fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
+        let _ = (id, range, guard);
         Ok(None)
     }
+
+    /// Seals a file, so that [`Engine::view`] can lend its bytes. Later writes then copy the bytes that they
+    /// change, even those within one word. Nothing else about the file changes. A file stays sealed; the
+    /// values of keys are sealed from the start. An engine that lends no bytes does nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    fn seal(&self, id: ObjectId) -> Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
+    /// Returns the version of the bytes of a file. If the version is the same before and after a read, then
+    /// the bytes that were read are those of this version.
+    ///
+    /// In [`Scm`](crate::scm::Scm) this call waits for the Op that is changing the file, unless a `Put`
+    /// created the file, and the file is still a single extent.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    fn version(&self, id: ObjectId) -> Result<Version>;
 
     /// Returns the next offset from `offset` on that holds data (`hole` is false) or is in a hole (`hole` is
     /// true). The end of the file counts as a hole. The result is `None` if `offset` is at or past the end of

@@ -1,7 +1,8 @@
 //! Errors of engines, and the one map from them to errno.
 
 use eyrie_medium::{Addr, Fault};
-use rustix::io::Errno;
+
+use crate::Errno;
 
 /// Result of an engine's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -52,6 +53,9 @@ pub enum Error {
         "no space left in the file: extended attributes have at most 64 KiB of values and 64 KiB of names"
     )]
     XattrsFull,
+    /// A condition of the batch does not hold.
+    #[error("a condition does not hold")]
+    ConditionFailed,
     /// The volume is full.
     #[error("no space left in the volume")]
     NoSpace,
@@ -76,6 +80,11 @@ pub enum Error {
         /// The contradiction, in words.
         what: &'static str,
     },
+    /// The volume was opened read-only.
+    #[error(
+        "the volume is open read-only: open it for changes, which needs that no other process has it open"
+    )]
+    OpenedReadOnly,
     /// The medium refused an access, or failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -108,11 +117,13 @@ impl Error {
             Error::XattrName => Errno::RANGE,
             Error::XattrTooLarge => Errno::TOOBIG,
             Error::XattrsFull | Error::NoSpace => Errno::NOSPC,
+            Error::ConditionFailed => Errno::CANCELED,
             Error::Stale => Errno::STALE,
             Error::AccessDenied => Errno::ACCESS,
             Error::NotPermitted => Errno::PERM,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::IO,
+            Error::OpenedReadOnly => Errno::ROFS,
             Error::Fault(fault) => match fault {
                 Fault::ReadOnly => Errno::ROFS,
                 fault if fault.lacks_room() => Errno::NOSPC,

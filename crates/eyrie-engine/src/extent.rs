@@ -17,8 +17,6 @@ impl Class {
     pub const COUNT: u8 = SMALL.len() as u8 + DOUBLINGS * 4 + 1;
     /// Number of classes below a page.
     pub(crate) const SMALL_COUNT: u8 = SMALL.len() as u8;
-    /// The smallest class: 64 bytes.
-    pub(crate) const SMALLEST: Class = Class(1);
     /// The largest class whose extents share pages: 2 KiB.
     pub(crate) const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
     /// The class of one page, for example for a node of a tree, or for a leaf of 4 KiB.

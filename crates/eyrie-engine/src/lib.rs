@@ -18,6 +18,7 @@
 pub mod access;
 pub mod check;
 pub mod engine;
+mod errno;
 pub mod error;
 pub mod extent;
 #[cfg(test)]
@@ -35,9 +36,12 @@ mod tables;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Birth, Engine, ListedEntry, SpaceUsage};
+pub use engine::{Attributes, Birth, Engine, FileView, ListedEntry, SpaceUsage};
+pub use errno::Errno;
 pub use error::{Error, Result};
-pub use id::{Kind, ObjectId, Time};
+pub use id::{Kind, ObjectId, Time, Version};
 pub use model::Model;
-pub use op::{Applied, AttributeChange, Content, FallocateMode, Op, Owner, RenameMode, SetIds, XattrMode};
+pub use op::{
+    Applied, AttributeChange, Condition, Content, FallocateMode, Op, Owner, RenameMode, SetIds, XattrMode,
+};
 pub use volume::{Opened, Volume};

@@ -28,7 +28,7 @@ use crate::{Error, ObjectId, Result};
 
 /// Maximum number of threads of a walk. Cache misses dominate a walk, and each thread already keeps several
 /// of them in flight. More threads therefore gain little.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// Minimum number of header slots for each thread of a walk. A smaller share would not repay the start of a
 /// thread.
 const OBJECTS_PER_THREAD: usize = 4096;
@@ -73,7 +73,7 @@ pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
         // On traced memory a crash test decides at each read which stores survived. A repeated run of the
         // test must make these reads in the same order, so only one thread walks.
         MediumKind::Traced => 1,
-        _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MOST_THREADS) {
+        _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MAX_THREADS) {
             0 | 1 => 1,
             // `available_parallelism` opens files of the host, so the open of a small volume does not call
             // it.
@@ -146,7 +146,7 @@ impl MarkingWalk<'_> {
     fn object(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
         let addr = Addr::from_raw(id.place());
-        let overlap = |at: Addr| move |overlap: Overlap| Error::corrupt(at, overlap.what());
+        let overlap = |at: Addr| move |overlap: Overlap| Error::corrupt(at, overlap.reason());
         // A file with several names is visited only at the first of them.
         if !self.marks.mark_header(addr).map_err(overlap(addr))? {
             return Ok(());

@@ -35,8 +35,9 @@ impl Site {
     /// second or the last call. It is tried for that call alone, and for that call and all later calls.
     pub fn failures(self, kind: FailureKind, calls: u64) -> impl Iterator<Item = Failing> {
         let firsts: BTreeSet<u64> = [1, 2, calls].into_iter().filter(|&first| first <= calls).collect();
-        let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
-        ways.map(move |(first, lasts)| Failing { site: self, kind, first, lasts })
+        let ways =
+            firsts.into_iter().flat_map(|first| [false, true].map(|is_persistent| (first, is_persistent)));
+        ways.map(move |(first, is_persistent)| Failing { site: self, kind, first, is_persistent })
     }
 
     /// Returns the file and line as text.
@@ -94,7 +95,7 @@ pub struct Failing {
     /// Number of the first call that fails. The first call of the site after [`FaultPlan::fail`] is number 1.
     pub first: u64,
     /// True if all later calls fail, too.
-    pub lasts: bool,
+    pub is_persistent: bool,
 }
 
 /// Counts calls down to the first one that fails.
@@ -102,20 +103,20 @@ pub struct Failing {
 pub(crate) struct Countdown {
     /// Number of calls before the first failure. `None` after that failure.
     left: Option<u64>,
-    lasts: bool,
+    is_persistent: bool,
 }
 
 impl Countdown {
-    /// Makes a countdown to call number `first`. The next call is number 1. If `lasts` is true, all later
-    /// calls fail, too.
-    pub(crate) fn new(first: u64, lasts: bool) -> Countdown {
-        Countdown { left: first.checked_sub(1), lasts }
+    /// Makes a countdown to call number `first`. The next call is number 1. If `is_persistent` is true, all
+    /// later calls fail, too.
+    pub(crate) fn new(first: u64, is_persistent: bool) -> Countdown {
+        Countdown { left: first.checked_sub(1), is_persistent }
     }
 
     /// Counts a call. Returns true if this call fails.
     pub(crate) fn next_fails(&mut self) -> bool {
         match self.left {
-            None => self.lasts,
+            None => self.is_persistent,
             Some(left) => {
                 self.left = left.checked_sub(1);
                 left == 0
@@ -193,7 +194,8 @@ impl FaultPlan {
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();
         state.touched.clear();
-        state.failing = failing.map(|failing| (failing, Countdown::new(failing.first, failing.lasts)));
+        state.failing =
+            failing.map(|failing| (failing, Countdown::new(failing.first, failing.is_persistent)));
         state.failed = 0;
         self.counts_calls.store(true, Ordering::Relaxed);
     }
@@ -271,7 +273,7 @@ mod tests {
         plan.count_calls();
         let site = plan.on_this_thread(|| asked().map(|()| *plan.calls().keys().next().expect("it counts")));
         let site = site.expect("nothing fails");
-        plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: true }));
+        plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, is_persistent: true }));
         let other = FaultPlan::default();
         let panicked = catch_unwind(|| {
             plan.on_this_thread(|| {

@@ -95,6 +95,12 @@ impl Drop for ThreadPins {
 }
 
 /// A pin. While the guard lives, no memory is reused that was reachable at any time since the guard was made.
+///
+/// ```
+/// let pin = eyrie_medium::epoch::pin();
+/// // Bytes in place that are read here do not change.
+/// drop(pin);
+/// ```
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {

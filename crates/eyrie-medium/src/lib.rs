@@ -51,7 +51,7 @@ pub use observe::{Mapped, Observer};
 pub use paged::blocks::{Blocks, FileBlocks, SECTOR};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::overlay::Overlay;
-pub use paged::{Gate, PagedOptions};
+pub use paged::{Gate, PagedOptions, PagedStats};
 pub use provision::AHEAD_BYTES;
 pub use site::{Caller, SiteKind};
 pub use token::{Dirty, Ordered, Published, Settled};

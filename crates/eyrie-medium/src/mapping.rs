@@ -139,7 +139,7 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of zeroed private memory, which begin at the boundary of a huge page. The kernel
-    /// provides this memory page by page (except for [`Mapping::bring_huge_page`]), and frees it page by
+    /// provides this memory page by page (except for [`Mapping::populate_huge_page`]), and frees it page by
     /// page.
     ///
     /// Huge pages are switched off. Otherwise the kernel could provide 2 MiB for one page, and later
@@ -163,7 +163,7 @@ impl Mapping {
     /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], as one huge page where the
     /// host supports that. If the range is discarded later, the kernel provides its memory page by page
     /// again.
-    pub(crate) fn bring_huge_page(&self, offset: u64) {
+    pub(crate) fn populate_huge_page(&self, offset: u64) {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
             // SAFETY: a range inside the mapping; neither the size of its pages nor populating them changes a
@@ -391,7 +391,7 @@ mod tests {
     fn huge_page_request_populates_only_its_range() {
         let mapping = Mapping::of_pages(8 << 20).expect("memory");
         assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE));
-        mapping.bring_huge_page(HUGE_PAGE as u64);
+        mapping.populate_huge_page(HUGE_PAGE as u64);
         let resident = |page: usize| {
             let mut found = [0_u8; 1];
             // SAFETY: the page is in the mapping, and the array has room for its flag.

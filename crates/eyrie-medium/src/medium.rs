@@ -17,6 +17,7 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::observe::{Mapped, Observer};
+use crate::paged::PagedStats;
 use crate::pmem::Pmem;
 use crate::provider::Provider;
 use crate::sync::{interleave, prefetch_line};
@@ -198,6 +199,14 @@ impl Medium {
     pub fn resident_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
+            _ => None,
+        }
+    }
+
+    /// Returns the state and the work of the page cache. Returns `None` if the medium has no disk.
+    pub fn paged_stats(&self) -> Option<PagedStats> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().stats()),
             _ => None,
         }
     }

@@ -194,6 +194,19 @@ impl Medium {
         self.drained(Drain::Cut)
     }
 
+    /// As [`Medium::drain`], for a thread that waits for the disk. From now on other threads
+    /// wait if they would leave many pages to the next such call.
+    ///
+    /// # Errors
+    /// As [`Medium::drain`].
+    pub fn sync(&self) -> Result<(), Fault> {
+        self.drain()?;
+        if let Backing::Paged(keeper) = &self.backing {
+            keeper.pager().note_sync();
+        }
+        Ok(())
+    }
+
     /// As [`Medium::drain`], and also writes every page with lines in the journal to its place and empties
     /// the journal.
     ///

@@ -137,7 +137,7 @@ impl<P: Posix> Lines<'_, P> {
                 push(line, format_args!(" size={} xxh3={hash:032x}", stat.size));
             }
             Kind::Symlink => {
-                let target = self.fs.readlink(place).map_err(|error| error.at(place))?;
+                let target = self.fs.readlink(place.into()).map_err(|error| error.at(place))?;
                 push(line, format_args!(" target={}", Word(&target)));
             }
             Kind::CharDevice | Kind::BlockDevice => push(line, format_args!(" device={:#x}", stat.device)),

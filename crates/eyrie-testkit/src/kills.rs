@@ -51,7 +51,7 @@ pub struct StepCounts {
 }
 
 fn paged() -> PagedOptions {
-    PagedOptions { memory_bytes: 2 << 20, drain_interval: Duration::from_millis(50) }
+    PagedOptions::new(2 << 20, Duration::from_millis(50))
 }
 
 fn place(volume: &Volume, writer: usize) -> StepDirectory {

@@ -38,7 +38,7 @@ impl Disk {
     fn paged(self) -> PagedOptions {
         // The interval is so long that no drain starts because of time. Drains start for other reasons, such
         // as a sync, a close or a lack of memory.
-        PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
+        PagedOptions::new(self.memory_bytes, Duration::from_secs(3600))
     }
 
     /// Returns a new, empty disk with a fault plan.

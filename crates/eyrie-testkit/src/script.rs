@@ -14,8 +14,8 @@ use rand::{Rng, SeedableRng};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Maximum number of files at one time.
-const MOST_FILES: usize = 40;
-const MOST_FILE_BYTES: usize = 64 << 10;
+const MAX_FILES: usize = 40;
+const MAX_FILE_BYTES: usize = 64 << 10;
 /// Maximum number of steps that a killed program may have made after its last acknowledged step.
 const UNSEEN_STEPS: u64 = 20_000;
 
@@ -48,8 +48,11 @@ impl StepDirectory {
     /// # Errors
     /// The volume's error.
     pub fn sync(&self) -> Result<()> {
-        let handle =
-            self.files.open(self.path(""), eyrie::OpenFlags::READ | eyrie::OpenFlags::DIRECTORY, 0)?;
+        let handle = self.files.open(
+            (&self.path("")).into(),
+            eyrie::OpenFlags::READ | eyrie::OpenFlags::DIRECTORY,
+            0,
+        )?;
         self.files.fsync(&handle)?;
         Ok(self.files.close(handle)?)
     }
@@ -124,19 +127,19 @@ impl StepScript {
             return FileStep::Create { name: new };
         }
         let name = self.any_name();
-        let len = self.random.random_range(1..MOST_FILE_BYTES / 4);
+        let len = self.random.random_range(1..MAX_FILE_BYTES / 4);
         let size = self.files[&name].len();
         match self.random.random_range(0..12) {
-            0..2 if self.files.len() < MOST_FILES => FileStep::Create { name: new },
-            2 if self.files.len() < MOST_FILES => FileStep::Put { name: new, len },
+            0..2 if self.files.len() < MAX_FILES => FileStep::Create { name: new },
+            2 if self.files.len() < MAX_FILES => FileStep::Put { name: new, len },
             0..2 => FileStep::Unlink { name },
             2 => FileStep::Erase { name },
-            3..5 if size + len <= MOST_FILE_BYTES => FileStep::Append { name, len },
+            3..5 if size + len <= MAX_FILE_BYTES => FileStep::Append { name, len },
             3..7 => {
-                let at = self.random.random_range(0..=size.min(MOST_FILE_BYTES - len));
+                let at = self.random.random_range(0..=size.min(MAX_FILE_BYTES - len));
                 FileStep::Write { name, at, len: if self.random.random_bool(0.3) { 8 } else { len } }
             }
-            7 => FileStep::Truncate { name, len: self.random.random_range(0..MOST_FILE_BYTES) },
+            7 => FileStep::Truncate { name, len: self.random.random_range(0..MAX_FILE_BYTES) },
             8 => FileStep::Put { name, len },
             9 | 10 => FileStep::Rename { from: name, to: new },
             _ => FileStep::Rename { from: name, to: self.any_name() },
@@ -204,11 +207,13 @@ impl StepScript {
                 }
             }
             FileStep::Put { name, len } => drop(place.store.put(name, self.data(*len))?),
-            FileStep::Truncate { name, len } => files.truncate(place.path(name), *len as u64)?,
-            FileStep::Rename { from, to } => {
-                files.rename(place.path(from), place.path(to), RenameMode::Replace)?
-            }
-            FileStep::Unlink { name } => files.unlink(place.path(name))?,
+            FileStep::Truncate { name, len } => files.truncate((&place.path(name)).into(), *len as u64)?,
+            FileStep::Rename { from, to } => files.rename_with(
+                (&place.path(from)).into(),
+                (&place.path(to)).into(),
+                RenameMode::Replace,
+            )?,
+            FileStep::Unlink { name } => files.unlink((&place.path(name)).into())?,
             FileStep::Erase { name } => drop(place.store.erase(name)?),
         }
         Ok(())

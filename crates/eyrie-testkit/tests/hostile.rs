@@ -6,14 +6,14 @@
 use eyrie_engine::scm::Scm;
 use eyrie_engine::transaction::redo;
 use eyrie_engine::{Engine, Error, Kind, Volume};
-use eyrie_testkit::hostile::{Damage, HostileReport, Image, bases, disk_bases, run, run_disks};
+use eyrie_testkit::hostile::{Damage, HostileReport, Image, LowestSlots, bases, disk_bases, run, run_disks};
 
 const IMAGES: u64 = 100_000;
 const DISKS: u64 = 10_000;
 /// Number of images before the first measurement of memory, and between two measurements.
 const WARM_UP: u64 = 5000;
 /// Maximum growth of memory after the first measurement, in bytes.
-const MOST_GROWTH: u64 = 64 << 20;
+const MAX_GROWTH: u64 = 64 << 20;
 
 /// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
@@ -31,7 +31,7 @@ fn memory_is_bounded() -> impl FnMut(&HostileReport) {
         }
         if report.images % WARM_UP == 0 {
             let growth = peak_memory().saturating_sub(peak);
-            assert!(growth < MOST_GROWTH, "{growth} bytes more after {} images", report.images);
+            assert!(growth < MAX_GROWTH, "{growth} bytes more after {} images", report.images);
         }
     }
 }
@@ -55,10 +55,10 @@ fn hostile_disks_give_an_answer_or_an_error() {
 fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
     let bases = bases();
     let base = bases.iter().find(|base| base.name == "large").expect("it has trees");
-    for (leaves, hole) in [(true, true), (false, false)] {
+    for (slots, hole) in [(LowestSlots::Leaves, true), (LowestSlots::Null, false)] {
         let mut image = Image::new(base);
         let file = base.hot_copy(b"tree");
-        Damage::Bomb { file, page: base.bytes.len() as u64 - (8 << 12), leaves }.apply(&mut image);
+        Damage::Bomb { file, page: base.bytes.len() as u64 - (8 << 12), slots }.apply(&mut image);
         let engine = Scm::open_on(image.medium()).expect("a volume that was closed opens without a walk");
         let id = engine.lookup(engine.root(), b"tree").expect("there").expect("there");
         assert_eq!((id.kind(), engine.attributes(id).expect("alive").size), (Kind::File, i64::MAX as u64));

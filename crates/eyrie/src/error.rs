@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
+use crate::Errno;
 
 /// Result of a call of this library.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -52,12 +52,24 @@ struct Detail {
 
 impl Error {
     /// Makes an error of `operation`, which is the name of a call, such as `open`.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.to_string(), "open /egg: No such file or directory");
+    /// ```
     #[cold]
     pub fn new(errno: Errno, operation: &'static str) -> Error {
         Error { errno, operation, detail: None }
     }
 
     /// Makes an error whose message has this reason in place of the meaning of the errno.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::with_reason(Errno::INVAL, "put", "a key has at least one byte");
+    /// assert_eq!(error.to_string(), "put: a key has at least one byte");
+    /// ```
     #[cold]
     pub fn with_reason(errno: Errno, operation: &'static str, reason: impl Into<String>) -> Error {
         let mut error = Error::new(errno, operation);
@@ -78,6 +90,8 @@ impl Error {
                 | Engine::Volume { .. }
                 | Engine::Unsupported(_)
                 | Engine::XattrsFull
+                | Engine::ConditionFailed
+                | Engine::OpenedReadOnly
         );
         let mut out = Error::new(errno, operation);
         if telling {
@@ -87,6 +101,12 @@ impl Error {
     }
 
     /// Sets the path of the error.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.path(), Some("/egg".as_ref()));
+    /// ```
     #[must_use]
     #[cold]
     pub fn at(mut self, path: impl AsRef<Path>) -> Error {
@@ -95,46 +115,73 @@ impl Error {
     }
 
     /// Returns the errno that the POSIX call gives.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.errno(), Errno::NOENT);
+    /// ```
     pub fn errno(&self) -> Errno {
         self.errno
     }
 
     /// Returns the call that failed, such as `open`.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.operation(), "open");
+    /// ```
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 
     /// Returns the path that the call failed on, if it is known.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.path(), Some("/egg".as_ref()));
+    /// ```
     pub fn path(&self) -> Option<&Path> {
         self.detail.as_ref()?.path.as_deref()
     }
 
     /// Returns the error of the engine, if it says more than the errno.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert!(error.engine().is_none(), "the errno says everything");
+    /// ```
     pub fn engine(&self) -> Option<&eyrie_engine::Error> {
         self.detail.as_ref()?.engine.as_ref()
     }
 
     /// Returns the error kind of the standard library for this errno.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    /// ```
     pub fn kind(&self) -> std::io::ErrorKind {
         self.errno.kind()
     }
 
     /// Returns the meaning of the errno, in the words of `strerror(3)`.
+    ///
+    /// ```
+    /// # use eyrie::{Errno, Error};
+    /// let error = Error::new(Errno::NOENT, "open").at("/egg");
+    /// assert_eq!(error.meaning(), "No such file or directory");
+    /// ```
     pub fn meaning(&self) -> String {
-        meaning(self.errno)
+        self.errno.meaning()
     }
 
     fn detail(&mut self) -> &mut Detail {
         self.detail.get_or_insert_default()
-    }
-}
-
-/// Returns the meaning of an errno, without the number that the standard library appends.
-fn meaning(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
     }
 }
 

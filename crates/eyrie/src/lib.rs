@@ -1,9 +1,38 @@
 //! Eyrie: a file system that programs link as a library. Its calls work on mapped memory.
 //!
-//! The crate has two interfaces to a volume, both written over [`Engine`]. [`Pxfs`] has files and directories
-//! with the results of POSIX calls. [`Kvfs`] has keys and values in one directory. [`Host`] has the same
-//! calls as [`Pxfs`] on the file system of the host, so programs, benchmarks and tests can use a volume or
-//! the host.
+//! ```
+//! use eyrie::{Credentials, PosixExt, Volume};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let place = tempfile::tempdir()?;
+//! # let path = place.path().join("volume");
+//! let volume = Volume::create(&path, 64 << 20)?; // at most 64 MiB; `Volume::open` opens it again
+//! let files = volume.files(Credentials::of_process());
+//! files.create_dir("/birds")?;
+//! files.write("/birds/eagle", "builds an eyrie")?; // calls like those of `std::fs`
+//!
+//! let birds = volume.store("/birds", Credentials::of_process())?;
+//! birds.put("owl", "does not")?; // keys and values, in the same directory
+//! assert_eq!(files.read("/birds/owl")?, b"does not");
+//!
+//! drop((files, birds));
+//! volume.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | type | purpose |
+//! | --- | --- |
+//! | [`Volume`], [`VolumeOptions`] | makes, opens, checks and closes volumes |
+//! | [`Files`] with [`PosixExt`] and [`Posix`] | files and directories, for one user ([`Credentials`]) |
+//! | [`File`], [`Dir`], [`ReadDir`], [`Walk`] | open files and directories, listings, walks through trees |
+//! | [`Store`] | keys and values: conditions ([`Condition`]), [`Batch`]es, scans, values in place |
+//! | [`Host`], [`HostStore`], [`KeyValueStore`] | the same calls on the file system of the host |
+//! | [`Error`], [`Errno`] | errors, with the message and the errno |
+//!
+//! The two interfaces to a volume are written over [`Engine`]: [`Pxfs`] has files and directories with the
+//! results of POSIX calls, and [`Kvfs`] has keys and values in one directory. The directory `examples` of the
+//! package has complete programs, and `docs/api.md` of the repository is a guide to the API.
 //!
 //! Invariants:
 //! - This crate has no unsafe code. The crates below it know only the names of files in a volume, not their
@@ -16,10 +45,12 @@
 //!   for an error that keeps the error of the engine, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod error;
 mod fetch;
 pub mod host;
+pub mod key_value;
 pub mod kvfs;
 pub mod names;
 pub mod posix;
@@ -27,23 +58,44 @@ pub mod pxfs;
 mod repair;
 mod retry;
 mod stamps;
+mod view;
 mod volume;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/api.md")]
+struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/getting-started.md")]
+struct GettingStarted;
+
 pub use error::{Error, Result};
+#[doc(inline)]
 pub use eyrie_engine::access::{AccessRules, Credentials, Sticky};
+#[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
-pub use eyrie_engine::{Engine, FallocateMode, Kind, RenameMode, Time, XattrMode};
-pub use host::{Host, HostStore};
-pub use kvfs::{Batch, Kvfs, Scan, Value};
-pub use posix::{
-    Access, Base, DirEntry, File, Ladder, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime, Stat,
-    StatVfs, Walk, WalkEntry, WalkStep, Whence,
+#[doc(inline)]
+pub use eyrie_engine::{
+    Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, ObjectId, RenameMode, Time, Version,
+    XattrMode,
 };
-pub use pxfs::Pxfs;
+#[doc(inline)]
+pub use eyrie_medium::epoch::Guard;
+pub use host::{Host, HostStore};
+pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
+pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};
+pub use posix::{
+    Access, Dir, DirEntry, File, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixExt, ReadDir, SetTime,
+    Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
+};
+pub use pxfs::{Pieces, Pxfs};
 pub use repair::{Repair, Repaired};
-pub use rustix::io::Errno;
-pub use volume::{Files, Information, MediumChoice, PagedOptions, Report, Store, Volume, VolumeOptions};
+pub use view::View;
+pub use volume::{
+    CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, Stats, Store, Volume,
+    VolumeOptions,
+};

@@ -11,9 +11,8 @@
 use std::borrow::Cow;
 
 use eyrie_engine::op::NAME_MAX;
-use rustix::io::Errno;
 
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// The start of the file name of an escaped key.
 pub const MARK: &[u8] = b"%kv%";
@@ -32,17 +31,31 @@ pub(crate) fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
 }
 
 /// Returns true if a name begins with [`MARK`], so that [`decode`] must find its key.
+///
+/// ```
+/// assert!(eyrie::names::is_marked(b"%kv%a%2Fb"));
+/// ```
 #[inline]
 pub fn is_marked(name: &[u8]) -> bool {
     name.starts_with(MARK)
 }
 
 /// Returns the file name of a key.
+///
+/// ```
+/// assert_eq!(&*eyrie::names::encode(b"a/b"), b"%kv%a%2Fb");
+/// assert_eq!(&*eyrie::names::encode(b"plain"), b"plain");
+/// ```
 pub fn encode(key: &[u8]) -> Cow<'_, [u8]> {
     if is_file_name(key) { Cow::Borrowed(key) } else { Cow::Owned(escape(key)) }
 }
 
 /// Returns the key that a file name stands for, or `None` if the file name belongs to no key.
+///
+/// ```
+/// assert_eq!(eyrie::names::decode(b"%kv%a%2Fb").as_deref(), Some(&b"a/b"[..]));
+/// assert_eq!(eyrie::names::decode(b"%kv%"), None);
+/// ```
 pub fn decode(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(escaped) = name.strip_prefix(MARK) else {
         return is_file_name(name).then_some(Cow::Borrowed(name));

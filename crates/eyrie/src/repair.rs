@@ -12,20 +12,29 @@ use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Time, check};
 use eyrie_medium::{PAGE_SIZE, PagedOptions};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 
 use crate::stamps::coarse_time;
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// If the new volume is too small, the size of the next attempt is larger by the size divided by this number.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 /// Maximum number of attempts, with growing sizes. The last attempt makes a volume of about twice the size of
 /// the damaged one.
 const TRIES: u32 = 4;
 
 /// Options for repairing a volume.
+///
+/// ```
+/// # use eyrie::*; fn f() -> Result<()> {
+/// match Repair::new().into("/volumes/repaired").run("/volumes/nest")? {
+///     None => println!("no damage"),
+///     Some(repaired) => println!("{} files, {} losses", repaired.files, repaired.losses.len()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
     into: Option<PathBuf>,
@@ -34,7 +43,16 @@ pub struct Repair {
 }
 
 /// The result of a repair. Paths begin with `/`.
+///
+/// ```
+/// # fn f(repaired: eyrie::Repaired) {
+/// for (path, reason) in &repaired.losses {
+///     println!("{}: {reason}", path.display());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Repaired {
     /// The findings of the check of the damaged volume, one line for each.
     pub findings: Vec<String>,
@@ -58,11 +76,19 @@ pub struct Repaired {
 impl Repair {
     /// Makes the options of a repair in place. The new volume gets the name of the damaged one. The damaged
     /// volume is kept, with `.damaged` added to its name.
+    ///
+    /// ```
+    /// let repair = eyrie::Repair::new();
+    /// ```
     pub fn new() -> Repair {
         Repair::default()
     }
 
     /// Makes the new volume in this directory, and keeps the damaged one as it is.
+    ///
+    /// ```
+    /// let repair = eyrie::Repair::new().into("/volumes/repaired");
+    /// ```
     #[must_use]
     pub fn into(mut self, path: impl AsRef<Path>) -> Repair {
         self.into = Some(path.as_ref().to_owned());
@@ -71,6 +97,10 @@ impl Repair {
 
     /// Removes the damaged volume after the new volume has taken the name of the damaged one. False by
     /// default. This option has no effect with [`Repair::into`].
+    ///
+    /// ```
+    /// let repair = eyrie::Repair::new().discard(true);
+    /// ```
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Repair {
         self.discard = discard;
@@ -78,6 +108,12 @@ impl Repair {
     }
 
     /// Sets the memory and timing of volumes on disks, [`PagedOptions::for_host`] by default.
+    ///
+    /// ```
+    /// use eyrie::{PagedOptions, Repair};
+    ///
+    /// let repair = Repair::new().paged(PagedOptions::for_host());
+    /// ```
     #[must_use]
     pub fn paged(mut self, paged: PagedOptions) -> Repair {
         self.paged = Some(paged);
@@ -93,6 +129,13 @@ impl Repair {
     ///
     /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
     /// more room. So [`Information::most_bytes`](crate::Information::most_bytes) may be another size.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f() -> Result<()> {
+    /// let repaired = Repair::new().run("/volumes/nest")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `EEXIST` if the directory of [`Repair::into`] is not empty, or without it, if the path with `.damaged`
@@ -175,7 +218,7 @@ pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report>
         Err(eyrie_engine::Error::Volume { what, .. })
             if eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
         {
-            Ok(check::Report { findings: vec![what], ..check::Report::default() })
+            Ok(check::Report::of_finding(what))
         }
         report => report,
     };
@@ -205,7 +248,7 @@ fn build(
     paged: PagedOptions,
 ) -> Result<Salvaged> {
     // The size that the damaged volume states may be less than the size of the smallest volume.
-    let mut bytes = source.geometry().volume_bytes().max(LEAST_BYTES);
+    let mut bytes = source.geometry().volume_bytes().max(MIN_BYTES);
     for attempt in 0..TRIES {
         let engine = make(source, place, bytes, medium, paged)?;
         let filled = fill(source, engine, place);
@@ -294,7 +337,7 @@ fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
         Ok(()) => {
             fs::rename(made, kept).map_err(|error| undone(exchange().map_err(io::Error::from), error))?;
         }
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
             fs::rename(path, kept).map_err(|error| undone(Ok(()), error))?;
             fs::rename(made, path).map_err(|error| undone(fs::rename(kept, path), error))?;
         }

@@ -4,7 +4,7 @@ use eyrie_engine::{Engine, Error};
 
 /// Maximum number of attempts of one call after stale ids. Other threads rarely replace an object between
 /// look-up and use, so a call that reaches this limit has met a defect.
-const MOST_STALE: u32 = 1000;
+const MAX_STALE: u32 = 1000;
 
 /// The repeats of one call so far.
 #[derive(Default)]
@@ -33,6 +33,6 @@ impl Retries {
     /// thread made a change meanwhile.
     pub(crate) fn allows_another(&mut self) -> bool {
         self.stale += 1;
-        self.stale <= MOST_STALE
+        self.stale <= MAX_STALE
     }
 }

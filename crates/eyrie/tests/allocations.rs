@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocation_counter::measure;
-use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume, XattrMode};
+use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Target, Volume, XattrMode};
 
 /// Number of calls that fill the caches of the thread.
 const WARMING: usize = 5000;
@@ -52,13 +52,15 @@ fn calls_on_files_allocate_nothing() {
     // files are trees of one level and of two levels.
     for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
         fs.write(path, vec![1; bytes]).unwrap();
-        let handle = fs.open(path, flags, 0).unwrap();
+        let handle = fs.open(path.into(), flags, 0).unwrap();
         let mut block = vec![2; bytes.min(4096)];
         let size = bytes as u64;
-        assert_allocates_nothing("stat", bytes, || assert_eq!(fs.stat(path).unwrap().size, size));
-        assert_allocates_nothing("fstat", bytes, || assert_eq!(fs.fstat(&handle).unwrap().size, size));
+        assert_allocates_nothing("stat", bytes, || assert_eq!(fs.stat(path.into()).unwrap().size, size));
+        assert_allocates_nothing("fstat", bytes, || {
+            assert_eq!(fs.stat(Target::Open(&handle)).unwrap().size, size)
+        });
         assert_allocates_nothing("open and close", bytes, || {
-            fs.close(fs.open(path, flags, 0).unwrap()).unwrap();
+            fs.close(fs.open(path.into(), flags, 0).unwrap()).unwrap();
         });
         assert_allocates_nothing("read", bytes, || {
             assert_eq!(fs.read_at(&handle, &mut block, 0).unwrap(), block.len());
@@ -72,12 +74,12 @@ fn calls_on_files_allocate_nothing() {
         fs.close(handle).unwrap();
     }
     assert_allocates_nothing("create and unlink", 0, || {
-        fs.close(fs.open("/a/new", flags | OpenFlags::CREATE, 0o600).unwrap()).unwrap();
-        fs.unlink("/a/new").unwrap();
+        fs.close(fs.open("/a/new".into(), flags | OpenFlags::CREATE, 0o600).unwrap()).unwrap();
+        fs.unlink("/a/new".into()).unwrap();
     });
     assert_allocates_nothing("rename", 0, || {
-        fs.rename(path, "/a/file", RenameMode::Replace).unwrap();
-        fs.rename("/a/file", path, RenameMode::Replace).unwrap();
+        fs.rename_with(path.into(), "/a/file".into(), RenameMode::Replace).unwrap();
+        fs.rename_with("/a/file".into(), path.into(), RenameMode::Replace).unwrap();
     });
 }
 
@@ -89,16 +91,16 @@ fn reads_of_xattrs_allocate_nothing() {
     fs.write("/file", "").unwrap();
     let names = [64, 65, 254, 255].map(|bytes| format!("user.{}", "n".repeat(bytes - 5)));
     for name in &names {
-        fs.setxattr("/file", name, b"value", XattrMode::Set).unwrap();
+        fs.setxattr("/file".into(), name.as_bytes(), b"value", XattrMode::Set).unwrap();
     }
     let mut out = [0; 1024];
     for name in &names {
         assert_allocates_nothing("getxattr", name.len(), || {
-            assert_eq!(fs.getxattr("/file", name, &mut out).unwrap(), 5);
+            assert_eq!(fs.getxattr("/file".into(), name.as_bytes(), &mut out).unwrap(), 5);
         });
     }
     assert_allocates_nothing("listxattr", out.len(), || {
-        assert_eq!(fs.listxattr("/file", &mut out).unwrap(), 64 + 65 + 254 + 255 + 4);
+        assert_eq!(fs.listxattr("/file".into(), &mut out).unwrap(), 64 + 65 + 254 + 255 + 4);
     });
 }
 

@@ -60,8 +60,14 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
 /// Builds the program in `tree`, and returns the instructions of one call of each kind.
 fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     let mut build = Command::new(env!("CARGO"));
-    build.current_dir(tree).args(["build", "--release", "-p", "eyrie-testkit", "--bin", "hot_calls"]);
-    output(build.args(["--target-dir", "target"]))?;
+    // The manifest names the package, because the package may have another name in an older commit.
+    build.current_dir(tree).args([
+        "build",
+        "--release",
+        "--manifest-path",
+        "crates/eyrie-testkit/Cargo.toml",
+    ]);
+    output(build.args(["--bin", "hot_calls", "--target-dir", "target"]))?;
     let program = tree.join("target/release/hot_calls");
     let count = |call: &&str| {
         // Each kind of call gets a new volume with the same contents, because some calls change the volume.

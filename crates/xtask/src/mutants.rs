@@ -27,7 +27,7 @@ pub struct MutantsArgs {
 pub fn run(arguments: &MutantsArgs) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--profile", "mutants", "--package", "eyrie-cli", "--features", "mutants"]);
+    build.args(["build", "--profile", "mutants", "--package", "eyriefs-cli", "--features", "mutants"]);
     succeed(build.stdin(Stdio::null()))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let mut explore = Command::new(target.join("mutants/eyrie"));

@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{File, Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{File, Kind, Posix, PosixExt, Stat, WalkEntry, WalkStep};
 
 use super::member::{Body, Member};
-use super::sparse::{MOST_RUNS, whole};
+use super::sparse::{MAX_RUNS, whole};
 use super::write::ArchiveWriter;
-use crate::copy::{CHUNK_BYTES, OnSide, Progress, Side, Xattrs, next_run, read_xattrs};
+use crate::copy::{CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, max_data_bytes, read_xattrs};
 use crate::failure::reason_of_io;
 
 /// An archive that is being written.
@@ -27,13 +27,13 @@ struct Dumper<W> {
 ///
 /// # Errors
 /// As [`Walk::new`].
-pub fn dump<S: Posix>(
+pub fn dump<S: Posix + Clone>(
     source: &S,
     root: &Path,
     output: impl Write,
     progress: &Progress<'_>,
 ) -> eyrie::Result<()> {
-    let walk = Walk::new(source, root)?;
+    let walk = source.walk(root)?;
     let mut dumper =
         Dumper { archive: ArchiveWriter::new(output), first: HashMap::new(), buffer: Vec::new() };
     for step in walk {
@@ -68,7 +68,7 @@ fn written(result: io::Result<()>) -> Result<(), Side> {
 
 /// Returns the name in the archive. Names begin at the root, which is `./`. Names of directories below the
 /// root end with a slash.
-fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
+fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
     let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
     if entry.kind == Kind::Directory && entry.depth > 0 {
         name.push(b'/');
@@ -77,18 +77,20 @@ fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
 }
 
 impl<W: Write> Dumper<W> {
-    fn enter<S: Posix>(&mut self, entry: &WalkEntry<'_, S>, progress: &Progress<'_>) -> Result<(), Side> {
+    fn enter<S: Posix + Clone>(&mut self, entry: &WalkEntry<S>, progress: &Progress<'_>) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
         let several = stat.links > 1 && !stat.is_dir();
         let name = name_of(entry);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
             let body = Body::Link(first.clone());
-            let member = Member { name, stat: Stat { size: 0, ..stat }, xattrs: Xattrs::new(), body };
+            let mut stat = stat;
+            stat.size = 0;
+            let member = Member { name, stat, xattrs: Xattrs::new(), body };
             written(self.archive.member(&member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
-        let xattrs = read_xattrs(&**entry.base(), entry.name(), progress);
+        let xattrs = read_xattrs(entry.dir(), entry.name(), progress);
         let kept = xattrs.len();
         let bytes = self.store(entry, name.clone(), stat, xattrs)?;
         (0..kept).for_each(|_| progress.xattr_kept());
@@ -100,21 +102,21 @@ impl<W: Write> Dumper<W> {
     }
 
     /// Writes one entry. Returns the number of bytes of a file that are stored.
-    fn store<S: Posix>(
+    fn store<S: Posix + Clone>(
         &mut self,
-        entry: &WalkEntry<'_, S>,
+        entry: &WalkEntry<S>,
         name: Vec<u8>,
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
         let body = match stat.kind {
             Kind::File => {
-                let options = entry.base().options().read(true).no_follow(true);
+                let options = entry.dir().options().read(true).no_follow(true);
                 let file = options.open(entry.name()).reading()?;
-                return self.file(&**entry.base(), &file, name, stat, xattrs);
+                return self.file(entry.dir(), &file, name, stat, xattrs);
             }
             Kind::Directory => Body::Directory,
-            Kind::Symlink => Body::Symlink(entry.base().readlink(entry.name()).reading()?),
+            Kind::Symlink => Body::Symlink(entry.dir().readlink(entry.name().into()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
@@ -122,23 +124,26 @@ impl<W: Write> Dumper<W> {
         Ok(0)
     }
 
-    fn file<S: Posix>(
+    fn file<S: Posix + Clone>(
         &mut self,
         source: &S,
-        file: &File<'_, S>,
+        file: &File<S>,
         name: Vec<u8>,
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
+        let mut data = DataRuns::new(source, file).reading()?;
         let mut runs = Vec::new();
-        let mut offset = 0;
-        while let Some(run) = next_run(source, file, offset).reading()? {
-            offset = run.end;
+        while let Some(run) = data.next().reading()? {
             runs.push(run);
-            // The reader refuses a list of more than `MOST_RUNS` ranges, and `encode` may add one range for a
-            // hole at the end of the file. So a file with `MOST_RUNS` ranges or more is stored with zeros in
-            // place of its holes.
-            if runs.len() >= MOST_RUNS {
+            // The reader refuses a list of more than `MAX_RUNS` ranges, and `encode` may add one range for a
+            // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
+            // place of its holes, unless it is larger than its volume.
+            if runs.len() >= MAX_RUNS {
+                if stat.size > max_data_bytes(source).reading()? {
+                    let why = "it has more ranges of data than an archive can list, and too many holes";
+                    return Err(Side::Source(why.to_owned()));
+                }
                 runs = whole(stat.size);
                 break;
             }
@@ -171,9 +176,9 @@ impl<W: Write> Dumper<W> {
     }
 }
 
-fn read<S: Posix>(file: &File<'_, S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
-    file.read_exact_at(chunk, offset).reading().map_err(|side| match side {
-        Side::Source(why) => Side::Source(format!("{why}; the archive has zeros in place of these bytes")),
-        side => side,
+fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
+    file.read_exact_at(chunk, offset).map_err(|error| {
+        let why = reason_of_io(&error);
+        Side::Source(format!("{why}; the archive has zeros in place of these bytes"))
     })
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use eyrie::{Errno, File, Posix, PosixExt, Stat};
+use eyrie::{Dir, Errno, File, Posix, PosixExt, Stat, Target};
 
 use super::member::{Body, Member};
 use super::read::{ArchiveReader, NextMember};
@@ -19,12 +19,12 @@ use crate::interrupt;
 const IMPLIED_MODE: u16 = 0o755;
 
 /// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the final NUL.
-const MOST_NAME_BYTES: usize = 4095;
+const MAX_NAME_BYTES: usize = 4095;
 
 /// A load in progress: the archive, and the tree into which it is loaded.
-struct Loader<'a, R, D> {
+struct Loader<'a, R, D: Posix> {
     archive: ArchiveReader<R>,
-    target: &'a D,
+    target: &'a Dir<D>,
     tree: TargetTree<'a>,
     /// The target directory and the directories that this load made, with the attributes that they get at the
     /// end. `None` if the archive has no member for the directory.
@@ -38,7 +38,7 @@ struct Loader<'a, R, D> {
 /// # Errors
 /// Fails if `input` is not an archive, is damaged or ends early. Fails if `to` exists and is not an empty
 /// directory, or if the target is full or fails. An interrupt has the exit status 130.
-pub fn load<D: Posix>(
+pub fn load<D: Posix + Clone>(
     input: impl Read,
     from: &str,
     target: &D,
@@ -49,14 +49,15 @@ pub fn load<D: Posix>(
     // The first member is read before anything is made, so an input that is not an archive makes nothing.
     let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
     let tree = TargetTree::new(to, Progress::new(reporter));
-    match target.lstat(to) {
+    match target.stat(Target::NoFollow(to.into())) {
         Err(error) if error.errno() == Errno::NOENT => {
             let place = reporter.target_place(to);
-            target.mkdir(to, IMPLIED_MODE).doing("make the directory", place)?;
+            target.mkdir(to.into(), IMPLIED_MODE).doing("make the directory", place)?;
         }
         found => is_free(target, to, found).doing("load into", reporter.target_place(to))?,
     }
     let directories = BTreeMap::from([(PathBuf::new(), None)]);
+    let target = &Dir::root(target.clone());
     let mut loader = Loader { archive, target, tree, directories, buffer: Vec::new() };
     let damage = loader.members(first).err();
     if damage.is_none() && !loader.tree.progress.stopped() {
@@ -74,7 +75,7 @@ pub fn load<D: Posix>(
 }
 
 /// Fails unless `to` is an empty directory. `found` has the attributes of `to`.
-fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
+fn is_free<D: Posix + Clone>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
     let errno = match found? {
         stat if !stat.is_dir() => Errno::NOTDIR,
         _ if target.read_dir(to)?.next().is_some() => Errno::NOTEMPTY,
@@ -85,7 +86,7 @@ fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie
 
 /// Returns the path under the target for a name in an archive. The name may begin with `/` or `./`.
 fn relative(name: &[u8]) -> Result<PathBuf, Side> {
-    if name.len() > MOST_NAME_BYTES {
+    if name.len() > MAX_NAME_BYTES {
         return Err(Side::Source("its name is longer than any path".to_owned()));
     }
     let mut path = PathBuf::new();
@@ -103,7 +104,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     Ok(path)
 }
 
-impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
+impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
     /// Makes the entries of all members. Directories get their attributes later.
     fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
@@ -165,7 +166,7 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         let above: Vec<&Path> = path.ancestors().skip(1).collect();
         for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
             if !self.directories.contains_key(dir) {
-                self.target.mkdir(self.tree.path(dir), IMPLIED_MODE).writing()?;
+                self.target.mkdir((&self.tree.path(dir)).into(), IMPLIED_MODE).writing()?;
                 self.directories.insert(dir.to_owned(), None);
             }
         }
@@ -179,7 +180,12 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
             return Err(Side::Source("it is a link to itself".to_owned()));
         }
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
-        if !inside || self.target.lstat(self.tree.path(&first)).map_or(true, |stat| stat.is_dir()) {
+        if !inside
+            || self
+                .target
+                .stat(Target::NoFollow((&self.tree.path(&first)).into()))
+                .map_or(true, |stat| stat.is_dir())
+        {
             return Err(Side::Source(
                 "it is a hard link to a file that is not before it in the archive".to_owned(),
             ));
@@ -192,8 +198,8 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
     /// Removes an earlier file at `path`, because a later member replaces it. A directory stays.
     fn make_room(&self, path: &Path) -> Result<(), Side> {
         let path = self.tree.path(path);
-        match self.target.lstat(&path) {
-            Ok(stat) if !stat.is_dir() => self.target.unlink(&path).writing(),
+        match self.target.stat(Target::NoFollow((&path).into())) {
+            Ok(stat) if !stat.is_dir() => self.target.unlink((&path).into()).writing(),
             _ => Ok(()),
         }
     }
@@ -222,9 +228,9 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
 }
 
 /// Writes the data of a member to `file`. Returns the number of bytes.
-fn fill<R: Read, D: Posix>(
+fn fill<R: Read, D: Posix + Clone>(
     archive: &mut ArchiveReader<R>,
-    file: &File<'_, D>,
+    file: &File<Dir<D>>,
     runs: &[Range<u64>],
     size: u64,
     buffer: &mut Vec<u8>,

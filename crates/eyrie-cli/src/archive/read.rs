@@ -15,11 +15,11 @@ use crate::failure::reason_of_io;
 use crate::text;
 
 /// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
-const MOST_RECORD_BYTES: u64 = 16 << 20;
+const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// The message for a member with a longer description.
 const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
 /// Maximum size of a file, in bytes.
-const MOST_BYTES: u64 = i64::MAX.cast_unsigned();
+const MAX_BYTES: u64 = i64::MAX.cast_unsigned();
 /// Bytes of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Bytes that are skipped in one step.
@@ -70,7 +70,7 @@ impl<R: Read> ArchiveReader<R> {
         let mut records = self.global.clone();
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
-            if records.bytes() as u64 > MOST_RECORD_BYTES {
+            if records.bytes() as u64 > MAX_RECORD_BYTES {
                 return self.broken(TOO_MUCH);
             }
             match header.entry_type().as_byte() {
@@ -176,7 +176,7 @@ impl<R: Read> ArchiveReader<R> {
     /// Reads the data of a member that describes the next member.
     fn description(&mut self, header: &Header) -> Result<Vec<u8>> {
         let size = self.number(header.entry_size())?;
-        if size > MOST_RECORD_BYTES {
+        if size > MAX_RECORD_BYTES {
             return self.broken(TOO_MUCH);
         }
         let mut bytes = Vec::new();
@@ -216,7 +216,7 @@ impl<R: Read> ArchiveReader<R> {
             Some(None) => return self.broken("a size is no number"),
             None => self.number(header.entry_size())?,
         };
-        if size > MOST_BYTES {
+        if size > MAX_BYTES {
             return self.broken("a member is larger than any file can be");
         }
         (self.left, self.padding) = (size, blocks(size) - size);
@@ -271,7 +271,7 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     fn checked(&self, runs: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>> {
-        if size > MOST_BYTES {
+        if size > MAX_BYTES {
             return self.broken("a member is larger than any file can be");
         }
         sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
@@ -287,7 +287,7 @@ impl<R: Read> ArchiveReader<R> {
             let mut block = GnuExtSparseHeader::new();
             self.fill(block.as_mut_bytes())?;
             runs.extend(sparse::runs_of_header(block.sparse()).or_else(|what| self.broken(&what))?);
-            if runs.len() > sparse::MOST_RUNS {
+            if runs.len() > sparse::MAX_RUNS {
                 return self.broken("a list of holes is too long");
             }
             more = block.is_extended();
@@ -300,7 +300,7 @@ impl<R: Read> ArchiveReader<R> {
     fn runs_in_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let before = self.left;
         let count = self.line()?;
-        if count > sparse::MOST_RUNS as u64 {
+        if count > sparse::MAX_RUNS as u64 {
             return self.broken("a list of holes is too long");
         }
         let mut runs = Vec::new();
@@ -367,19 +367,15 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
     let modified = time(pax::MTIME)?.unwrap_or(in_header);
     let major = header.device_major().ok().flatten().unwrap_or(0);
     let minor = header.device_minor().ok().flatten().unwrap_or(0);
-    Ok(Stat {
-        file_system: 0,
-        inode: 0,
-        kind,
-        mode: (header.mode().unwrap_or(0) & 0o7777) as u16,
-        links: 1,
-        uid: id(pax::UID, &header.as_old().uid, header.uid())?,
-        gid: id(pax::GID, &header.as_old().gid, header.gid())?,
-        device: rustix::fs::makedev(major, minor),
-        size,
-        allocated: 0,
-        accessed: time(pax::ATIME)?.unwrap_or(modified),
-        modified,
-        changed: modified,
-    })
+    let mut stat = Stat::new(kind);
+    stat.mode = (header.mode().unwrap_or(0) & 0o7777) as u16;
+    stat.links = 1;
+    stat.uid = id(pax::UID, &header.as_old().uid, header.uid())?;
+    stat.gid = id(pax::GID, &header.as_old().gid, header.gid())?;
+    stat.device = rustix::fs::makedev(major, minor);
+    stat.size = size;
+    stat.accessed = time(pax::ATIME)?.unwrap_or(modified);
+    stat.modified = modified;
+    stat.changed = modified;
+    Ok(stat)
 }

@@ -62,7 +62,7 @@ impl Nest {
         let names = self.names("/");
         assert!(names.iter().all(|name| name == "secret" || name.starts_with("to")), "{names:?}");
         assert_eq!(self.files.read("/secret").unwrap(), b"secret");
-        assert_eq!(self.files.stat("/secret").unwrap().links, 1);
+        assert_eq!(self.files.stat("/secret".into()).unwrap().links, 1);
         let report = self.volume.check().unwrap();
         assert!(report.is_clean(), "{:?}", report.findings);
     }
@@ -166,7 +166,7 @@ fn later_member_replaces_earlier_file() {
     for (name, content) in [("a", "second"), ("b", "first"), ("c", "third"), ("d/e", "fourth")] {
         assert_eq!(nest.files.read(format!("/to/{name}")).unwrap(), content.as_bytes(), "{name}");
     }
-    assert_eq!(nest.files.stat("/to/d").unwrap().mode, 0o711);
+    assert_eq!(nest.files.stat("/to/d".into()).unwrap().mode, 0o711);
     nest.check();
 }
 
@@ -200,7 +200,7 @@ fn illegal_members_are_skipped_and_the_rest_loads() {
     assert_eq!(nest.names("/to"), ["also", "listed", "long\nname", "old directory"]);
     assert_eq!(nest.files.read("/to/long\nname").unwrap(), b"kept");
     assert_eq!(nest.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
-    assert_eq!(nest.files.stat("/to/old directory").unwrap().kind, Kind::Directory);
+    assert_eq!(nest.files.stat("/to/old directory".into()).unwrap().kind, Kind::Directory);
     nest.check();
 }
 
@@ -223,7 +223,7 @@ fn global_records_hold_until_cancelled() {
     ];
     assert_eq!(nest.failures(&archive(&members), "/to"), 0);
     let time = |name: &str| {
-        let time = nest.files.stat(format!("/to/{name}")).unwrap().modified;
+        let time = nest.files.stat((&format!("/to/{name}")).into()).unwrap().modified;
         (time.seconds, time.nanoseconds)
     };
     assert_eq!([time("a"), time("b")], [(5, 500_000_000), (-2, 750_000_000)]);
@@ -278,7 +278,7 @@ fn absurd_sizes_are_refused_or_sparse() {
     let data = padded(b"2\n4096\n4\n4611686018427387904\n0\n".to_vec());
     let holes = sparse(&with_size(b"4611686018427387904"), &[&data[..], b"data"].concat());
     assert_eq!(nest.failures(&holes, "/to"), 0);
-    let stat = nest.files.stat("/to/sparse").unwrap();
+    let stat = nest.files.stat("/to/sparse".into()).unwrap();
     assert!(stat.size == 1 << 62 && stat.allocated < 16 << 20, "{stat:?}");
     let mut bytes = [1; 8];
     nest.files.open_file("/to/sparse").unwrap().read_exact_at(&mut bytes, 4094).unwrap();
@@ -291,11 +291,11 @@ fn plant(files: &Files) {
     files.create_dir_all("/to/dir/inner").unwrap();
     files.write("/to/dir/file", vec![7; 5000]).unwrap();
     files.write("/to/dir/long-".to_owned() + &"n".repeat(150), "long").unwrap();
-    files.link("/to/dir/file", "/to/hard").unwrap();
-    files.symlink("dir/file", "/to/soft").unwrap();
-    files.mknod("/to/pipe", Kind::Fifo, 0o600, 0).unwrap();
-    files.setxattr("/to/dir/file", "user.x", b"value", XattrMode::Set).unwrap();
-    files.setxattr("/to/dir", "user.y", &[7; 1000], XattrMode::Set).unwrap();
+    files.hard_link("/to/dir/file", "/to/hard").unwrap();
+    files.symlink("dir/file".as_ref(), "/to/soft".into()).unwrap();
+    files.mknod("/to/pipe".into(), Kind::Fifo, 0o600, 0).unwrap();
+    files.setxattr("/to/dir/file".into(), b"user.x", b"value", XattrMode::Set).unwrap();
+    files.setxattr("/to/dir".into(), b"user.y", &[7; 1000], XattrMode::Set).unwrap();
     let holes = files.create_file("/to/holes").unwrap();
     holes.write_all_at(b"data", 1 << 20).unwrap();
     holes.set_len(3 << 20).unwrap();
@@ -367,7 +367,7 @@ fn blank_ids_belong_to_root() {
         (old.uid, old.gid) = ([0; 8], *b"       \0");
     });
     assert_eq!(nest.failures(&archive(&[blank]), "/to"), 0);
-    let stat = nest.files.stat("/to/blank").unwrap();
+    let stat = nest.files.stat("/to/blank".into()).unwrap();
     assert_eq!((stat.uid, stat.gid), (0, 0));
 }
 

@@ -12,9 +12,9 @@ use super::sparse;
 /// Maximum length of a name in a header, in bytes.
 const NAME_BYTES: usize = 100;
 /// The largest user or group id that fits in a header.
-const MOST_ID: u64 = 0o777_7777;
+const MAX_ID: u64 = 0o777_7777;
 /// The largest size or time that fits in a header.
-const MOST_NUMBER: u64 = 0o777_7777_7777;
+const MAX_NUMBER: u64 = 0o777_7777_7777;
 
 /// An archive that is being written.
 pub struct ArchiveWriter<W> {
@@ -138,11 +138,11 @@ fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records
         }
         number.min(most)
     };
-    header.set_uid(fitting(pax::UID, stat.uid.into(), MOST_ID));
-    header.set_gid(fitting(pax::GID, stat.gid.into(), MOST_ID));
-    header.set_size(fitting(pax::SIZE, size, MOST_NUMBER));
+    header.set_uid(fitting(pax::UID, stat.uid.into(), MAX_ID));
+    header.set_gid(fitting(pax::GID, stat.gid.into(), MAX_ID));
+    header.set_size(fitting(pax::SIZE, size, MAX_NUMBER));
     header.set_mode(stat.mode.into());
-    header.set_mtime(u64::try_from(stat.modified.seconds).unwrap_or(0).min(MOST_NUMBER));
+    header.set_mtime(u64::try_from(stat.modified.seconds).unwrap_or(0).min(MAX_NUMBER));
     if let (Kind::CharDevice | Kind::BlockDevice, Some(ustar)) = (stat.kind, header.as_ustar_mut()) {
         ustar.set_device_major(rustix::fs::major(stat.device));
         ustar.set_device_minor(rustix::fs::minor(stat.device));

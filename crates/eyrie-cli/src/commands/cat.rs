@@ -5,10 +5,12 @@ use std::io::Write;
 use clap::Args;
 use eyrie::PosixExt;
 
+use crate::copy::DataRuns;
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::output::Output;
 use crate::place::{self, Place};
+use crate::volumes::Purpose;
 
 /// Bytes of the read buffer.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -27,11 +29,17 @@ pub struct CatArgs {
 pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
     let places = place::all_inside(arguments.places)?;
     let mut buffer = vec![0; CHUNK_BYTES];
-    for_each(&places, |files, inside| {
+    for_each(&places, Purpose::Read, |files, inside| {
         let file = files.open_file(&inside.path).doing("read", inside)?;
-        let mut offset = 0;
+        let mut data = DataRuns::new(files, &file).doing("read", inside)?;
+        let (mut offset, mut known) = (0, 0);
         loop {
-            let count = file.read_at(&mut buffer, offset).doing("read", inside)?;
+            // A range of data and the hole before it are read together. No data follows the last range.
+            if offset == known {
+                known = data.next().doing("read", inside)?.map_or(u64::MAX, |run| run.end);
+            }
+            let room = usize::try_from(known - offset).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let count = file.read_at(&mut buffer[..room], offset).doing("read", inside)?;
             if count == 0 {
                 return Ok(());
             }

@@ -3,14 +3,15 @@
 use std::io::Write;
 
 use clap::{ArgAction, Args};
-use eyrie::Posix;
+use eyrie::{Posix, Target};
 
-use super::each_file::{Reach, Target, each_file};
+use super::each_file::{ChangedFile, Reach, each_file};
 use crate::failure::{Doing, Failure, Result};
 use crate::opened::for_each;
 use crate::output::Output;
 use crate::place::{self, Place};
 use crate::users::Names;
+use crate::volumes::Purpose;
 
 const WHAT: &str = "change the owner of";
 
@@ -60,7 +61,7 @@ pub fn run(mut arguments: ChownArgs, output: &mut Output) -> Result<()> {
     let names = Names::of_host();
     let owner = Owner::parse(&arguments.owner, &names)?;
     let reach = Reach { recursive: arguments.recursive, follows_argument: false };
-    for_each(&places, |files, inside| {
+    for_each(&places, Purpose::Change, |files, inside| {
         each_file(files, inside, reach, |target| change(&arguments, target, &owner, &names, output))
     })
 }
@@ -93,18 +94,19 @@ impl Owner {
 /// Changes the owner of one file.
 fn change(
     arguments: &ChownArgs,
-    target: &Target<'_>,
+    target: &ChangedFile<'_>,
     owner: &Owner,
     names: &Names,
     output: &mut Output,
 ) -> Result<()> {
     let (files, path, place) = (target.files, target.path, &target.place);
     let follow = !arguments.no_dereference && !arguments.recursive;
-    let stat = if follow { files.stat(path) } else { files.lstat(path) }.doing(WHAT, place)?;
+    let stat = if follow { files.stat(path.into()) } else { files.stat(Target::NoFollow(path.into())) }
+        .doing(WHAT, place)?;
     let changed = if follow {
-        files.chown(path, owner.uid, owner.gid)
+        files.chown(path.into(), owner.uid, owner.gid)
     } else {
-        files.lchown(path, owner.uid, owner.gid)
+        files.chown(Target::NoFollow(path.into()), owner.uid, owner.gid)
     };
     changed.doing(WHAT, place)?;
     if !arguments.verbose {

@@ -6,14 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::{ArgAction, Args};
-use eyrie::{Files, Walk, WalkStep};
+use eyrie::{Credentials, Files, PosixExt, WalkStep};
 use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failures, Result, Skipped};
 use crate::opened::with_volumes;
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
-use crate::{interrupt, text, volumes};
+use crate::volumes::Purpose;
+use crate::{interrupt, text};
 
 /// Show the space that files and directories take
 #[derive(Debug, Args)]
@@ -79,12 +80,12 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
     let places = std::mem::take(&mut arguments.places);
     let (seen, skipped, values) = (HashSet::new(), Skipped::default(), Vec::new());
     let mut usage = Usage { arguments, output, seen, total: 0, skipped, values };
-    let counted = with_volumes(|volumes| {
+    let counted = with_volumes(Purpose::Read, |volumes| {
         let mut failures = Failures::default();
         for place in places {
             let inside = place.inside_or_root();
             let (number, volume) = volumes.get(&inside.volume)?;
-            let files = volume.files(volumes::credentials());
+            let files = volume.files(Credentials::of_process());
             failures.add(usage.count(&files, &inside, number))?;
         }
         failures.finish()
@@ -99,7 +100,7 @@ impl Usage<'_> {
     /// Counts the tree at one path, and prints the requested sizes from the bottom up. `volume` is a number
     /// that no other volume of this command has.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
-        let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
+        let mut walk = files.walk(&inside.path).doing("count", inside)?;
         // The first sum is that of the whole tree. The others are those of the directories from `inside` down
         // to the entry.
         let mut sums = vec![0];

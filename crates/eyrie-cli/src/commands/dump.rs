@@ -14,6 +14,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{Inside, Place};
 use crate::transfer::{Summary, refuse_own_directory, refuse_terminal, require_directory};
+use crate::volumes::Purpose;
 use crate::{input, interrupt, text, volumes};
 
 /// Bytes of the write buffer.
@@ -78,7 +79,7 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
 
 /// Writes the tree `inside` to `file`, or to standard output.
 fn write_archive(inside: &Inside, file: Option<&Path>, style: Style, output: &mut Output) -> Result<Tally> {
-    volumes::with_volume(&inside.volume, |volume| {
+    volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
         require_directory(&source, inside, "dump")?;
         let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", style);

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use eyrie::{Files, Kind, Posix, WalkStep};
+use eyrie::{Dir, Files, Kind, Posix, Target, WalkStep};
 
 use super::ls::walk;
 use crate::failure::{Doing, Failures, Result};
 use crate::place::Inside;
 
 /// A file to change.
-pub(super) struct Target<'t> {
-    /// The file system in which `path` names the file.
-    pub files: &'t Files,
+pub(super) struct ChangedFile<'t> {
+    /// The directory in which `path` names the file.
+    pub files: &'t Dir<Files>,
     pub path: &'t Path,
     /// The place of the file, for messages.
     pub place: Inside,
@@ -37,20 +37,22 @@ pub(super) fn each_file(
     files: &Files,
     inside: &Inside,
     reach: Reach,
-    mut change: impl FnMut(&Target<'_>) -> Result<()>,
+    mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
 ) -> Result<()> {
     let path = &inside.path;
-    let stat = if reach.follows_argument { files.stat(path) } else { files.lstat(path) };
+    let argument = if reach.follows_argument { path.into() } else { Target::NoFollow(path.into()) };
+    let stat = files.stat(argument);
     if !reach.recursive || !stat.is_ok_and(|stat| stat.is_dir()) {
-        return change(&Target { files, path, place: inside.clone(), is_link_below: false });
+        let files = &Dir::root(files.clone());
+        return change(&ChangedFile { files, path, place: inside.clone(), is_link_below: false });
     }
     let mut failures = Failures::default();
     for step in walk(files, inside, true)? {
         failures.add(match step {
             WalkStep::Left(_) => Ok(()),
             WalkStep::Failed(relative, error) => Err(error).doing("read", inside.join(relative)),
-            WalkStep::Entry(entry) => change(&Target {
-                files: entry.base(),
+            WalkStep::Entry(entry) => change(&ChangedFile {
+                files: entry.dir(),
                 path: entry.name(),
                 place: inside.join(&entry.relative),
                 is_link_below: entry.depth > 0 && entry.kind == Kind::Symlink,

@@ -11,6 +11,7 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
 use crate::transfer::{Summary, refuse_existing, refuse_own_directory, require_directory};
+use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
 /// Copy a directory tree of a volume to the host
@@ -46,7 +47,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
     refuse_own_directory(&inside.volume, &to, "cannot export to")?;
     interrupt::install();
     let started = Instant::now();
-    let tally = volumes::with_volume(&inside.volume, |volume| {
+    let tally = volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
         require_directory(&source, &inside, "export")?;
         let prefix = PathBuf::from(inside.to_string());

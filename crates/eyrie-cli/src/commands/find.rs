@@ -8,13 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use eyrie::{Files, Kind, Posix, PosixExt, Stat, Time, Walk, WalkEntry, WalkStep};
+use eyrie::{Files, Kind, PosixExt, Stat, Time, WalkEntry, WalkStep};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result, Skipped};
 use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
+use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
 /// Number of seconds of a day.
@@ -106,14 +107,14 @@ struct Matches<'a> {
 pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     let inside = arguments.place.clone().inside_or_root();
-    let newer = arguments.newer.clone().map(modified).transpose()?;
+    let newer = arguments.newer.as_ref().map(volumes::stat).transpose()?.map(|stat| stat.modified);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i128::from(since.as_secs()));
     let mut matches = Matches { output, json: arguments.json, print0: arguments.print0, values: Vec::new() };
     let FindArgs { size, mtime, empty, json, .. } = &arguments;
     let need_attributes = size.is_some() || mtime.is_some() || newer.is_some() || *empty || *json;
     let conditions = Conditions { arguments, newer, now, need_attributes };
     let mut skipped = Skipped::default();
-    volumes::with_files(&inside.volume, |files| {
+    volumes::with_files(&inside.volume, Purpose::Read, |files| {
         search(files, &inside, &conditions, &mut matches, &mut skipped)
     })?;
     matches.finish()?;
@@ -127,7 +128,7 @@ fn search(
     matches: &mut Matches<'_>,
     skipped: &mut Skipped,
 ) -> Result<()> {
-    let mut walk = Walk::new(files, &inside.path).doing("find", inside)?;
+    let mut walk = files.walk(&inside.path).doing("find", inside)?;
     while let Some(step) = walk.next() {
         interrupt::check("find")?;
         match step {
@@ -170,23 +171,9 @@ impl Matches<'_> {
     }
 }
 
-/// Returns the modification time of the file that `--newer` names.
-fn modified(place: Place) -> Result<Time> {
-    let stat = match &place {
-        Place::Host(path) => {
-            let (host, path) = volumes::host(path)?;
-            host.stat(path).doing("stat", &place)?
-        }
-        Place::Inside(inside) => {
-            volumes::with_files(&inside.volume, |files| files.stat(&inside.path).doing("stat", &place))?
-        }
-    };
-    Ok(stat.modified)
-}
-
 impl Conditions {
     /// Checks the conditions for the entry at `path`.
-    fn check(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> eyrie::Result<Answer> {
+    fn check(&self, path: &Path, entry: &WalkEntry<Files>) -> eyrie::Result<Answer> {
         let is_named = self.hold_for_name(path, entry);
         // The attributes of an entry cost more than its name. So, except for directories, they are read only
         // if a condition or the output needs them. The attributes of a directory are always read, because a
@@ -201,7 +188,7 @@ impl Conditions {
 
     /// Returns true if the conditions on level, type, name and path hold. These conditions need no attributes
     /// of the entry.
-    fn hold_for_name(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> bool {
+    fn hold_for_name(&self, path: &Path, entry: &WalkEntry<Files>) -> bool {
         let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.
         let base = path.file_name().unwrap_or(OsStr::new("/"));
@@ -219,16 +206,16 @@ impl Conditions {
             && self.newer.is_none_or(|time| stat.modified > time)
     }
 
-    fn hold_for_content(&self, entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
+    fn hold_for_content(&self, entry: &WalkEntry<Files>, stat: &Stat) -> eyrie::Result<bool> {
         Ok(!self.arguments.empty || is_empty(entry, stat)?)
     }
 }
 
 /// Returns true for a file without bytes, and for a directory without entries.
-fn is_empty(entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
+fn is_empty(entry: &WalkEntry<Files>, stat: &Stat) -> eyrie::Result<bool> {
     match stat.kind {
         Kind::File => Ok(stat.size == 0),
-        Kind::Directory => Ok(entry.base().read_dir(entry.name())?.next().transpose()?.is_none()),
+        Kind::Directory => Ok(entry.dir().read_dir(entry.name())?.next().transpose()?.is_none()),
         _ => Ok(false),
     }
 }

@@ -142,7 +142,8 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
 
 /// Prints the findings, the losses, the counts, and the paths of both volumes.
 fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output) -> Result<()> {
-    let Repaired { findings, losses, directories, files, others, bytes, damaged, not_discarded } = repaired;
+    let Repaired { findings, losses, directories, files, others, bytes, damaged, not_discarded, .. } =
+        repaired;
     let place = arguments.into.as_deref().unwrap_or(&arguments.volume);
     if arguments.json {
         let path = |path: &Path| path.to_string_lossy().into_owned();

@@ -9,11 +9,14 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Everyday",
         &[
-            "ls", "tree", "find", "du", "cat", "stat", "cp", "mv", "rm", "ln", "mkdir", "touch", "truncate",
-            "chmod", "chown", "xattr",
+            "ls", "tree", "find", "du", "cat", "stat", "diff", "cp", "mv", "rm", "ln", "mkdir", "touch",
+            "truncate", "chmod", "chown", "xattr",
         ],
     ),
-    ("Volumes", &["mkfs", "info", "df", "resize", "trim", "import", "export", "dump", "load"]),
+    (
+        "Volumes",
+        &["mkfs", "info", "df", "stats", "resize", "trim", "sync", "import", "export", "dump", "load"],
+    ),
     ("Keys", &["kv"]),
     ("Checking", &["fsck", "tour", "run"]),
     ("Exploring crashes", &["explore", "trace", "replay"]),

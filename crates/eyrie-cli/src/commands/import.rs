@@ -11,6 +11,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::Place;
 use crate::transfer::{Summary, refuse_existing};
+use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
 /// Copy a directory tree of the host into a volume
@@ -51,9 +52,9 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
     let (source, _) = volumes::host(&from)?;
     interrupt::install();
     let started = Instant::now();
-    let tally = volumes::with_volume(&inside.volume, |volume| {
+    let tally = volumes::with_volume(&inside.volume, Purpose::Change, |volume| {
         // The copies get the modes of their sources, so the umask does not apply.
-        let target = volume.files(Credentials::of_process());
+        let target = volume.files(Credentials::of_process().with_umask(0));
         refuse_existing(&target, &inside.path, "import into", &inside.to_string())?;
         // If the volume lies below the imported directory, the import must not copy the volume into itself.
         let itself = inside.volume.canonicalize().ok();

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::output::Output;
+use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// Show the properties of a volume
@@ -24,7 +25,8 @@ pub struct InfoArgs {
 }
 
 pub fn run(arguments: &InfoArgs, output: &mut Output) -> Result<()> {
-    let information = volumes::with_volume(&arguments.volume, |volume| Ok(volume.information()))?;
+    let information =
+        volumes::with_volume(&arguments.volume, Purpose::Read, |volume| Ok(volume.information()))?;
     if arguments.json {
         output.json(&json_information(&information))
     } else {

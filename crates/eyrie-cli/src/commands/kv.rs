@@ -5,12 +5,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
-use eyrie::{Errno, Store};
+use eyrie::{Condition, Credentials, Errno, KeyRange, Order, Outcome, Store};
 use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
+use crate::volumes::Purpose;
 use crate::{input, text, volumes};
 
 /// Read and write the keys and values in a directory
@@ -42,7 +43,8 @@ enum KvCommand {
     #[command(after_help = "\
 Examples:
   eyrie kv put vol:/store colour green
-  eyrie kv put vol:/store photo - < photo.jpg")]
+  eyrie kv put vol:/store photo - < photo.jpg
+  eyrie kv put --if-absent vol:/store owner ada")]
     Put {
         /// Directory with the keys
         #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
@@ -51,6 +53,12 @@ Examples:
         key: OsString,
         /// Value to set [default: -, which reads standard input]
         value: Option<OsString>,
+        /// Fail if the key exists
+        #[arg(long, conflicts_with = "if_present")]
+        if_absent: bool,
+        /// Fail if the key does not exist
+        #[arg(long)]
+        if_present: bool,
     },
     /// Remove a key and its value
     #[command(after_help = "Examples:\n  eyrie kv erase vol:/store colour")]
@@ -79,7 +87,7 @@ Examples:
 pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
     match arguments.command {
         KvCommand::Get { store, key } => {
-            let value = with_store(store, |store, inside| {
+            let value = with_store(store, Purpose::Read, |store, inside| {
                 store.get(key.as_bytes()).doing("get", shown(inside, key.as_bytes()))?.ok_or_else(|| {
                     let why = "no such key: `eyrie kv scan` lists them";
                     Failure::not_found("cannot get", shown(inside, key.as_bytes()), why)
@@ -88,13 +96,18 @@ pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
             output.write_all(&value)?;
             Ok(())
         }
-        KvCommand::Put { store, key, value } => {
+        KvCommand::Put { store, key, value, if_absent, if_present } => {
             let value = input::value(value)?;
-            with_store(store, |store, inside| {
-                store.put(key.as_bytes(), &value).doing("put", shown(inside, key.as_bytes())).map(drop)
+            let condition = match (if_absent, if_present) {
+                (true, _) => Some(Condition::Absent),
+                (_, true) => Some(Condition::Present),
+                _ => None,
+            };
+            with_store(store, Purpose::Change, |store, inside| {
+                put(store, inside, key.as_bytes(), &value, condition)
             })
         }
-        KvCommand::Erase { store, key } => with_store(store, |store, inside| {
+        KvCommand::Erase { store, key } => with_store(store, Purpose::Change, |store, inside| {
             if store.erase(key.as_bytes()).doing("erase", shown(inside, key.as_bytes()))? {
                 return Ok(());
             }
@@ -104,14 +117,31 @@ pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
     }
 }
 
+fn put(store: &Store, inside: &Inside, key: &[u8], value: &[u8], condition: Option<Condition>) -> Result<()> {
+    let shown = || shown(inside, key);
+    let Some(condition) = condition else { return store.put(key, value).doing("put", shown()).map(drop) };
+    match (store.put_if(key, value, condition).doing("put", shown())?, condition) {
+        (Outcome::Done, _) => Ok(()),
+        (_, Condition::Absent) => {
+            let why = "it exists already: without --if-absent it is replaced";
+            Err(Failure::new("cannot put", shown(), why))
+        }
+        _ => Err(Failure::not_found("cannot put", shown(), "no such key: without --if-present it is made")),
+    }
+}
+
 fn shown(inside: &Inside, key: &[u8]) -> String {
     format!("key {} of {inside}", text::escaped(key))
 }
 
-fn with_store<T>(place: Place, work: impl FnOnce(&Store, &Inside) -> Result<T>) -> Result<T> {
+fn with_store<T>(
+    place: Place,
+    purpose: Purpose,
+    work: impl FnOnce(&Store, &Inside) -> Result<T>,
+) -> Result<T> {
     let inside = place.inside()?;
-    volumes::with_volume(&inside.volume, |volume| {
-        let store = volume.store(&inside.path, volumes::credentials()).map_err(|error| {
+    volumes::with_volume(&inside.volume, purpose, |volume| {
+        let store = volume.store(&inside.path, Credentials::of_process()).map_err(|error| {
             if error.errno() == Errno::NOENT {
                 let why = format!("there is no such directory: `eyrie mkdir {inside}` makes it");
                 return Failure::not_found("cannot open the store", &inside, why);
@@ -123,16 +153,15 @@ fn with_store<T>(place: Place, work: impl FnOnce(&Store, &Inside) -> Result<T>) 
 }
 
 fn scan(place: Place, prefix: &[u8], json: bool, output: &mut Output) -> Result<()> {
-    with_store(place, |store, inside| {
+    with_store(place, Purpose::Read, |store, inside| {
         let mut values = Vec::new();
-        let mut value = Vec::new();
-        for key in store.scan(prefix, true).doing("scan", inside)? {
+        for key in store.scan(KeyRange::prefix(prefix), Order::ByKey) {
             let key = key.doing("scan", inside)?;
             if !json {
                 output.name(&key)?;
                 writeln!(output)?;
-            } else if store.get_into(&key, &mut value).doing("get", shown(inside, &key))? {
-                let mut entry = json!({ "bytes": value.len() });
+            } else if let Some(bytes) = store.value_len(&key).doing("scan", shown(inside, &key))? {
+                let mut entry = json!({ "bytes": bytes });
                 json_name(&mut entry, "key", &key);
                 values.push(entry);
             }

@@ -5,11 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use eyrie::{Errno, Files, Posix, RenameMode};
+use eyrie::{Errno, Files, Posix, RenameMode, Target};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{self, Inside, Place};
+use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// Make hard or symbolic links
@@ -47,7 +48,7 @@ pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
     let new = new.inside()?;
     // The target of a symbolic link is any text. It need not be a place.
     let existing = if symbolic { PathBuf::from(existing) } else { path_beside(&new, &existing)? };
-    volumes::with_files(&new.volume, |files| {
+    volumes::with_files(&new.volume, Purpose::Change, |files| {
         let new = name_of_link(files, &existing, new.clone(), !no_dereference)?;
         make(files, &existing, &new, symbolic, force)?;
         if verbose {
@@ -70,7 +71,11 @@ fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
 
 /// Returns the place of the link: `new` itself, or a name in the directory `new`.
 fn name_of_link(files: &Files, existing: &Path, new: Inside, follow: bool) -> Result<Inside> {
-    let stat = if follow { files.stat(&new.path) } else { files.lstat(&new.path) };
+    let stat = if follow {
+        files.stat((&new.path).into())
+    } else {
+        files.stat(Target::NoFollow((&new.path).into()))
+    };
     if !stat.is_ok_and(|stat| stat.is_dir()) {
         return Ok(new);
     }
@@ -85,7 +90,11 @@ fn name_of_link(files: &Files, existing: &Path, new: Inside, follow: bool) -> Re
 
 fn make(files: &Files, existing: &Path, new: &Inside, symbolic: bool, force: bool) -> Result<()> {
     let link = |path: &Path| {
-        if symbolic { files.symlink(existing, path) } else { files.link(existing, path) }
+        if symbolic {
+            files.symlink(existing, path.into())
+        } else {
+            files.link(Target::NoFollow(existing.into()), path.into())
+        }
     };
     let made = match link(&new.path) {
         Err(error) if force && error.errno() == Errno::EXIST => replace(files, existing, new, symbolic, link),
@@ -104,15 +113,18 @@ fn replace(
     link: impl Fn(&Path) -> eyrie::Result<()>,
 ) -> eyrie::Result<()> {
     // A rename of one name of a file to another name of this file would do nothing.
-    if !symbolic && files.lstat(existing)?.inode == files.lstat(&new.path)?.inode {
+    if !symbolic
+        && files.stat(Target::NoFollow(existing.into()))?.inode
+            == files.stat(Target::NoFollow((&new.path).into()))?.inode
+    {
         return Ok(());
     }
     let aside = place::aside(&new.path);
     link(&aside)?;
-    let renamed = files.rename(&aside, &new.path, RenameMode::Replace);
+    let renamed = files.rename_with((&aside).into(), (&new.path).into(), RenameMode::Replace);
     if renamed.is_err() {
         // The error of the rename is reported.
-        let _ = files.unlink(&aside);
+        let _ = files.unlink((&aside).into());
     }
     renamed
 }

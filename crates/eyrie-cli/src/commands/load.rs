@@ -14,6 +14,7 @@ use crate::failure::{Doing, Result};
 use crate::output::Output;
 use crate::place::Place;
 use crate::transfer::{Summary, refuse_terminal};
+use crate::volumes::Purpose;
 use crate::{input, interrupt, text, volumes};
 
 /// Make a directory tree of a volume from a tar archive
@@ -51,9 +52,9 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
     let (input, from) = open_input(arguments.input)?;
     interrupt::install();
     let started = Instant::now();
-    let tally = volumes::with_volume(&inside.volume, |volume| {
+    let tally = volumes::with_volume(&inside.volume, Purpose::Change, |volume| {
         // The entries get the modes of the archive, so the umask does not apply.
-        let target = volume.files(Credentials::of_process());
+        let target = volume.files(Credentials::of_process().with_umask(0));
         let prefix = format!("{}:", text::path(&inside.volume));
         let reporter = Reporter::new(
             Path::new(&format!("{from}:")),

@@ -6,6 +6,7 @@ use eyrie::PosixExt;
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::place::{self, Place};
+use crate::volumes::Purpose;
 
 /// Make directories
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub struct MkdirArgs {
 
 pub fn run(arguments: MkdirArgs) -> Result<()> {
     let places = place::all_inside(arguments.places)?;
-    for_each(&places, |files, inside| {
+    for_each(&places, Purpose::Change, |files, inside| {
         let made = if arguments.parents {
             files.create_dir_all(&inside.path)
         } else {

@@ -6,6 +6,7 @@ mod chown;
 mod completions;
 mod cp;
 mod df;
+mod diff;
 mod du;
 mod dump;
 mod each_file;
@@ -29,6 +30,8 @@ mod resize;
 mod rm;
 mod run;
 mod stat;
+mod stats;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod touch;
@@ -60,7 +63,7 @@ Examples:
   eyrie fsck /dev/shm/vol
 
 Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 3 a file, a volume or a key of the \
-arguments does not exist (and nothing else failed), 130 interrupted. See also fsck."
+arguments does not exist (and nothing else failed), 130 interrupted. See also diff and fsck."
 )]
 pub struct Arguments {
     /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half
@@ -90,6 +93,7 @@ enum Command {
     Du(du::DuArgs),
     Cat(cat::CatArgs),
     Stat(stat::StatArgs),
+    Diff(diff::DiffArgs),
     Mkdir(mkdir::MkdirArgs),
     Cp(cp::CpArgs),
     Mv(mv::MvArgs),
@@ -107,6 +111,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     Fsck(fsck::FsckArgs),
     Df(df::DfArgs),
+    Stats(stats::StatsArgs),
+    Sync(sync::SyncArgs),
     Tour(tour::TourArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -151,6 +157,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Du(arguments) => du::run(arguments, output),
         Command::Cat(arguments) => cat::run(arguments, output),
         Command::Stat(arguments) => stat::run(arguments, output),
+        Command::Diff(arguments) => diff::run(&arguments, output),
         Command::Mkdir(arguments) => mkdir::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Mv(arguments) => mv::run(arguments),
@@ -168,6 +175,8 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Fsck(arguments) => fsck::run(&arguments, output),
         Command::Df(arguments) => df::run(&arguments, output),
+        Command::Stats(arguments) => stats::run(&arguments, output),
+        Command::Sync(arguments) => sync::run(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
         // These two subcommands describe the command line, so they get its definition.
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command(), output),

@@ -8,6 +8,7 @@ use crate::copy::print_line;
 use crate::endpoint::{Endpoint, for_each_source};
 use crate::failure::{Doing, Result};
 use crate::place::{self, Place};
+use crate::volumes::Purpose;
 
 /// Rename or move files
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub struct MvArgs {
 }
 
 pub fn run(arguments: MvArgs) -> Result<()> {
-    for_each_source(&arguments.sources, &arguments.target, "mv", |from, to| {
+    for_each_source(&arguments.sources, &arguments.target, "mv", Purpose::Change, |from, to| {
         move_one(from, to, arguments.no_clobber, arguments.verbose)
     })
 }

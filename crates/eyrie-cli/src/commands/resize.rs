@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// Make a volume larger or smaller
@@ -51,7 +52,7 @@ pub fn run(arguments: &ResizeArgs, output: &mut Output) -> Result<()> {
         .map_err(|error| volumes::refused("cannot resize the volume", path, &error))?;
     let bytes = match *size {
         Some(bytes) => bytes,
-        None => volumes::with_volume(path, |volume| Ok(volume.information().size_bytes))?,
+        None => volumes::with_volume(path, Purpose::Read, |volume| Ok(volume.information().size_bytes))?,
     };
     if *json {
         return output.json(&json!({ "volume": path.to_string_lossy(), "size_bytes": bytes }));

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::Component;
 
 use clap::Args;
-use eyrie::{Errno, Files, Kind, Posix, PosixExt, Walk, WalkStep};
+use eyrie::{Errno, Files, Kind, Posix, PosixExt, Target, WalkStep};
 
 use crate::failure::{Doing, Failure, Failures, Result};
 use crate::opened::for_each;
 use crate::output::Output;
 use crate::place::{self, Inside, Place};
+use crate::volumes::Purpose;
 
 /// Remove files
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ pub struct RmArgs {
 
 pub fn run(mut arguments: RmArgs, output: &mut Output) -> Result<()> {
     let places = place::all_inside(std::mem::take(&mut arguments.places))?;
-    for_each(&places, |files, inside| match remove(&arguments, files, inside, output)? {
+    for_each(&places, Purpose::Change, |files, inside| match remove(&arguments, files, inside, output)? {
         Err(error) if arguments.force && matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => Ok(()),
         removed => removed.doing("remove", inside),
     })
@@ -58,8 +59,8 @@ fn remove(
     if last == Some(Component::ParentDir) || text.trim_end_matches('/').ends_with("/.") {
         return refuse("its last name is . or ..: use the name of the directory");
     }
-    let root = files.stat("/").doing("read", inside)?;
-    let (removed, what) = match files.lstat(path) {
+    let root = files.stat("/".into()).doing("read", inside)?;
+    let (removed, what) = match files.stat(Target::NoFollow(path.into())) {
         Ok(stat) if stat.inode == root.inode => {
             return refuse("the root cannot be removed: name its entries, or remove the volume's directory");
         }
@@ -67,9 +68,9 @@ fn remove(
             return remove_tree(files, inside, output).map(Ok);
         }
         Ok(stat) if stat.is_dir() && arguments.recursive => (files.remove_dir_all(path), "directory "),
-        Ok(stat) if stat.is_dir() && arguments.directory => (files.rmdir(path), "directory "),
+        Ok(stat) if stat.is_dir() && arguments.directory => (files.rmdir(path.into()), "directory "),
         Ok(stat) if stat.is_dir() => return refuse("it is a directory: use -r"),
-        Ok(_) => (files.unlink(path), ""),
+        Ok(_) => (files.unlink(path.into()), ""),
         Err(error) => (Err(error), ""),
     };
     if removed.is_ok() && arguments.verbose {
@@ -82,15 +83,15 @@ fn remove(
 /// printed, and the next file follows.
 fn remove_tree(files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
     let mut failures = Failures::default();
-    for step in Walk::new(files, &inside.path).doing("remove", inside)? {
+    for step in files.walk(&inside.path).doing("remove", inside)? {
         let (relative, what, removed) = match step {
             WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
             WalkStep::Entry(entry) => {
-                let removed = entry.base().unlink(entry.name());
+                let removed = entry.dir().unlink(entry.name().into());
                 (entry.relative, "", removed)
             }
             WalkStep::Left(entry) => {
-                let removed = entry.base().rmdir(entry.name());
+                let removed = entry.dir().rmdir(entry.name().into());
                 (entry.relative, "directory ", removed)
             }
             WalkStep::Failed(relative, error) => (relative, "", Err(error)),

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::volumes::Purpose;
 use crate::{input, interrupt, text, volumes};
 
 /// Run a script of calls on a volume
@@ -44,9 +45,9 @@ pub struct RunArgs {
 pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
     let (name, script) = input::script(&arguments.script)?;
     interrupt::install();
-    volumes::with_volume(&arguments.volume, |volume| {
+    volumes::with_volume(&arguments.volume, Purpose::Change, |volume| {
         // The umask does not apply, so that a script gives its files the same modes for every user.
-        let files = volume.files(Credentials::of_process());
+        let files = volume.files(Credentials::of_process().with_umask(0));
         perform(&script, &files, &name, arguments, output)
     })
 }

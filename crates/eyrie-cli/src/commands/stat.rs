@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use eyrie::{Files, Kind, Posix, PosixExt, Stat};
+use eyrie::{Files, Kind, Posix, PosixExt, Stat, Target};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result};
@@ -14,6 +14,7 @@ use crate::place::{Inside, Place};
 use crate::text;
 use crate::times::Zone;
 use crate::users::Names;
+use crate::volumes::Purpose;
 
 /// Show the attributes of files
 #[derive(Debug, Args)]
@@ -50,7 +51,7 @@ pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
     let places: Vec<Inside> = places.into_iter().map(Place::inside_or_root).collect();
     let words = Words { names: Names::of_host(), zone: Zone::of_host() };
     let mut values = Vec::new();
-    let shown = for_each(&places, |files, inside| {
+    let shown = for_each(&places, Purpose::Read, |files, inside| {
         let attributes = Attributes::read(files, inside, dereference)?;
         if json {
             values.push(attributes.json(inside));
@@ -67,9 +68,11 @@ pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
 impl Attributes {
     fn read(files: &Files, inside: &Inside, dereference: bool) -> Result<Attributes> {
         let path = &inside.path;
-        let stat = if dereference { files.stat(path) } else { files.lstat(path) }.doing("stat", inside)?;
+        let stat =
+            if dereference { files.stat(path.into()) } else { files.stat(Target::NoFollow(path.into())) }
+                .doing("stat", inside)?;
         let target = match stat.kind {
-            Kind::Symlink => Some(files.readlink(path).doing("read the link", inside)?),
+            Kind::Symlink => Some(files.readlink(path.into()).doing("read the link", inside)?),
             _ => None,
         };
         let xattrs = if dereference { files.xattr_names(path) } else { files.symlink_xattr_names(path) };

@@ -1,12 +1,13 @@
 //! `eyrie touch`: sets times of files, and makes files that are missing.
 
 use clap::{ArgAction, Args};
-use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Time};
+use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Target, Time};
 
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::place::{self, Inside, Place};
-use crate::times;
+use crate::volumes::Purpose;
+use crate::{times, volumes};
 
 /// Set times of files, and make files that are missing
 #[derive(Debug, Args)]
@@ -17,6 +18,8 @@ Examples:
   eyrie touch vol:/new
   eyrie touch -c -m -d '2026-11-20 10:14' vol:/a vol:/b
   eyrie touch -d @1795000000.5 vol:/a
+  eyrie touch -t 202611201014.30 vol:/a
+  eyrie touch -r notes.txt vol:/a
 
 Without -a or -m both times are set."
 )]
@@ -36,6 +39,14 @@ pub struct TouchArgs {
     /// Time to set, such as '2026-11-20 10:14' (local), 2026-11-20T10:14Z or @1795000000 [default: now]
     #[arg(long, short, value_name = "TIME", value_parser = times::parse, allow_hyphen_values = true)]
     date: Option<Time>,
+    /// Time to set, in digits as for touch(1) (local)
+    #[arg(short = 't', value_name = "[[CC]YY]MMDDhhmm[.ss]", value_parser = times::parse_stamp)]
+    #[arg(conflicts_with = "date")]
+    stamp: Option<Time>,
+    /// Set the times of the file PLACE of a volume or of the host
+    #[arg(long, short, value_name = "PLACE", value_parser = Place::parser())]
+    #[arg(conflicts_with_all = ["date", "stamp"])]
+    reference: Option<Place>,
     /// Set the times of symbolic links themselves instead of their targets; links are not made
     #[arg(long, short = 'h')]
     no_dereference: bool,
@@ -46,15 +57,22 @@ pub struct TouchArgs {
 
 pub fn run(mut arguments: TouchArgs) -> Result<()> {
     let places = place::all_inside(std::mem::take(&mut arguments.places))?;
-    let time = arguments.date.map_or(SetTime::Now, SetTime::To);
-    let chosen = |this: bool, other: bool| if this || !other { time } else { SetTime::Omit };
+    let given = arguments.date.or(arguments.stamp).map_or(SetTime::Now, SetTime::To);
+    let (accessed, modified) = match &arguments.reference {
+        None => (given, given),
+        Some(place) => {
+            let stat = volumes::stat(place)?;
+            (SetTime::To(stat.accessed), SetTime::To(stat.modified))
+        }
+    };
+    let chosen = |this: bool, other: bool, time| if this || !other { time } else { SetTime::Omit };
     let times = Times {
-        accessed: chosen(arguments.accessed, arguments.modified),
-        modified: chosen(arguments.modified, arguments.accessed),
+        accessed: chosen(arguments.accessed, arguments.modified, accessed),
+        modified: chosen(arguments.modified, arguments.accessed, modified),
         follow: !arguments.no_dereference,
     };
     let create = !arguments.no_create && !arguments.no_dereference;
-    for_each(&places, |files, inside| touch(files, inside, &times, create))
+    for_each(&places, Purpose::Change, |files, inside| touch(files, inside, &times, create))
 }
 
 /// The times to set.
@@ -68,9 +86,9 @@ struct Times {
 impl Times {
     fn set(&self, files: &Files, inside: &Inside) -> eyrie::Result<()> {
         if self.follow {
-            files.utimens(&inside.path, self.accessed, self.modified)
+            files.utimens((&inside.path).into(), self.accessed, self.modified)
         } else {
-            files.lutimens(&inside.path, self.accessed, self.modified)
+            files.utimens(Target::NoFollow((&inside.path).into()), self.accessed, self.modified)
         }
     }
 }

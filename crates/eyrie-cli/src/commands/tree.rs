@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::failure::{Doing, Failure, Result, Skipped, reason};
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
+use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
 /// Show a directory tree
@@ -59,7 +60,7 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
         counts: [0; 2],
         skipped: Skipped::default(),
     };
-    volumes::with_files(&inside.volume, |files| {
+    volumes::with_files(&inside.volume, Purpose::Read, |files| {
         files.options().read(true).directory(true).open(&inside.path).doing("show", &inside)?;
         drawing.draw(super::ls::walk(files, &inside, arguments.all)?, depth)
     })?;
@@ -68,7 +69,7 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
 
 /// Prints the canonical text of a tree.
 fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
-    volumes::with_files(&inside.volume, |files| {
+    volumes::with_files(&inside.volume, Purpose::Read, |files| {
         let failed = |error: eyrie::Error| {
             // If the error has a path, this is the path of the entry that cannot be shown.
             let path = error.path().unwrap_or(&inside.path).to_owned();
@@ -85,7 +86,7 @@ fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<
 /// Prints the entries of a tree as a JSON array. A directory comes before its entries.
 fn print_json(inside: &Inside, all: bool, depth: usize, output: &mut Output) -> Result<()> {
     let (mut values, mut skipped) = (Vec::new(), Skipped::default());
-    volumes::with_files(&inside.volume, |files| {
+    volumes::with_files(&inside.volume, Purpose::Read, |files| {
         files.options().read(true).directory(true).open(&inside.path).doing("show", inside)?;
         let mut walk = super::ls::walk(files, inside, all)?;
         while let Some(step) = walk.next() {
@@ -99,7 +100,7 @@ fn print_json(inside: &Inside, all: bool, depth: usize, output: &mut Output) -> 
                     let path = inside.join(&entry.relative).path;
                     json_name(&mut value, "path", path.as_os_str().as_bytes());
                     if entry.kind == Kind::Symlink {
-                        match entry.base().readlink(entry.name()) {
+                        match entry.dir().readlink(entry.name().into()) {
                             Ok(target) => json_name(&mut value, "target", &target),
                             Err(error) => skipped.add(inside.join(&entry.relative), &error),
                         }
@@ -128,7 +129,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    fn draw(&mut self, mut walk: Walk<'_, Files>, depth: usize) -> Result<()> {
+    fn draw(&mut self, mut walk: Walk<Files>, depth: usize) -> Result<()> {
         while let Some(step) = walk.next() {
             interrupt::check("tree")?;
             match step {
@@ -158,7 +159,7 @@ impl Drawing<'_> {
     }
 
     /// Prints the line of one entry.
-    fn line(&mut self, entry: &WalkEntry<'_, Files>) -> Result<()> {
+    fn line(&mut self, entry: &WalkEntry<Files>) -> Result<()> {
         write!(self.output, "{}{}", self.indent, if entry.last { "└── " } else { "├── " })?;
         self.counts[usize::from(entry.kind != Kind::Directory)] += 1;
         let name = entry.name().as_os_str().as_bytes();
@@ -166,7 +167,7 @@ impl Drawing<'_> {
             Kind::Directory => self.output.directory_name(name)?,
             Kind::Symlink => {
                 self.output.link_name(name)?;
-                match entry.base().readlink(entry.name()) {
+                match entry.dir().readlink(entry.name().into()) {
                     Ok(target) => {
                         self.output.write_all(b" -> ")?;
                         self.output.name(&target)?;

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::failure::Result;
 use crate::output::Output;
+use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// Give free storage of a volume back to the host
@@ -34,7 +35,7 @@ pub struct TrimArgs {
 
 pub fn run(arguments: &TrimArgs, output: &mut Output) -> Result<()> {
     let path = &arguments.volume;
-    let bytes = volumes::with_volume(path, |volume| {
+    let bytes = volumes::with_volume(path, Purpose::Change, |volume| {
         volume.trim().map_err(|error| volumes::refused("cannot trim the volume", path, &error))
     })?;
     if arguments.json {

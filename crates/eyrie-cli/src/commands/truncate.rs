@@ -6,7 +6,8 @@ use eyrie::{Errno, Files, PosixExt};
 use crate::failure::{Doing, Failure, Result};
 use crate::opened::for_each;
 use crate::place::{self, Inside, Place};
-use crate::text;
+use crate::volumes::Purpose;
+use crate::{text, volumes};
 
 /// Set the sizes of files, and make files that are missing
 #[derive(Debug, Args)]
@@ -15,16 +16,23 @@ Examples:
   eyrie truncate -s 0 vol:/log
   eyrie truncate -s 10G vol:/disk
   eyrie truncate -c -s -1K vol:/file
+  eyrie truncate -r disk.img vol:/disk
+  eyrie truncate -r vol:/a -s %4K vol:/b
 
 A file that grows gets a hole, which takes no space. SIZE may begin with + or - (relative to the size), < \
-(at most), > (at least), / (round down to a multiple) or % (round up).")]
+(at most), > (at least), / (round down to a multiple) or % (round up). With -r, SIZE is relative to the size \
+of that file.")]
 pub struct TruncateArgs {
     /// Files to change
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
     /// New size, such as 4G, 512M, 0 or +1K
     #[arg(long, short, value_name = "SIZE", value_parser = NewSize::parse, allow_hyphen_values = true)]
-    size: NewSize,
+    #[arg(required_unless_present = "reference")]
+    size: Option<NewSize>,
+    /// Use the size of the file PLACE of a volume or of the host
+    #[arg(long, short, value_name = "PLACE", value_parser = Place::parser())]
+    reference: Option<Place>,
     /// Do not make missing files
     #[arg(long, short = 'c')]
     no_create: bool,
@@ -38,7 +46,7 @@ struct NewSize {
 }
 
 /// The relation of the new size to the size before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     Exact,
     Extend,
@@ -85,7 +93,25 @@ impl NewSize {
 
 pub fn run(arguments: TruncateArgs) -> Result<()> {
     let places = place::all_inside(arguments.places)?;
-    for_each(&places, |files, inside| truncate(files, inside, arguments.size, !arguments.no_create))
+    let create = !arguments.no_create;
+    let NewSize { rule, bytes } = arguments.size.unwrap_or(NewSize { rule: Rule::Extend, bytes: 0 });
+    let size = match &arguments.reference {
+        None => NewSize { rule, bytes },
+        Some(place) if rule == Rule::Exact => {
+            let why = "with --reference a size begins with one of + - < > / %";
+            return Err(Failure::usage("not relative", place, why));
+        }
+        Some(place) => {
+            let bytes = NewSize { rule, bytes }.of(volumes::stat(place)?.size);
+            let bytes = bytes.ok_or_else(|| too_large(place))?;
+            NewSize { rule: Rule::Exact, bytes }
+        }
+    };
+    for_each(&places, Purpose::Change, |files, inside| truncate(files, inside, size, create))
+}
+
+fn too_large(place: impl std::fmt::Display) -> Failure {
+    Failure::new("cannot set the size of", place, "the new size is too large")
 }
 
 fn truncate(files: &Files, inside: &Inside, size: NewSize, create: bool) -> Result<()> {
@@ -94,9 +120,7 @@ fn truncate(files: &Files, inside: &Inside, size: NewSize, create: bool) -> Resu
         opened => opened.doing("open", inside)?,
     };
     let before = file.metadata().doing("stat", inside)?.size;
-    let after = size
-        .of(before)
-        .ok_or_else(|| Failure::new("cannot set the size of", inside, "the new size is too large"))?;
+    let after = size.of(before).ok_or_else(|| too_large(inside))?;
     file.set_len(after).doing("set the size of", inside)?;
     file.close().doing("close", inside)
 }

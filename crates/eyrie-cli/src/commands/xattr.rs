@@ -5,12 +5,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
-use eyrie::{Errno, Files, Posix, PosixExt, XattrMode};
+use eyrie::{Errno, Files, Posix, PosixExt, Target, XattrMode};
 use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
+use crate::volumes::Purpose;
 use crate::{input, text, volumes};
 
 /// Show and change the extended attributes of files
@@ -92,7 +93,7 @@ Examples:
 pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
     match arguments.command {
         XattrCommand::Get { file, name } => {
-            let value = with_file(file, |files, inside, follow| {
+            let value = with_file(file, Purpose::Read, |files, inside, follow| {
                 let name = name.as_bytes();
                 value(files, inside, follow, name).map_err(|error| failure("get", inside, name, &error))
             })?;
@@ -106,29 +107,37 @@ pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
                 (_, true) => XattrMode::Replace,
                 _ => XattrMode::Set,
             };
-            with_file(file, |files, inside, follow| {
+            with_file(file, Purpose::Change, |files, inside, follow| {
                 let (path, name) = (&inside.path, name.as_bytes());
                 let set = if follow {
-                    files.setxattr(path, name, &value, mode)
+                    files.setxattr(path.into(), name, &value, mode)
                 } else {
-                    files.lsetxattr(path, name, &value, mode)
+                    files.setxattr(Target::NoFollow(path.into()), name, &value, mode)
                 };
                 set.map_err(|error| failure("set", inside, name, &error))
             })
         }
         XattrCommand::List { file, json } => list(file, json, output),
-        XattrCommand::Rm { file, name } => with_file(file, |files, inside, follow| {
+        XattrCommand::Rm { file, name } => with_file(file, Purpose::Change, |files, inside, follow| {
             let (path, name) = (&inside.path, name.as_bytes());
-            let removed = if follow { files.removexattr(path, name) } else { files.lremovexattr(path, name) };
+            let removed = if follow {
+                files.removexattr(path.into(), name)
+            } else {
+                files.removexattr(Target::NoFollow(path.into()), name)
+            };
             removed.map_err(|error| failure("remove", inside, name, &error))
         }),
     }
 }
 
 /// Calls `work` with the files of a volume, a place in this volume, and true if symbolic links are followed.
-fn with_file<T>(file: XattrFile, work: impl FnOnce(&Files, &Inside, bool) -> Result<T>) -> Result<T> {
+fn with_file<T>(
+    file: XattrFile,
+    purpose: Purpose,
+    work: impl FnOnce(&Files, &Inside, bool) -> Result<T>,
+) -> Result<T> {
     let inside = file.place.inside()?;
-    volumes::with_files(&inside.volume, |files| work(files, &inside, !file.no_dereference))
+    volumes::with_files(&inside.volume, purpose, |files| work(files, &inside, !file.no_dereference))
 }
 
 fn value(files: &Files, inside: &Inside, follow: bool, name: &[u8]) -> eyrie::Result<Vec<u8>> {
@@ -151,7 +160,7 @@ fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Fa
 }
 
 fn list(file: XattrFile, as_json: bool, output: &mut Output) -> Result<()> {
-    with_file(file, |files, inside, follow| {
+    with_file(file, Purpose::Read, |files, inside, follow| {
         let path = &inside.path;
         let names = if follow { files.xattr_names(path) } else { files.symlink_xattr_names(path) };
         let mut values = Vec::new();

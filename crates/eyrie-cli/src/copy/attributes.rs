@@ -1,6 +1,6 @@
 //! Owners, extended attributes, modes and times of copies.
 
-use eyrie::{Errno, File, Posix, SetTime, Stat};
+use eyrie::{Dir, Errno, File, Posix, SetTime, Stat, Target};
 
 use super::progress::Progress;
 use super::side::{OnSide, Side};
@@ -13,9 +13,9 @@ const SET_ID: u16 = 0o6000;
 /// Sets owner, extended attributes, times and mode of an open file, in this order. The owner comes first,
 /// because a change of owner removes set-id bits. The mode comes last, because it may forbid the other
 /// changes.
-pub(super) fn set_on_file<D: Posix>(
+pub(super) fn set_on_file<D: Posix + Clone>(
     spot: &Spot<'_, D>,
-    file: &File<'_, D>,
+    file: &File<Dir<D>>,
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
@@ -32,18 +32,20 @@ pub(super) fn set_on_file<D: Posix>(
 
 /// Works as [`set_on_file`], for an entry that the copy does not open. Leaves out the mode of a symbolic
 /// link.
-pub(super) fn set_on_path<D: Posix>(
+pub(super) fn set_on_path<D: Posix + Clone>(
     spot: &Spot<'_, D>,
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
 ) -> Result<(), Side> {
-    let have = spot.target.lstat(spot.name).writing()?;
+    let have = spot.target.stat(Target::NoFollow(spot.name.into())).writing()?;
     let mode = set_owner(spot, want, &have, progress)?;
     xattrs::set(spot, extended, progress);
-    set_times(want, progress, |accessed, modified| spot.target.lutimens(spot.name, accessed, modified))?;
+    set_times(want, progress, |accessed, modified| {
+        spot.target.utimens(Target::NoFollow(spot.name.into()), accessed, modified)
+    })?;
     if !want.is_symlink() && have.mode != mode {
-        spot.target.chmod(spot.name, mode).writing()?;
+        spot.target.chmod(spot.name.into(), mode).writing()?;
     }
     Ok(())
 }
@@ -71,7 +73,7 @@ fn set_times(
 /// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files to other
 /// users, so `EPERM` is not a failure. But a copy with another owner loses the set-id bits, because a program
 /// with these bits would run with the rights of the user who made the copy.
-fn set_owner<D: Posix>(
+fn set_owner<D: Posix + Clone>(
     spot: &Spot<'_, D>,
     want: &Stat,
     have: &Stat,
@@ -80,7 +82,7 @@ fn set_owner<D: Posix>(
     if (have.uid, have.gid) == (want.uid, want.gid) {
         return Ok(want.mode);
     }
-    match spot.target.lchown(spot.name, Some(want.uid), Some(want.gid)) {
+    match spot.target.chown(Target::NoFollow(spot.name.into()), Some(want.uid), Some(want.gid)) {
         Ok(()) => Ok(want.mode),
         Err(error) if error.errno() == Errno::PERM => {
             progress.owner_lost();

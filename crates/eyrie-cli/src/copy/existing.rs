@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use eyrie::Posix;
+use eyrie::{Dir, Posix, Target};
 
 use super::progress::{Progress, Tally};
 use super::spot::Spot;
@@ -16,12 +16,13 @@ use crate::failure::{self, Doing};
 ///
 /// # Errors
 /// Fails if the source cannot be read, or if the target is full, read-only or broken.
-pub fn copy_attributes<S: Posix, D: Posix>(job: &Job<'_, S, D>) -> failure::Result<Tally> {
+pub fn copy_attributes<S: Posix + Clone, D: Posix + Clone>(job: &Job<'_, S, D>) -> failure::Result<Tally> {
     let relative = Path::new("");
-    let stat = job.source.lstat(job.from).doing("copy", job.reporter.place(relative))?;
+    let stat =
+        job.source.stat(Target::NoFollow(job.from.into())).doing("copy", job.reporter.place(relative))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
     let xattrs = xattrs::read(job.source, job.from, &target.progress);
-    let spot = Spot { target: job.target, name: job.to, relative };
+    let spot = Spot { target: &Dir::root(job.target.clone()), name: job.to, relative };
     if let Err(side) = target.finish_directory(&spot, &stat, &xattrs) {
         target.progress.failed(relative, &side);
     }

@@ -6,12 +6,12 @@ use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use eyrie::{Base, OpenFlags, Posix, Stat};
+use eyrie::{Dir, Posix, Stat};
 
 use super::lock::unpoisoned;
 
 /// Maximum number of names that wait for the copy of their file. Each of them keeps directories open.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Maximum length of the path that `reach` gives to one call, in bytes. Linux accepts 4095 bytes.
 const PATH_BYTES: usize = 4000;
 
@@ -62,7 +62,7 @@ impl<T> Links<T> {
         let mut table = self.lock();
         // Only the walking thread calls this function and waits here. The worker threads therefore finish the
         // copies, and the number of waiting names falls.
-        while table.waiting >= MOST_WAITING {
+        while table.waiting >= MAX_WAITING {
             table = unpoisoned(self.fewer.wait(table));
         }
         let LinkTable { first, waiting } = &mut *table;
@@ -117,19 +117,16 @@ impl<T> Links<T> {
 }
 
 /// Opens directories along `path`, which may be longer than the longest path of a call. Returns the last
-/// opened directory (or `target`, if none was opened) as a file system, and the rest of `path` from there.
-pub(super) fn reach<'a, D: Posix>(target: &'a D, path: &Path) -> eyrie::Result<(Base<'a, D>, PathBuf)> {
-    let mut base = Base::Given(target);
+/// opened directory (or `target`, if none was opened), and the rest of `path` from there.
+pub(super) fn reach<D: Posix + Clone>(target: &D, path: &Path) -> eyrie::Result<(Dir<D>, PathBuf)> {
+    let mut dir = Dir::root(target.clone());
     let mut rest = PathBuf::new();
     for part in path.components() {
         if rest.as_os_str().len() + part.as_os_str().len() >= PATH_BYTES {
-            let handle = base.open(&rest, OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
-            let next = base.at(&handle);
-            base.close(handle)?;
-            base = Base::Directory(std::sync::Arc::new(next?));
+            dir = dir.subdirectory(&rest)?;
             rest = PathBuf::new();
         }
         rest.push(part);
     }
-    Ok((base, rest))
+    Ok((dir, rest))
 }

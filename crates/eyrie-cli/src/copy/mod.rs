@@ -33,11 +33,11 @@ mod tree;
 mod xattrs;
 
 pub use existing::copy_attributes;
-pub use file::{CHUNK_BYTES, next_run};
+pub use file::{CHUNK_BYTES, DataRuns, max_data_bytes};
 pub use progress::{Progress, Tally};
 pub use reporter::{Reporter, Style, bar, print_line};
 pub use side::{OnSide, Side};
 pub use spot::Spot;
 pub use target::TargetTree;
 pub use tree::{Job, copy_tree};
-pub use xattrs::{Xattrs, read as read_xattrs};
+pub use xattrs::{Xattrs, comparable as comparable_xattrs, read as read_xattrs};

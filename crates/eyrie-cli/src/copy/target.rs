@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use eyrie::{File, Posix, PosixExt, Stat};
+use eyrie::{Dir, File, Posix, PosixExt, Stat, Target};
 
 use super::attributes;
 use super::progress::{Progress, Tally};
@@ -33,13 +33,13 @@ impl<'a> TargetTree<'a> {
     }
 
     /// Makes a directory. [`TargetTree::finish_directory`] sets its attributes later.
-    pub fn directory<D: Posix>(&self, spot: &Spot<'_, D>) -> eyrie::Result<()> {
-        spot.target.mkdir(spot.name, 0o700)
+    pub fn directory<D: Posix + Clone>(&self, spot: &Spot<'_, D>) -> eyrie::Result<()> {
+        spot.target.mkdir(spot.name.into(), 0o700)
     }
 
     /// Sets the attributes of a directory. All its entries must be complete, because each new entry changes
     /// the times of the directory.
-    pub fn finish_directory<D: Posix>(
+    pub fn finish_directory<D: Posix + Clone>(
         &self,
         spot: &Spot<'_, D>,
         stat: &Stat,
@@ -52,12 +52,12 @@ impl<'a> TargetTree<'a> {
 
     /// Makes a file with the attributes `stat` and `xattrs`. `fill` writes the bytes and returns their
     /// number. If an error follows the creation of the file, the file is removed.
-    pub fn file<D: Posix>(
+    pub fn file<D: Posix + Clone>(
         &self,
         spot: &Spot<'_, D>,
         stat: &Stat,
         xattrs: &Xattrs,
-        fill: impl FnOnce(&File<'_, D>) -> Result<u64, Side>,
+        fill: impl FnOnce(&File<Dir<D>>) -> Result<u64, Side>,
     ) -> Result<(), Side> {
         // Only a user who may write the file may set its extended attributes.
         let mode = stat.mode & 0o777 | 0o200;
@@ -78,26 +78,32 @@ impl<'a> TargetTree<'a> {
     }
 
     /// Makes a symbolic link.
-    pub fn symlink<D: Posix>(
+    pub fn symlink<D: Posix + Clone>(
         &self,
         spot: &Spot<'_, D>,
         stat: &Stat,
         xattrs: &Xattrs,
         target: &[u8],
     ) -> Result<(), Side> {
-        spot.target.symlink(OsStr::from_bytes(target), spot.name).writing()?;
+        spot.target.symlink(Path::new(OsStr::from_bytes(target)), spot.name.into()).writing()?;
         self.finish(spot, stat, xattrs)
     }
 
     /// Makes a pipe, a socket or a device.
-    pub fn special<D: Posix>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
-        spot.target.mknod(spot.name, stat.kind, stat.mode & 0o777, stat.device).writing()?;
+    pub fn special<D: Posix + Clone>(
+        &self,
+        spot: &Spot<'_, D>,
+        stat: &Stat,
+        xattrs: &Xattrs,
+    ) -> Result<(), Side> {
+        spot.target.mknod(spot.name.into(), stat.kind, stat.mode & 0o777, stat.device).writing()?;
         self.finish(spot, stat, xattrs)
     }
 
     /// Makes `spot` a hard link to `first`.
-    pub fn link<D: Posix>(&self, first: &Spot<'_, D>, spot: &Spot<'_, D>) -> eyrie::Result<()> {
-        first.target.link_at(first.name, spot.target, spot.name)?;
+    pub fn link<D: Posix + Clone>(&self, first: &Spot<'_, D>, spot: &Spot<'_, D>) -> eyrie::Result<()> {
+        let fs = spot.target.file_system();
+        fs.link(Target::NoFollow(first.target.path_at(first.name)), spot.target.path_at(spot.name))?;
         self.progress.linked(&self.path(spot.relative));
         Ok(())
     }
@@ -110,7 +116,7 @@ impl<'a> TargetTree<'a> {
         self.progress.outcome(self.root)
     }
 
-    fn finish<D: Posix>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
+    fn finish<D: Posix + Clone>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
         match attributes::set_on_path(spot, stat, xattrs, &self.progress) {
             Ok(()) => {
                 self.progress.completed(stat.kind, &self.path(spot.relative), 0);
@@ -123,7 +129,7 @@ impl<'a> TargetTree<'a> {
 
 /// Removes an entry that is not complete. Returns the error that made the copy fail, and ignores an error of
 /// the removal.
-fn remove_partial<D: Posix>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
-    let _ = spot.target.unlink(spot.name);
+fn remove_partial<D: Posix + Clone>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
+    let _ = spot.target.unlink(spot.name.into());
     Err(side)
 }

@@ -1,10 +1,10 @@
 //! Copies of trees: one thread walks the source, and worker threads copy the files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use eyrie::{Base, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use super::file::copy_bytes;
 use super::links::{Links, NameTask, reach};
@@ -48,26 +48,25 @@ struct PendingDirectory {
 }
 
 /// An entry that is not a directory.
-struct Task<'a, S, D> {
-    entry: WalkEntry<'a, S>,
+struct Task<S: Posix, D: Posix> {
+    entry: WalkEntry<S>,
     stat: Stat,
-    /// The file system of the copy. For the root of the tree, it is the target of the job. For any other
-    /// entry, its root is the copy of the entry's directory.
-    target: Base<'a, D>,
+    /// The directory of the copy. For the root of the tree, it is the root of the target.
+    target: Dir<D>,
     /// The directory of the entry. `None` for the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
 }
 
 /// A copy in progress, which its threads share.
-struct TreeCopy<'a, S, D> {
+struct TreeCopy<'a, S: Posix, D: Posix> {
     job: &'a Job<'a, S, D>,
     target: TargetTree<'a>,
-    links: Links<Task<'a, S, D>>,
+    links: Links<Task<S, D>>,
 }
 
 /// The directories of the target from the root of the copy down to the current one.
-struct TargetPosition<'a, D> {
-    ladder: Ladder<'a, D>,
+struct TargetPosition<D: Posix> {
+    ladder: Ladder<D>,
     directories: Vec<Arc<PendingDirectory>>,
 }
 
@@ -78,10 +77,10 @@ struct TargetPosition<'a, D> {
 /// the target is full, read-only or broken. After an interrupt, fails with exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
-    S: Posix + Sync + Send,
-    D: Posix + Sync + Send,
+    S: Posix + Clone + Sync + Send,
+    D: Posix + Clone + Sync + Send,
 {
-    let mut walk = Walk::new(job.source, job.from).doing("copy", job.reporter.place(Path::new("")))?;
+    let mut walk = job.source.walk(job.from).doing("copy", job.reporter.place(Path::new("")))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
     let copy = TreeCopy { job, target, links: Links::new() };
     let (sender, receiver) = sync_channel(QUEUE);
@@ -103,12 +102,13 @@ where
 
 impl<'a, S, D> TreeCopy<'a, S, D>
 where
-    S: Posix + Sync + Send,
-    D: Posix + Sync + Send,
+    S: Posix + Clone + Sync + Send,
+    D: Posix + Clone + Sync + Send,
 {
     /// Makes all entries except files and the names that wait for the copy of their file.
-    fn walk(&self, walk: &mut Walk<'a, S>, files: &SyncSender<Task<'a, S, D>>) -> failure::Result<()> {
-        let mut position = TargetPosition { ladder: Ladder::new(self.job.target), directories: Vec::new() };
+    fn walk(&self, walk: &mut Walk<S>, files: &SyncSender<Task<S, D>>) -> failure::Result<()> {
+        let mut position =
+            TargetPosition { ladder: Ladder::new(self.job.target.clone()), directories: Vec::new() };
         while let Some(step) = walk.next() {
             if self.target.progress.stopped() {
                 break;
@@ -132,13 +132,13 @@ where
 
     /// Makes a directory and enters it. Returns false if the directory is left out, or if it cannot be made
     /// or read.
-    fn enter(&self, entry: &WalkEntry<'a, S>, position: &mut TargetPosition<'a, D>) -> failure::Result<bool> {
+    fn enter(&self, entry: &WalkEntry<S>, position: &mut TargetPosition<D>) -> failure::Result<bool> {
         if self.job.except.is_some_and(|except| except == join(self.job.from, &entry.relative)) {
             return Ok(false);
         }
         let name = self.target_name(entry);
         let made = position.ladder.here().and_then(|target| {
-            let spot = Spot { target: &*target, name, relative: &entry.relative };
+            let spot = Spot { target: &target, name, relative: &entry.relative };
             self.target.directory(&spot)?;
             position.ladder.down(name, |_, _| {})
         });
@@ -154,7 +154,7 @@ where
             }
         }
         let stat = entry.stat();
-        let xattrs = read_xattrs(&**entry.base(), entry.name(), &self.target.progress);
+        let xattrs = read_xattrs(entry.dir(), entry.name(), &self.target.progress);
         match stat {
             Ok(stat) => {
                 position.directories.push(Arc::new(PendingDirectory { stat, xattrs }));
@@ -169,7 +169,7 @@ where
     }
 
     /// Leaves a directory. Some of its files may still wait for a worker thread.
-    fn leave(&self, relative: &Path, position: &mut TargetPosition<'a, D>) {
+    fn leave(&self, relative: &Path, position: &mut TargetPosition<D>) {
         let directory = position.directories.pop();
         match position.ladder.here() {
             Ok(target) => self.release(directory, &target, relative),
@@ -178,7 +178,7 @@ where
         self.climb(position);
     }
 
-    fn climb(&self, position: &mut TargetPosition<'a, D>) {
+    fn climb(&self, position: &mut TargetPosition<D>) {
         if let Err(error) = position.ladder.up() {
             self.note(Path::new(""), Err(Side::Fatal(failure::reason(&error))));
         }
@@ -186,7 +186,7 @@ where
 
     /// Drops a reference to a directory. If it was the last reference and the copy is not stopped, sets the
     /// attributes of the directory.
-    fn release(&self, directory: Option<Arc<PendingDirectory>>, target: &D, relative: &Path) {
+    fn release(&self, directory: Option<Arc<PendingDirectory>>, target: &Dir<D>, relative: &Path) {
         let Some(PendingDirectory { stat, xattrs }) = directory.and_then(Arc::into_inner) else { return };
         if !self.target.progress.stopped() {
             let spot = Spot { target, name: Path::new("."), relative };
@@ -195,7 +195,7 @@ where
     }
 
     /// Returns the name of the copy in its directory, or for the root of the tree the path of the copy.
-    fn target_name<'f>(&self, entry: &'f WalkEntry<'a, S>) -> &'f Path
+    fn target_name<'f>(&self, entry: &'f WalkEntry<S>) -> &'f Path
     where
         'a: 'f,
     {
@@ -206,14 +206,14 @@ where
     /// file.
     fn hand_out(
         &self,
-        entry: WalkEntry<'a, S>,
-        position: &TargetPosition<'a, D>,
-        files: &SyncSender<Task<'a, S, D>>,
+        entry: WalkEntry<S>,
+        position: &TargetPosition<D>,
+        files: &SyncSender<Task<S, D>>,
     ) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
         // If the kinds differ, another program has replaced the entry since the directory was read.
         if stat.kind != entry.kind {
-            return Err(eyrie::Error::new(Errno::STALE, "lstat")).reading();
+            return Err(eyrie::Error::new(Errno::STALE, "stat")).reading();
         }
         let target = position.ladder.here().writing()?;
         let task = Task { entry, stat, target, directory: position.directories.last().cloned() };
@@ -238,7 +238,7 @@ where
     }
 
     /// Copies files until the queue ends. After the copy is stopped, empties the queue without copying.
-    fn work(&self, files: &Mutex<Receiver<Task<'a, S, D>>>) {
+    fn work(&self, files: &Mutex<Receiver<Task<S, D>>>) {
         let mut buffer = Vec::new();
         loop {
             let next = unpoisoned(files.lock()).recv();
@@ -249,7 +249,7 @@ where
 
     /// Copies an entry, and then links the names that wait for the copy. If the copy fails, copies the file
     /// under the next waiting name.
-    fn run(&self, task: Task<'a, S, D>, buffer: &mut Vec<u8>) {
+    fn run(&self, task: Task<S, D>, buffer: &mut Vec<u8>) {
         let mut next = Some(task);
         while let Some(task) = next.take() {
             let made = !self.target.progress.stopped() && {
@@ -272,10 +272,10 @@ where
     }
 
     /// Links an entry to the copy at `first`.
-    fn link(&self, task: Task<'a, S, D>, first: &Path, buffer: &mut Vec<u8>) {
+    fn link(&self, task: Task<S, D>, first: &Path, buffer: &mut Vec<u8>) {
         if !self.target.progress.stopped() {
             let linked = reach(self.job.target, &self.target.path(first)).and_then(|(target, name)| {
-                let first = Spot { target: &*target, name: &name, relative: first };
+                let first = Spot { target: &target, name: &name, relative: first };
                 self.target.link(&first, &self.spot(&task))
             });
             // The target may refuse one more link to the file. The name then gets a copy of its own.
@@ -286,19 +286,19 @@ where
     }
 
     /// Drops a task, and with it a reference to the directory of its entry.
-    fn done(&self, task: Task<'a, S, D>) {
+    fn done(&self, task: Task<S, D>) {
         let Task { entry, target, directory, .. } = task;
         self.release(directory, &target, entry.relative.parent().unwrap_or(Path::new("")));
     }
 
-    fn spot<'t>(&'t self, task: &'t Task<'a, S, D>) -> Spot<'t, D> {
+    fn spot<'t>(&'t self, task: &'t Task<S, D>) -> Spot<'t, D> {
         Spot { target: &task.target, name: self.target_name(&task.entry), relative: &task.entry.relative }
     }
 
     /// Makes the copy of an entry that is not a directory.
-    fn make(&self, task: &Task<'a, S, D>, buffer: &mut Vec<u8>) -> Result<(), Side> {
+    fn make(&self, task: &Task<S, D>, buffer: &mut Vec<u8>) -> Result<(), Side> {
         let Task { entry, stat, .. } = task;
-        let (source, name): (&S, PathBuf) = (entry.base(), entry.name().to_owned());
+        let (source, name) = (entry.dir(), entry.name().to_owned());
         let spot = self.spot(task);
         let xattrs = read_xattrs(source, &name, &self.target.progress);
         match stat.kind {
@@ -308,7 +308,7 @@ where
                     .file(&spot, stat, &xattrs, |output| copy_bytes(&input, source, output, stat, buffer))
             }
             Kind::Symlink => {
-                let target = source.readlink(&name).reading()?;
+                let target = source.readlink((&name).into()).reading()?;
                 self.target.symlink(&spot, stat, &xattrs, &target)
             }
             _ => self.target.special(&spot, stat, &xattrs),

@@ -1,9 +1,10 @@
 //! Extended attributes of copies. An attribute that cannot be read from the source, or that the target
 //! refuses, is counted, but is not a failure.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use eyrie::{Errno, Posix, PosixExt, XattrMode};
+use eyrie::{Errno, Posix, PosixExt, Target, XattrMode};
 
 use super::progress::Progress;
 use super::spot::Spot;
@@ -13,7 +14,7 @@ use crate::failure::reason;
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Reads the extended attributes of `path`. A symbolic link is not followed.
-pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
+pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let names = match source.symlink_xattr_names(path) {
         Ok(names) => names,
         // This file system has no extended attributes.
@@ -33,10 +34,22 @@ pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattr
     xattrs
 }
 
+/// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones. It
+/// leaves out others, such as labels that the host itself makes. A symbolic link is not followed.
+pub fn comparable<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let names = match fs.symlink_xattr_names(path) {
+        Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
+        names => names?,
+    };
+    let is_comparable = |name: &Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
+    let with_value = |name: Vec<u8>| Ok((name.clone(), fs.symlink_xattr(path, name)?));
+    names.into_iter().filter(is_comparable).map(with_value).collect()
+}
+
 /// Sets the extended attributes of the entry `spot`. A symbolic link is not followed.
-pub(super) fn set<D: Posix>(spot: &Spot<'_, D>, xattrs: &Xattrs, progress: &Progress<'_>) {
+pub(super) fn set<D: Posix + Clone>(spot: &Spot<'_, D>, xattrs: &Xattrs, progress: &Progress<'_>) {
     for (name, value) in xattrs {
-        match spot.target.lsetxattr(spot.name, name, value, XattrMode::Set) {
+        match spot.target.setxattr(Target::NoFollow(spot.name.into()), name, value, XattrMode::Set) {
             Ok(()) => progress.xattr_kept(),
             Err(error) => progress.xattr_lost(name, &reason(&error)),
         }

@@ -42,6 +42,20 @@ fn touch_makes_files_and_sets_times() {
     sandbox.succeed(["touch", "-d", "@6", "vol:/link"]);
     assert_eq!((times("vol:/link"), times("vol:/new")), ((5, 5), (6, 6)));
     sandbox.fail(2, &["someday", "@1795000000"], ["touch", "-d", "someday", "vol:/new"]);
+    let mut local = sandbox.command(["touch", "-t", "197001010200.30", "vol:/made"]);
+    assert!(local.env("TZ", "XST-1").status().unwrap().success());
+    assert_eq!(times("vol:/made"), (3630, 3630));
+    sandbox.fail(2, &["1979", "202611201014"], ["touch", "-t", "1979", "vol:/new"]);
+    sandbox.succeed(["touch", "-a", "-d", "@7", "vol:/made"]);
+    sandbox.succeed(["touch", "-r", "vol:/made", "vol:/new"]);
+    assert_eq!(times("vol:/new"), (7, 3630));
+    fs::write(sandbox.path("host"), "").unwrap();
+    let file = fs::File::options().write(true).open(sandbox.path("host")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(8)).unwrap();
+    sandbox.succeed(["touch", "-m", "-r", "host", "vol:/new"]);
+    assert_eq!(times("vol:/new"), (7, 8));
+    sandbox.fail(3, &["vol:/none", "check the spelling"], ["touch", "-r", "vol:/none", "vol:/new"]);
+    sandbox.fail(2, &["--date"], ["touch", "-r", "host", "-d", "@5", "vol:/new"]);
 }
 
 #[test]
@@ -59,6 +73,15 @@ fn truncate_sets_sizes() {
     sandbox.succeed(["truncate", "-c", "-s", "5", "vol:/none"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "a\nb\n");
     sandbox.fail(2, &["1X", "4G"], ["truncate", "-s", "1X", "vol:/a"]);
+    fs::write(sandbox.path("host"), "12345").unwrap();
+    sandbox.succeed(["truncate", "-r", "host", "vol:/a", "vol:/c"]);
+    assert_eq!((size("vol:/a"), size("vol:/c")), (5, 5));
+    sandbox.succeed(["truncate", "-r", "vol:/a", "-s", "%4K", "vol:/b"]);
+    assert_eq!(size("vol:/b"), 4096);
+    sandbox.fail(2, &["host", "begins with one of"], ["truncate", "-r", "host", "-s", "7", "vol:/b"]);
+    sandbox.fail(3, &["none"], ["truncate", "-r", "none", "vol:/b"]);
+    sandbox.fail(2, &["--size"], ["truncate", "vol:/b"]);
+    sandbox.succeed(["rm", "vol:/c"]);
     sandbox.fail(1, &["vol:/", "directory"], ["truncate", "-s", "1", "vol:/"]);
 }
 

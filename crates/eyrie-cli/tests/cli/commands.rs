@@ -117,6 +117,12 @@ fn kv_commands_keep_values() {
     assert_eq!(sandbox.succeed(["kv", "scan", "vol:/store"]), "a/b\nbytes\nkey\n");
     assert_eq!(sandbox.succeed(["kv", "scan", "vol:/store", "k"]), "key\n");
     assert!(sandbox.succeed(["kv", "scan", "--json", "vol:/store", "k"]).contains("\"bytes\": 5"));
+    sandbox.fail(1, &["key", "exists already"], ["kv", "put", "--if-absent", "vol:/store", "key", "new"]);
+    sandbox.succeed(["kv", "put", "--if-present", "vol:/store", "key", "replaced"]);
+    assert_eq!(sandbox.succeed(["kv", "get", "vol:/store", "key"]), "replaced");
+    sandbox.succeed(["kv", "erase", "vol:/store", "key"]);
+    sandbox.fail(3, &["key", "no such key"], ["kv", "put", "--if-present", "vol:/store", "key", "new"]);
+    sandbox.succeed(["kv", "put", "--if-absent", "vol:/store", "key", "new"]);
     sandbox.succeed(["kv", "erase", "vol:/store", "key"]);
     sandbox.fail(3, &["key", "no such key"], ["kv", "get", "vol:/store", "key"]);
     sandbox.fail(3, &["key", "no such key"], ["kv", "erase", "vol:/store", "key"]);

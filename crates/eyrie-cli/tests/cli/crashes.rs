@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ExitStatus, Stdio};
 
-use eyrie::{Credentials, Posix, PosixExt, Volume};
+use eyrie::{Credentials, Posix, PosixExt, Target, Volume};
 use eyrie_testkit::tree_fixture::fill;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -53,7 +53,7 @@ fn check_volume(sandbox: &Sandbox, printed: &[String]) {
         let inside = line.strip_prefix("vol:").unwrap();
         let source = sandbox.path(inside.trim_start_matches('/'));
         let metadata = source.symlink_metadata().unwrap();
-        let stat = files.lstat(inside).unwrap();
+        let stat = files.stat(Target::NoFollow(inside.into())).unwrap();
         let modified = std::os::unix::fs::MetadataExt::mtime_nsec(&metadata);
         assert_eq!(i64::from(stat.modified.nanoseconds), modified, "{line}");
         assert_eq!(u32::from(stat.mode), std::os::unix::fs::MetadataExt::mode(&metadata) & 0o7777, "{line}");

@@ -1,20 +1,14 @@
 //! Tests of trees that are deeper than the longest path.
 
-use std::path::Path;
-
-use eyrie::{Credentials, Host, Kind, OpenFlags, Posix, PosixExt, Volume, Walk, WalkStep};
+use eyrie::{Credentials, Dir, Host, Kind, Posix, PosixExt, Volume, WalkStep};
 
 use crate::Sandbox;
 
 /// Makes `levels` nested directories named `d`. Every hundredth directory and the last one have a file.
-fn dig<P: Posix>(fs: P, levels: usize) {
-    let mut here = fs;
+fn dig<P: Posix + Clone>(mut here: Dir<P>, levels: usize) {
     for level in 1..=levels {
-        here.mkdir("d", 0o755).unwrap();
-        let handle = here.open("d", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
-        let inside = here.at(&handle).unwrap();
-        here.close(handle).unwrap();
-        here = inside;
+        here.mkdir("d".into(), 0o755).unwrap();
+        here = here.subdirectory("d").unwrap();
         if level % 100 == 0 || level == levels {
             here.write("file", level.to_string()).unwrap();
         }
@@ -23,12 +17,12 @@ fn dig<P: Posix>(fs: P, levels: usize) {
 
 /// Returns the depth of the deepest file below `root`, and the number of files. The file in the directory of
 /// level `n` must have the depth `n + above`.
-fn deepest<P: Posix>(fs: &P, root: &str, above: usize) -> (usize, usize) {
+fn deepest<P: Posix + Clone>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
-    for step in Walk::new(fs, Path::new(root)).unwrap() {
+    for step in fs.walk(root).unwrap() {
         match step {
             WalkStep::Entry(found) if found.kind == Kind::File => {
-                let bytes = found.base().read(found.name()).unwrap();
+                let bytes = found.dir().read(found.name()).unwrap();
                 assert_eq!(bytes, (found.depth - above).to_string().into_bytes());
                 (deepest, files) = (deepest.max(found.depth), files + 1);
             }
@@ -45,9 +39,7 @@ fn walking_commands_handle_two_thousand_levels() {
     let sandbox = Sandbox::with_volume("64M");
     let host = Host::new(sandbox.path("")).unwrap();
     host.create_dir("tree").unwrap();
-    let handle = host.open("tree", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
-    dig(host.at(&handle).unwrap(), LEVELS);
-    drop(handle);
+    dig(host.dir("tree").unwrap(), LEVELS);
 
     sandbox.succeed(["import", "tree", "vol:/tree"]);
     assert_eq!(sandbox.succeed(["find", "vol:/tree", "--name", "file"]).lines().count(), LEVELS / 100);
@@ -74,7 +66,7 @@ fn tree_of_twenty_thousand_levels_is_copied_and_removed() {
     let sandbox = Sandbox::with_volume("256M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     let files = volume.files(Credentials::root());
-    dig(files.clone(), LEVELS);
+    dig(Dir::root(files.clone()), LEVELS);
     drop(files);
     volume.close().unwrap();
 

@@ -130,7 +130,7 @@ fn trim_discards_free_blocks_of_a_device() {
     sandbox.succeed(["import", "tree", &device.place(":/tree")]);
     assert!(host_bytes(&disk) >= 60 * MIB);
     let held = Volume::open_with(&vol, PagedOptions::for_host()).unwrap();
-    held.files(Credentials::root()).unlink("/tree/large").unwrap();
+    held.files(Credentials::root()).unlink("/tree/large".into()).unwrap();
     let trimmed = held.trim().unwrap();
     assert!(trimmed >= 56 * MIB, "{trimmed}");
     assert!(host_bytes(&disk) <= empty + 8 * MIB, "{}", host_bytes(&disk));

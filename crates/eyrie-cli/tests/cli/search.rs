@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, SystemTime};
 
-use eyrie::{Credentials, Kind, Posix, PosixExt, Volume};
+use eyrie::{Credentials, Kind, Posix, PosixExt, Target, Volume};
 
 use crate::Sandbox;
 
@@ -19,8 +19,8 @@ fn sandbox_with_files() -> Sandbox {
     files.write("/a/main.rs", vec![1; 2048]).unwrap();
     files.write("/a/b/lib.RS", vec![1; 100]).unwrap();
     files.write("/a/b/c/.hidden.rs", "").unwrap();
-    files.symlink("nowhere", "/a/link.rs").unwrap();
-    files.mknod("/a/pipe", Kind::Fifo, 0o600, 0).unwrap();
+    files.symlink("nowhere".as_ref(), "/a/link.rs".into()).unwrap();
+    files.mknod("/a/pipe".into(), Kind::Fifo, 0o600, 0).unwrap();
     drop(files);
     volume.close().unwrap();
     sandbox
@@ -129,10 +129,10 @@ fn du_sums_directories() {
     files.create_dir_all("/a/b").unwrap();
     files.write("/a/b/file", vec![1; 300 << 10]).unwrap();
     files.write("/a/small", "x").unwrap();
-    files.link("/a/b/file", "/a/same").unwrap();
-    files.link("/a/b/file", "/again").unwrap();
+    files.hard_link("/a/b/file", "/a/same").unwrap();
+    files.hard_link("/a/b/file", "/again").unwrap();
     files.create_file("/hole").unwrap().set_len(1 << 30).unwrap();
-    let allocated = |path: &str| files.lstat(path).unwrap().allocated;
+    let allocated = |path: &str| files.stat(Target::NoFollow(path.into())).unwrap().allocated;
     let b = allocated("/a/b") + allocated("/a/b/file");
     let a = b + allocated("/a") + allocated("/a/small");
     let all = a + allocated("/") + allocated("/hole");
@@ -192,7 +192,7 @@ fn unreadable_entry_is_reported_and_the_rest_shown() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkdir", "-p", "vol:/open", "vol:/closed/dir"]);
     let volume = Volume::open(sandbox.path("vol")).unwrap();
-    volume.files(Credentials::of_process()).chmod("/closed", 0o700).unwrap();
+    volume.files(Credentials::of_process()).chmod("/closed".into(), 0o700).unwrap();
     volume.close().unwrap();
     for place in ["", "vol"].map(|name| sandbox.path(name)) {
         fs::set_permissions(&place, Permissions::from_mode(0o777)).unwrap();

@@ -12,6 +12,13 @@ const WRITABLE_BY_GROUP: u16 = 0o020;
 
 /// Sticky directories in which `O_CREAT` does not open an object of a third user, who is neither the caller
 /// nor the owner of the directory. The number in brackets is the value of the `sysctl`.
+///
+/// ```
+/// use eyrie_engine::access::{AccessRules, Sticky};
+///
+/// let mut rules = AccessRules::default();
+/// rules.protected_regular = Sticky::WritableByAll;
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Sticky {
     /// No directories (0).
@@ -26,7 +33,16 @@ pub enum Sticky {
 /// The protections that are enabled. By default only `protected_hardlinks` is enabled.
 ///
 /// The Linux kernel enables none of these protections by default. Most distributions enable most of them.
+///
+/// ```
+/// use eyrie_engine::access::AccessRules;
+///
+/// let mut rules = AccessRules::default();
+/// rules.protected_symlinks = true;
+/// assert!(rules.protected_hardlinks && rules != AccessRules::NONE);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct AccessRules {
     /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read and
     /// write. Such a file must have no set-user-id bit, and not both the set-group-id bit and the group's

@@ -1,6 +1,7 @@
 //! Permissions, case by case.
 
 use super::*;
+use crate::Errno;
 
 fn object(kind: Kind, mode: u16, uid: u32, gid: u32) -> Protection {
     Protection { kind, mode, uid, gid }
@@ -56,11 +57,11 @@ fn root_executes_only_executable_files() {
 #[test]
 fn sticky_directory_protects_entries_of_others() {
     for (who, dir, victim, errno) in [
-        (user(), dir(0o1777, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::PERM)),
+        (user(), dir(0o1777, 2, 2), file(0, 2, 2), Some(Errno::PERM)),
         (user(), dir(0o1777, 2, 2), file(0, 1, 2), None),
         (user(), dir(0o1777, 1, 2), file(0, 2, 2), None),
         (user(), dir(0o777, 2, 2), file(0, 2, 2), None),
-        (user(), dir(0o1775, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::ACCESS)),
+        (user(), dir(0o1775, 2, 2), file(0, 2, 2), Some(Errno::ACCESS)),
         (Credentials::root(), dir(0o1000, 2, 2), file(0, 2, 2), None),
     ] {
         let result = check_remove(&who, &dir, &victim);
@@ -121,8 +122,8 @@ fn owners_set_times_writers_touch_them() {
     for (object, now, errno) in [
         (file(0, 1, 1), false, None),
         (file(0o666, 2, 2), true, None),
-        (file(0o666, 2, 2), false, Some(rustix::io::Errno::PERM)),
-        (file(0o644, 2, 2), true, Some(rustix::io::Errno::ACCESS)),
+        (file(0o666, 2, 2), false, Some(Errno::PERM)),
+        (file(0o644, 2, 2), true, Some(Errno::ACCESS)),
     ] {
         let result = check_set_times(&user(), &object, now);
         assert_eq!(result.err().map(|error| error.errno()), errno, "{object:?} {now}");
@@ -150,7 +151,6 @@ fn sticky_directory_refuses_create_open_of_foreign_object() {
 
 #[test]
 fn xattr_namespaces_have_their_rules() {
-    use rustix::io::Errno;
     let (perm, access, none) = (Some(Errno::PERM), Some(Errno::ACCESS), Some(Errno::NODATA));
     let (unknown, invalid) = (Some(Errno::OPNOTSUPP), Some(Errno::INVAL));
     let (own, open, closed) = (file(0o600, 1, 10), file(0o666, 2, 12), file(0o600, 2, 12));
@@ -287,4 +287,12 @@ fn protected_pipes_and_files_refuse_create_open() {
             }
         }
     }
+}
+
+#[test]
+fn process_lends_its_umask() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this host has procfs");
+    let line = status.lines().find(|line| line.starts_with("Umask:")).expect("a line of the kernel");
+    let umask = Credentials::of_process().umask();
+    assert_eq!(line.split_whitespace().nth(1), Some(format!("{umask:04o}").as_str()));
 }

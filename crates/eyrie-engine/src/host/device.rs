@@ -3,7 +3,7 @@
 //! The descriptor is the lock. The kernel gives a device exclusively to one mount or one descriptor
 //! (`O_EXCL`). A lock of the whole file (`flock`) also stops programs that take only this lock before they
 //! probe a device. Both locks end when the last copy of the descriptor is closed, so a forked child holds
-//! them too.
+//! them too. Readers share the second lock, and do not take the first, which cannot be shared.
 //!
 //! The volume and its journal take as many bytes from the start of the device as the superblock says. The
 //! anchor of the journal is the last page of these bytes. A device may become larger while a volume is on it.
@@ -26,12 +26,11 @@ use std::sync::Arc;
 
 use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions, host};
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
 
-use super::lock::Hold;
+use super::lock::{Hold, Sharing};
 use super::segment::{FirstPages, blocks, host_error};
 use crate::tables::{Geometry, MIN_HOST_BYTES, MediumChoice, Options};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// Size of the range at either end of a device that holds the signatures of file systems and partition
 /// tables. 1 MiB covers all common signatures.
@@ -44,7 +43,7 @@ pub(super) fn create<T>(
     options: &Options,
     fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
-    let (file, place) = (claim(path)?, path.display().to_string());
+    let (file, place) = (claim(path, Sharing::Exclusive)?, path.display().to_string());
     let (mapped, held) = (again(&file, path)?, again(&file, path)?);
     let new = NewVolume::measure(&file, options, &place)?;
     // Old signatures and an old superblock must be gone before the new volume can be found.
@@ -59,7 +58,7 @@ pub(super) fn create<T>(
 
 /// Claims the device at `path` and opens the volume on it.
 pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
-    let file = claim(path)?;
+    let file = claim(path, Sharing::Exclusive)?;
     Ok((mount(&file, paged, &path.display().to_string())?, Hold::Device(file)))
 }
 
@@ -84,29 +83,37 @@ fn size(mut file: &File) -> io::Result<u64> {
     host::call(|| file.seek(SeekFrom::End(0)))
 }
 
-/// Claims the device at `path` and opens an overlay of it in memory. No change reaches the device.
-pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
-    let (file, place) = (claim(path)?, path.display().to_string());
+/// Claims the device at `path`, and opens an overlay of it in memory. No change reaches the device.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> Result<(Medium, Hold)> {
+    let (file, place) = (claim(path, sharing)?, path.display().to_string());
     let medium = paged_on(Overlay::new(blocks_of_volume(&file, &place)?), paged, &place)?;
     Ok((medium, Hold::Device(file)))
 }
 
 /// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, no other
-/// claim of the device succeeds, not even one by this process.
-pub(crate) fn claim(path: &Path) -> Result<File> {
+/// claim of the device succeeds, not even one by this process, unless both claims are shared. With a shared
+/// claim the file is open only for reading.
+pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";
         Error::volume(&path.display().to_string(), what, Errno::BUSY)
     };
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
+    options.read(true);
+    let operation = match sharing {
+        Sharing::Exclusive => {
+            options.write(true).custom_flags(OFlags::EXCL.bits() as i32);
+            FlockOperation::NonBlockingLockExclusive
+        }
+        Sharing::Shared => FlockOperation::NonBlockingLockShared,
+    };
     let file = host::open(&options, path).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => in_use(),
         _ => host_error(path, "cannot be opened", &error),
     })?;
-    match host::call(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+    match host::call(|| flock(&file, operation)) {
         Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(in_use()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use()),
         Err(errno) => Err(host_error(path, "cannot be locked", &errno.into())),
     }
 }

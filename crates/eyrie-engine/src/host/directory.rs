@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions, host};
-use rustix::io::Errno;
 
-use super::lock::{Hold, HostLock, LOCK};
+use super::lock::{Hold, HostLock, LOCK, Sharing};
 use super::mapping::{map, map_copy, map_new};
 use super::segment::host_error;
 use crate::tables::{Geometry, MIN_HOST_BYTES, Options};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// Default size of a volume, in bytes: 1 GiB.
 const DEFAULT_BYTES: u64 = 1 << 30;
@@ -110,7 +109,7 @@ fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, Arc<HostLock>)>
     private.read(true).write(true).create_new(true).mode(0o600);
     host::open(&private, &lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
     undo.changes.push(HostChange::File(lock_path));
-    let lock = Arc::new(HostLock::acquire(path)?);
+    let lock = Arc::new(HostLock::acquire(path, Sharing::Exclusive)?);
     undo.lock = Some(Arc::clone(&lock));
     let segment = path.join(SEGMENT_FILE);
     let file =
@@ -146,20 +145,20 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
 
 /// Locks and maps the volume at `path`.
 pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
-    let (lock, file) = lock_and_open(path)?;
+    let (lock, file) = lock_and_open(path, Sharing::Exclusive)?;
     Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: Arc::new(lock) }))
 }
 
-/// Locks the volume at `path` and maps a copy of it. No change reaches the host.
-pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+/// Locks the volume at `path`, and maps a copy of it. No change reaches the host.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> Result<(Medium, Hold)> {
     let place = path.display().to_string();
-    let (lock, file) = lock_and_open(path)?;
+    let (lock, file) = lock_and_open(path, sharing)?;
     let bytes = whole_pages(path, &file)?;
     Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: Arc::new(lock) }))
 }
 
-/// Locks the volume in directory `path`, and opens its segment.
-fn lock_and_open(path: &Path) -> Result<(HostLock, File)> {
+/// Locks the volume in directory `path`, and opens its segment: for reading only if the lock is shared.
+fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
     let place = path.display().to_string();
     let directory = host::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
     if !directory.is_dir() {
@@ -177,15 +176,16 @@ fn lock_and_open(path: &Path) -> Result<(HostLock, File)> {
         }
         Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
     }
-    let lock = HostLock::acquire(path)?;
-    Ok((lock, segment_file(path)?))
+    let lock = HostLock::acquire(path, sharing)?;
+    Ok((lock, segment_file(path, sharing)?))
 }
 
-/// Opens the file of segment 0.
-pub(super) fn segment_file(path: &Path) -> Result<File> {
+/// Opens the file of segment 0: for reading only if the volume is shared.
+pub(super) fn segment_file(path: &Path, sharing: Sharing) -> Result<File> {
     let segment = path.join(SEGMENT_FILE);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.read(true).write(sharing == Sharing::Exclusive);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     host::open(&options, &segment).map_err(|error| host_error(&segment, "cannot be opened", &error))
 }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl HostObserver for SegmentIsLocked {
-        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
+        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), rustix::io::Errno> {
             if self.path.join(SEGMENT_FILE).exists() {
                 assert!(is_held(&self.path), "another process could lock the volume");
                 self.calls.set(self.calls.get() + 1);

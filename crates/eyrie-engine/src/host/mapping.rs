@@ -5,12 +5,11 @@ use std::fs::File;
 use std::sync::Arc;
 
 use eyrie_medium::{Fault, Medium, Overlay, PagedOptions, host};
-use rustix::io::Errno;
 
 use super::segment::{FirstPages, blocks, errno_of};
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::{MediumChoice, Options, superblock};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// The medium for [`MediumChoice::Auto`] if the host's files are neither persistent memory nor in memory.
 const ON_DISK: MediumChoice = MediumChoice::Paged;

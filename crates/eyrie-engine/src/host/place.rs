@@ -6,13 +6,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use eyrie_medium::{Medium, PagedOptions};
-use rustix::io::Errno;
 
 use super::device;
 use super::directory::{self, SEGMENT_FILE};
-use super::lock::Hold;
+use super::lock::{Hold, Sharing};
 use crate::tables::Options;
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// The present or future place of a volume on the host.
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +74,11 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// Locks the volume and maps a copy of it. No change reaches the host.
-    pub(crate) fn open_copy(self, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    /// Locks the volume, and maps a copy of it. No change reaches the host.
+    pub(crate) fn open_copy(self, paged: PagedOptions, sharing: Sharing) -> Result<(Medium, Hold)> {
         match self {
-            HostPlace::Directory(path) => directory::open_copy(path, paged),
-            HostPlace::Device(path) => device::open_copy(path, paged),
+            HostPlace::Directory(path) => directory::open_copy(path, paged, sharing),
+            HostPlace::Device(path) => device::open_copy(path, paged, sharing),
         }
     }
 }

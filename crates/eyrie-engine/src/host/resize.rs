@@ -9,15 +9,14 @@ use std::fs::File;
 use std::path::Path;
 
 use eyrie_medium::{Blocks, Medium, MediumKind, PagedOptions, host};
-use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use super::lock::Hold;
+use super::lock::{Hold, Sharing};
 use super::segment::{FirstPages, blocks, errno_of};
 use super::{device, directory};
 use crate::tables::layout::SUPERBLOCKS;
 use crate::tables::superblock;
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// The segment of a volume whose size changes.
 pub(crate) struct ResizedSegment<'a> {
@@ -32,7 +31,7 @@ impl<'a> ResizedSegment<'a> {
     pub(crate) fn of(path: &'a Path, hold: Option<&Hold>, paged: PagedOptions) -> Result<ResizedSegment<'a>> {
         let (is_device, file) = match hold {
             Some(Hold::Device(file)) => (true, device::again(file, path)?),
-            _ => (false, directory::segment_file(path)?),
+            _ => (false, directory::segment_file(path, Sharing::Exclusive)?),
         };
         Ok(ResizedSegment { path, file, is_device, paged })
     }

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 
 use eyrie_medium::{FileBlocks, PAGE_SIZE, host};
-use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use crate::Errno;
 use crate::Error;
 use crate::tables::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;

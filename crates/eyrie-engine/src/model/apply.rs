@@ -47,6 +47,7 @@ impl ModelState {
             Op::RemoveXattr { id, name, time } => self.remove_xattr(id, name, time).map(done),
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Erase { dir, name, time } => self.erase(dir, name, time).map(done),
+            Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time).map(done),
         }
     }
@@ -372,13 +373,14 @@ impl ModelState {
         self.directory(batch_dir)?;
         let mut keys = BTreeSet::new();
         for op in ops {
-            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. }) = op else {
-                return Err(Error::Invalid("a batch holds Puts and Erases only"));
+            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } | Op::Expect { dir, name, .. }) = op
+            else {
+                return Err(Error::Invalid("a batch holds Puts, Erases and Expects only"));
             };
             if *dir != batch_dir {
                 return Err(Error::Invalid("a batch changes one directory"));
             }
-            if !keys.insert(*name) {
+            if !keys.insert((*name, matches!(op, Op::Expect { .. }))) {
                 return Err(Error::Invalid("a batch names a key once"));
             }
         }
@@ -392,9 +394,18 @@ impl ModelState {
         if !ops.is_empty() && self.is_removed(batch_dir)? {
             return Err(Error::NotFound);
         }
+        for op in ops {
+            let Op::Expect { dir, name, condition } = *op else { continue };
+            let existing = self.entry(dir, name)?;
+            existing.map_or(Ok(()), check_file)?;
+            if !condition.holds(existing.map(|id| self.version(id)).transpose()?) {
+                return Err(Error::ConditionFailed);
+            }
+        }
         let mut next = self.clone();
         for op in ops {
             match *op {
+                Op::Expect { .. } => {}
                 Op::Put { dir, name, id, owner, data, .. } => {
                     next.put(dir, name, id, owner, data, time)?;
                 }

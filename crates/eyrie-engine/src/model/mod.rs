@@ -3,10 +3,10 @@
 //!
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
-//! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
-//! of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In
-//! the model, a 4 KiB page is data if it was written, and if no truncation, hole or collapse has removed it
-//! since then.
+//! generation of a [`Birth`], [`Engine::version`], [`Engine::directory_changes`], [`Engine::space`], and the
+//! cookies and the order of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole
+//! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, hole or
+//! collapse has removed it since then.
 //!
 //! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
 //! `Rename`), the model returns the first one in this order: (1) an id that is not a directory, (2) a bad
@@ -23,6 +23,7 @@
 //! - An object without a name cannot get a new one. `Link` returns `NotFound` for it.
 //! - A `Batch` applies its parts in their order. The changes get the time of the batch, not the times of the
 //!   parts.
+//! - The version of a file is the same after a change that leaves its bytes alone.
 //! - A removed directory that is still open is empty, has 0 links and has no parent. It refuses every `Batch`
 //!   that has parts, even if the parts would have no effect.
 
@@ -40,6 +41,7 @@ use eyrie_medium::sync::unpoisoned;
 use self::state::{ModelBody, ModelDirectory, ModelState};
 use crate::{
     Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+    Version,
 };
 
 /// Total space that the model reports, in bytes.
@@ -100,6 +102,10 @@ impl Engine for Model {
 
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         Ok(self.lock().data(id)?.read(offset, out))
+    }
+
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        self.lock().version(id)
     }
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {

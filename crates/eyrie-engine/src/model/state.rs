@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data::FileData;
 use crate::op::NAME_MAX;
-use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time};
+use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time, Version};
 
 /// The whole state of the model.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub(super) struct ModelObject {
     pub(super) changed: Time,
     pub(super) born: Time,
     pub(super) generation: u64,
+    /// Number of changes of the bytes.
+    pub(super) changes: u64,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) body: ModelBody,
 }
@@ -148,6 +150,13 @@ impl ModelState {
         Ok(Birth { created: object.born, generation: object.generation })
     }
 
+    /// Returns the version of the bytes of a file. The model has one session.
+    pub(super) fn version(&self, id: ObjectId) -> Result<Version> {
+        self.data(id)?;
+        let object = self.object(id)?;
+        Ok(Version::new(0, object.generation, object.changes))
+    }
+
     pub(super) fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         let object = self.object(id)?;
         let (links, size, allocated, parent, device) = match &object.body {
@@ -189,6 +198,7 @@ impl ModelState {
             changed: time,
             born: time,
             generation: self.created,
+            changes: 0,
             xattrs: BTreeMap::new(),
             body,
         };
@@ -236,6 +246,7 @@ impl ModelState {
         let object = self.object_mut(id)?;
         object.modified = time;
         object.changed = time;
+        object.changes += 1;
         Ok(())
     }
 

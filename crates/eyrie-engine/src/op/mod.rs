@@ -8,7 +8,7 @@ pub mod encode;
 
 use eyrie_medium::Medium;
 
-use crate::{ObjectId, Time};
+use crate::{ObjectId, Time, Version};
 
 /// Maximum length of the name of an entry or key, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -66,6 +66,13 @@ pub enum Content<'a> {
 }
 
 /// Treatment of an existing entry at the new name of a rename.
+///
+/// ```
+/// use eyrie_engine::RenameMode;
+///
+/// let keep_existing = true;
+/// let mode = if keep_existing { RenameMode::NoReplace } else { RenameMode::Replace };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
     /// Replace the entry, by the rules of POSIX.
@@ -77,6 +84,12 @@ pub enum RenameMode {
 }
 
 /// Effect of `fallocate` on a range of a file.
+///
+/// ```
+/// use eyrie_engine::FallocateMode;
+///
+/// let keeps_the_size = [FallocateMode::KeepSize, FallocateMode::PunchHole];
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FallocateMode {
     /// Give the range storage. If the range ends past the end of the file, extend the file.
@@ -122,6 +135,13 @@ impl FallocateMode {
 }
 
 /// Condition of a change of an extended attribute.
+///
+/// ```
+/// use eyrie_engine::XattrMode;
+///
+/// let must_be_new = true;
+/// let mode = if must_be_new { XattrMode::Create } else { XattrMode::Set };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
     /// No condition. The attribute is created or replaced.
@@ -130,6 +150,38 @@ pub enum XattrMode {
     Create,
     /// The attribute must exist, otherwise the Op fails with `ENODATA` (`XATTR_REPLACE`).
     Replace,
+}
+
+/// Condition on a key, for a change of it.
+///
+/// ```
+/// use eyrie_engine::{Condition, Version};
+///
+/// /// Returns the condition that a value is still as it was seen.
+/// fn unchanged(seen: Option<Version>) -> Condition {
+///     seen.map_or(Condition::Absent, Condition::Version)
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Condition {
+    /// The key does not exist.
+    Absent,
+    /// The key exists.
+    Present,
+    /// The key exists, and its value has this version.
+    Version(Version),
+}
+
+impl Condition {
+    /// True if the condition holds for a key with this version. `None` stands for a key that does not exist.
+    pub(crate) fn holds(self, version: Option<Version>) -> bool {
+        match self {
+            Condition::Absent => version.is_none(),
+            Condition::Present => version.is_some(),
+            Condition::Version(wanted) => version == Some(wanted),
+        }
+    }
 }
 
 /// Set-id bits that a change of a file clears. The module [`access`](crate::access) chooses this value for
@@ -224,10 +276,17 @@ pub enum Op<'a> {
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. All
-    /// changes get the time of the batch, and the times of its Ops are ignored. In a batch, an `Erase` of a
-    /// missing key has no effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys
-    /// existed, because [`Applied`] cannot name them.
+    /// Requires a condition of a key, which must name a file if it exists. Only a part of a batch, because it
+    /// changes nothing.
+    Expect { dir: ObjectId, name: &'a [u8], condition: Condition },
+    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key is changed at most once.
+    /// All changes get the time of the batch, and the times of its Ops are ignored. In a batch, an `Erase` of
+    /// a missing key has no effect. A batch that succeeds also gives back the reserved ids of `Put`s whose
+    /// keys existed, because [`Applied`] cannot name them.
+    ///
+    /// The batch also has any number of `Expect`s, with at most one for each key. They refer to the keys as
+    /// they are before the batch, wherever they stand in it. If one of them does not hold, the batch fails
+    /// with [`ConditionFailed`](crate::Error::ConditionFailed).
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 

@@ -21,6 +21,16 @@ pub(super) fn check_mode(mode: u16) -> Result<()> {
     if mode <= 0o7777 { Ok(()) } else { Err(Error::Invalid("mode of more than twelve bits")) }
 }
 
+/// Refuses objects without bytes.
+#[inline(always)]
+pub(super) fn require_bytes(id: ObjectId) -> Result<()> {
+    match id.kind() {
+        Kind::File | Kind::Symlink => Ok(()),
+        Kind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid("pipes, sockets and devices hold no bytes")),
+    }
+}
+
 /// Refuses objects that are not regular files.
 pub(super) fn require_file(id: ObjectId) -> Result<()> {
     match id.kind() {

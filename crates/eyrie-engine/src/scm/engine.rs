@@ -8,11 +8,19 @@ use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::object::xattr;
-use crate::{Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage};
+use crate::{
+    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result,
+    SpaceUsage, Version,
+};
 
 impl Engine for Scm {
     fn root(&self) -> ObjectId {
         self.root
+    }
+
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     #[inline]
@@ -49,8 +57,18 @@ impl Engine for Scm {
     }
 
     #[inline]
-    fn view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
-        self.sound(self.read_view(id, guard))
+    fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
+        self.sound(self.read_view(id, range, guard))
+    }
+
+    fn seal(&self, id: ObjectId) -> Result<()> {
+        self.medium().check()?;
+        self.sound(self.seal_file(id))
+    }
+
+    #[inline]
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        self.sound(self.read_version(id))
     }
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
@@ -80,7 +98,7 @@ impl Engine for Scm {
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
-        self.medium().check()?;
+        self.check_change()?;
         let _gate = self.medium().enter()?;
         let space = self.volume.space();
         let place = space.stop_on_panic(|| space.allocate_header())?;
@@ -93,7 +111,7 @@ impl Engine for Scm {
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
-        self.medium().check()?;
+        self.check_change()?;
         let space = self.volume.space();
         space.with_room(
             || op.journal_room(),
@@ -131,6 +149,9 @@ impl Engine for Scm {
 
     fn sync(&self) -> Result<()> {
         self.medium().check()?;
+        if self.read_only {
+            return Ok(());
+        }
         let space = self.volume.space();
         space.stop_on_panic(|| space.drain())
     }
@@ -174,6 +195,7 @@ impl Scm {
                 self.change_xattrs(id, time, |transaction, root| xattr::remove(transaction, root, name))
             }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
+            Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
     }

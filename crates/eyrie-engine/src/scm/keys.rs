@@ -1,10 +1,11 @@
-//! Keys and values: puts, and batches of puts and erases.
+//! Keys and values: puts, and batches of puts, erases and conditions.
 
 use smallvec::SmallVec;
 
 use super::Scm;
 use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
+use super::locks::LockedParent;
 use crate::extent::Class;
 use crate::object::collection;
 use crate::object::header::HotChange;
@@ -33,36 +34,47 @@ impl NewValue<'_> {
     }
 }
 
+/// The reason why an Op cannot be a part of a batch.
+const PARTS: &str = "a batch holds puts, erases and conditions";
+
 /// The object that each key of a batch names, if the key exists.
 type BatchTargets = SmallVec<[Option<ObjectId>; 16]>;
 
-/// The objects that a batch changes, and the locks that it needs.
+/// The objects that the keys of a batch name, and the locks that it needs.
 struct BatchPlan {
     targets: BatchTargets,
     locks: SmallVec<[ObjectId; 16]>,
-    /// True if two keys name one object.
+    /// True if two changed keys name one object.
     has_twins: bool,
 }
 
 impl BatchPlan {
     fn new(dir: ObjectId, ops: &[Op<'_>], targets: BatchTargets) -> BatchPlan {
-        let mut locks: SmallVec<[ObjectId; 16]> = targets.iter().copied().flatten().collect();
+        let parts = || ops.iter().zip(&targets);
+        let changed = parts().filter(|(op, _)| !matches!(op, Op::Expect { .. }));
+        let mut locks: SmallVec<[ObjectId; 16]> = changed.filter_map(|(_, existing)| *existing).collect();
         locks.sort_unstable();
         let has_twins = locks.windows(2).any(|pair| pair[0] == pair[1]);
-        for (op, existing) in ops.iter().zip(&targets) {
-            if let (Op::Put { id, .. }, None) = (*op, existing) {
-                locks.push(id);
-            }
-        }
+        locks.extend(parts().filter_map(|(op, existing)| match (*op, *existing) {
+            (Op::Put { id, .. }, None) => Some(id),
+            // A change of this object by another Op would change its version.
+            (Op::Expect { .. }, existing) => existing,
+            _ => None,
+        }));
         locks.push(dir);
         BatchPlan { targets, locks, has_twins }
     }
 
     /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without these locks,
     /// a rename from one key to another could show the renamed object under both keys.
-    fn check(&self, ops: &[Op<'_>], time: Time) -> Result<()> {
+    fn check(&self, engine: &Scm, ops: &[Op<'_>], time: Time) -> Result<()> {
         if self.has_twins {
             return Err(Error::Invalid("two keys of the batch name one object"));
+        }
+        for (op, &existing) in ops.iter().zip(&self.targets) {
+            if let Op::Expect { condition, .. } = *op {
+                engine.check_condition(condition, existing)?;
+            }
         }
         for (op, &existing) in ops.iter().zip(&self.targets) {
             if let Op::Put { id, owner, data, .. } = *op {
@@ -148,8 +160,9 @@ impl Scm {
             if self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
-            plan.check(ops, time)?;
-            return self.apply_batch(dir, ops, &plan.targets, time);
+            let parent = self.parent(dir)?;
+            plan.check(self, ops, time)?;
+            return self.apply_batch(parent, ops, &plan.targets, time);
         }
     }
 
@@ -157,14 +170,13 @@ impl Scm {
     /// holds all locks.
     fn apply_batch(
         &self,
-        dir: ObjectId,
+        mut parent: LockedParent,
         ops: &[Op<'_>],
         targets: &[Option<ObjectId>],
         time: Time,
     ) -> Result<Applied> {
         // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
         // begins.
-        let mut parent = self.parent(dir)?;
         for (op, existing) in ops.iter().zip(targets) {
             if let (Op::Put { name, .. }, None) = (op, existing) {
                 self.make_room(&mut parent, name)?;
@@ -182,7 +194,7 @@ impl Scm {
                         changes.push(EntryChange::added(&parent, name, id));
                     }
                     let value = NewValue { id, owner, data, time };
-                    self.set_value(&mut transaction, dir, existing, value)?;
+                    self.set_value(&mut transaction, parent.id, existing, value)?;
                 }
                 (Op::Erase { name, .. }, Some(id)) => {
                     let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
@@ -208,29 +220,34 @@ impl Scm {
     /// Returns the objects that the keys of a batch name now.
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<BatchTargets> {
         let target = |op: &Op<'_>| match *op {
-            Op::Put { name, .. } | Op::Erase { name, .. } => self.read_lookup(dir, name),
-            _ => Err(Error::Invalid("a batch holds puts and erases")),
+            Op::Put { name, .. } | Op::Erase { name, .. } | Op::Expect { name, .. } => {
+                self.read_lookup(dir, name)
+            }
+            _ => Err(Error::Invalid(PARTS)),
         };
         ops.iter().map(target).collect()
     }
 }
 
-/// Refuses Ops that a batch cannot have, Ops on other directories, and a key that occurs twice.
+/// Refuses Ops that a batch cannot have, Ops on other directories, and a key with two changes or with two
+/// conditions.
 fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
-    let mut names: Vec<&[u8]> = Vec::with_capacity(ops.len());
+    let mut names: SmallVec<[(&[u8], bool); 8]> = SmallVec::with_capacity(ops.len());
     for op in ops {
         let (of, name) = match *op {
-            Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } => (dir, name),
-            _ => return Err(Error::Invalid("a batch holds puts and erases")),
+            Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } | Op::Expect { dir, name, .. } => {
+                (dir, name)
+            }
+            _ => return Err(Error::Invalid(PARTS)),
         };
         if of != dir {
             return Err(Error::Invalid("a batch is for one directory"));
         }
-        names.push(name);
+        names.push((name, matches!(op, Op::Expect { .. })));
     }
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::Invalid("a batch has each key at most once"));
+        return Err(Error::Invalid("a batch changes each key at most once"));
     }
     Ok(())
 }

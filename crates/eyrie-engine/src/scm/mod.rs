@@ -1,9 +1,9 @@
 //! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
 //! BPFS.
 //!
-//! Readers never wait for a lock. They compare a version before and after a read, and retry if the version
-//! changed. Writers lock the objects that they change (`locks`), prepare a
-//! [`Transaction`](crate::transaction), and commit it.
+//! Readers never wait for a lock, with one exception (`Scm::read_version`). They compare a version before and
+//! after a read, and retry if the version changed. Writers lock the objects that they change (`locks`),
+//! prepare a [`Transaction`](crate::transaction), and commit it.
 //!
 //! Invariants:
 //! - Unless the medium has failed, a failed Op changes nothing that a call can observe. A failed Op may have
@@ -31,6 +31,8 @@ mod read;
 mod remove;
 mod rename;
 mod summaries;
+mod version;
+mod view;
 mod write;
 
 #[cfg(test)]
@@ -60,7 +62,12 @@ pub struct Scm {
     moves: Mutex<()>,
     /// Lets front-ends detect that a cached path may be wrong.
     changes: DirectoryChanges,
+    /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
+    /// versions a program has seen, and later changes would then get the same versions without this number.
+    session: u64,
     recovered: bool,
+    /// True if the volume is a copy of the volume on the host, which this engine only reads.
+    read_only: bool,
     close_on_drop: bool,
 }
 
@@ -83,6 +90,13 @@ impl Scm {
 
     fn medium(&self) -> &Medium {
         self.volume.medium()
+    }
+
+    /// Checks that the medium is sound and that the volume is open for changes.
+    #[inline]
+    fn check_change(&self) -> Result<()> {
+        self.medium().check()?;
+        if self.read_only { Err(Error::OpenedReadOnly) } else { Ok(()) }
     }
 
     /// Returns the result of a call, or an error if the medium has failed. After a failure, results and

@@ -1,5 +1,6 @@
 //! Creating, opening, resizing, checking and closing a volume with this engine.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use eyrie_medium::sync::Mutex;
@@ -60,6 +61,19 @@ impl Scm {
     /// because it has another format. `Corrupt`, `Fault`.
     pub fn open(path: &Path, paged: PagedOptions) -> Result<Scm> {
         Scm::open_at(HostPlace::of(path), paged)
+    }
+
+    /// Opens the volume at `path` to read it, beside other such opens. A volume that was not closed is
+    /// recovered in memory. No call changes the volume or the files of the host, and every Op fails with
+    /// [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
+    ///
+    /// # Errors
+    /// The errors of [`Scm::open`].
+    pub fn open_read_only(path: &Path, paged: PagedOptions) -> Result<Scm> {
+        let (volume, opened) = Volume::open_copy(path, paged)?;
+        let mut engine = Scm::start(volume, opened)?;
+        engine.read_only = true;
+        Ok(engine)
     }
 
     /// Opens a volume as [`Scm::open`] does, but takes a [`HostPlace`] instead of a path.
@@ -146,7 +160,10 @@ impl Scm {
             summaries: Summaries::default(),
             moves: Mutex::new(()),
             changes: DirectoryChanges::default(),
+            // The keys of a `RandomState` are random, and so is their hash of nothing.
+            session: RandomState::new().hash_one(()),
             recovered,
+            read_only: false,
             close_on_drop: false,
         }
     }
@@ -172,7 +189,7 @@ impl Scm {
         }
     }
 
-    /// Saves the allocator and marks the volume clean.
+    /// Saves the allocator and marks the volume clean. Changes nothing if the volume was opened read-only.
     ///
     /// # Errors
     /// `Fault`. The volume is then as after a crash, and the next open recovers it.
@@ -181,9 +198,24 @@ impl Scm {
         self.save()
     }
 
+    /// Works as [`Scm::close`], but leaves a volume that could not be saved as it was. The caller may try
+    /// again or go on to use the volume. A drop tries again if the engine is [closed on
+    /// drop](Scm::closed_on_drop). After a success only a drop may follow.
+    ///
+    /// # Errors
+    /// As [`Scm::close`].
+    pub fn try_close(&mut self) -> Result<()> {
+        self.save()?;
+        self.close_on_drop = false;
+        Ok(())
+    }
+
     /// Frees the unlinked objects that are still open, and saves the volume. If their storage were saved as
     /// used, it would be lost until the next recovery, because no entry leads to it.
     pub(super) fn save(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(self.medium().check()?);
+        }
         self.free_open_orphans();
         self.volume.save()
     }
@@ -192,8 +224,9 @@ impl Scm {
     /// and memory that was provided ahead of need. Returns the number of bytes.
     ///
     /// # Errors
-    /// `Fault`.
+    /// `OpenedReadOnly`, `Fault`.
     pub fn trim(&self) -> Result<u64> {
+        self.check_change()?;
         self.volume.trim()
     }
 

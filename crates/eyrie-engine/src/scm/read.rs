@@ -7,10 +7,10 @@
 //! (`Scm::sound`). They discard the result if the mapping has failed or belongs to another process.
 
 use eyrie_medium::Addr;
-use eyrie_medium::epoch::{Guard, pin};
+use eyrie_medium::epoch::pin;
 
 use super::Scm;
-use super::arguments::check_entry;
+use super::arguments::{check_entry, require_bytes};
 use crate::extent::Extent;
 use crate::object::collection::{self, FoundEntry};
 use crate::object::header::{Cold, Header, Hot};
@@ -131,14 +131,14 @@ impl Scm {
 
     /// Runs `read` on a file. Runs it again if the selector of the file changed meanwhile.
     #[inline(always)]
-    fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot, FileTree) -> Result<T>) -> Result<T> {
+    pub(super) fn on_file<T>(
+        &self,
+        id: ObjectId,
+        mut read: impl FnMut(&Hot, FileTree) -> Result<T>,
+    ) -> Result<T> {
         let _pin = pin();
         let medium = self.medium();
-        match id.kind() {
-            Kind::File | Kind::Symlink => {}
-            Kind::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("pipes, sockets and devices hold no bytes")),
-        }
+        require_bytes(id)?;
         let header = self.header(id)?;
         loop {
             let hot = header.hot(medium)?;
@@ -157,22 +157,6 @@ impl Scm {
 
     pub(super) fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole))
-    }
-
-    #[inline]
-    pub(super) fn read_view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
-        self.on_file(id, |hot, file| {
-            if !hot.selector.sealed() {
-                return Ok(None);
-            }
-            let Some((addr, len)) = mfile::single(file)? else { return Ok(None) };
-            // Only an extent in the space for extents can be viewed in place, because headers and tables do
-            // change.
-            if len > 0 && !hot.root.extent().is_some_and(|extent| self.volume.contains(extent)) {
-                return Err(Error::corrupt(addr, "extent outside the space for extents"));
-            }
-            Ok(Some(self.medium().bytes(addr, len, guard)?))
-        })
     }
 
     pub(super) fn read_list(

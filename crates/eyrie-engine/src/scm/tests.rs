@@ -18,7 +18,9 @@ use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{Options, redo_slot};
-use crate::{Content, Engine, FallocateMode, Kind, Op, Owner, RenameMode, SetIds, Time, recovery};
+use crate::{
+    Condition, Content, Engine, FallocateMode, Kind, Op, Owner, RenameMode, SetIds, Time, Version, recovery,
+};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
@@ -315,6 +317,94 @@ fn regression_batch_gives_back_the_ids_of_existing_keys() {
         assert_eq!(engine.space().objects, before + 2);
     }
     assert!(engine.check().expect("sound").is_clean());
+}
+
+/// Returns the version of the file `id`, after a check that a condition with this version holds for `name`,
+/// and that no condition with an earlier version does.
+fn version_of(engine: &Scm, name: &[u8], id: ObjectId, earlier: &[Version]) -> Version {
+    let dir = engine.root();
+    let holds = |version| {
+        let expect = Op::Expect { dir, name, condition: Condition::Version(version) };
+        match engine.apply(&Op::Batch { dir, ops: &[expect], time: LATER }) {
+            Ok(_) => true,
+            Err(Error::ConditionFailed) => false,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let version = engine.version(id).expect("a file");
+    assert!(holds(version));
+    for &earlier in earlier {
+        assert!(!holds(earlier), "{earlier:?} came back");
+    }
+    version
+}
+
+#[test]
+fn no_version_of_a_file_comes_back() {
+    let engine = engine();
+    let (dir, time, set_ids) = (engine.root(), LATER, SetIds::Keep);
+    let apply = |op: &Op<'_>| engine.apply(op).expect("room");
+    let put = |name, data| {
+        let id = engine.reserve(Kind::File).expect("room");
+        if !apply(&Op::Put { dir, name, id, owner: OWNER, data, time }).created {
+            engine.unreserve(id);
+        }
+        engine.lookup(dir, name).expect("sound").expect("there")
+    };
+    let mut seen = Vec::new();
+    for is_value in [true, false] {
+        let id =
+            if is_value { put(b"k", b"v") } else { create(&engine, dir, b"k", Kind::File).expect("room") };
+        let range = |mode| Op::Fallocate { id, mode, offset: 0, length: 4096, set_ids, time };
+        let write = |offset, data| Op::Write { id, offset, data, set_ids, time };
+        seen.push(version_of(&engine, b"k", id, &seen));
+        for op in [
+            write(0, &[1; 100]),
+            write(8, &[2; 8]),
+            write(0, &[3; 100_000]),
+            write(8, &[4; 8]),
+            write(4000, &[5; 50]),
+            Op::Write { id, offset: 8, data: &[6; 8], set_ids: SetIds::DropAsStranger, time },
+            Op::Append { id, data: &[7; 100], set_ids, time },
+            Op::SetSize { id, size: 50_000, set_ids, time },
+            range(FallocateMode::ZeroRange),
+            range(FallocateMode::PunchHole),
+            range(FallocateMode::InsertRange),
+            range(FallocateMode::CollapseRange),
+        ] {
+            apply(&op);
+            seen.push(version_of(&engine, b"k", id, &seen));
+        }
+        put(b"k", b"w");
+        seen.push(version_of(&engine, b"k", id, &seen));
+        // The same id may be used again for the next file of this name.
+        apply(&Op::Erase { dir, name: b"k", time });
+        engine.reclaim();
+    }
+}
+
+/// A crash undoes a change whose version a program has seen. The next change must not get this version.
+#[test]
+fn version_of_a_change_that_a_crash_undid_does_not_come_back() {
+    let engine = engine();
+    let (dir, name) = (engine.root(), b"k");
+    let put = |engine: &Scm, data| {
+        let id = engine.reserve(Kind::File).expect("room");
+        let put = Op::Put { dir, name, id, owner: OWNER, data, time: LATER };
+        if !engine.apply(&put).expect("room").created {
+            engine.unreserve(id);
+        }
+    };
+    put(&engine, b"old");
+    let id = engine.lookup(dir, name).expect("sound").expect("there");
+    let mut seen = vec![version_of(&engine, name, id, &[])];
+    let image = engine.medium().snapshot();
+    put(&engine, b"lost");
+    seen.push(version_of(&engine, name, id, &seen));
+    let reopened = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("a volume");
+    seen.push(version_of(&reopened, name, id, &seen));
+    put(&reopened, b"new");
+    version_of(&reopened, name, id, &seen);
 }
 
 #[test]

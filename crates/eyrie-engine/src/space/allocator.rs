@@ -92,6 +92,7 @@ impl Space {
     ///
     /// Retired storage is not available while the caller's own pin delays its grace period. After
     /// [`Error::NoSpace`], the caller drops its pin, calls [`Space::reclaim`], and tries again.
+    #[inline]
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<Extent> {
         let class = Class::fitting(bytes).ok_or(Error::TooLarge)?;

@@ -42,7 +42,7 @@ pub enum Overlap {
 
 impl Overlap {
     /// Returns the reason in words, for [`Error::corrupt`](crate::Error::corrupt).
-    pub fn what(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Overlap::OutOfRange => "an extent outside the groups in use, or misaligned",
             Overlap::HeaderChunk => "an extent in a header chunk",

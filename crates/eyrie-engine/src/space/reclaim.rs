@@ -65,7 +65,7 @@ impl Space {
     }
 
     /// Retires extents and headers as [`Space::retire`] does, under one lock.
-    #[inline]
+    #[inline(always)]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         let mut magazine = self.magazine();
         // The epoch must be read after the publish that made the storage unreachable is visible to other
@@ -137,7 +137,7 @@ impl Space {
         epoch::advance();
         let now = epoch::advance();
         self.magazine().collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
-        medium.drain()?;
+        medium.sync()?;
         let (mut magazine, mut central) = (self.magazine(), self.central());
         let page = Shape::Extent(Class::PAGE);
         // The loop has a bound, because other threads wait for these locks. The remaining pages are freed by

@@ -1,15 +1,21 @@
 //! Options of a new volume.
 
 use eyrie_medium::PagedOptions;
-use rustix::io::Errno;
 
-use crate::{Error, Result, Time};
+use crate::{Errno, Error, Result, Time};
 
 /// Smallest volume in a directory or on a device of the host, in bytes: 1 MiB.
 pub const MIN_HOST_BYTES: u64 = 1 << 20;
 
 /// The choice of a medium for a new volume.
+///
+/// ```
+/// use eyrie_engine::volume::MediumChoice;
+///
+/// assert_eq!(MediumChoice::default(), MediumChoice::Auto);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub enum MediumChoice {
     /// Persistent memory if the host's file system is on it. Otherwise shared memory if the file system is in
     /// memory, and a disk if it is not.
@@ -57,7 +63,7 @@ impl Options {
             return Err(Error::volume(
                 "new volume",
                 "the host gave no random bytes",
-                filled.err().unwrap_or(Errno::IO),
+                filled.err().map_or(Errno::IO, |errno| Errno::from_raw_os_error(errno.raw_os_error())),
             ));
         }
         let (mut seed, mut volume_id) = ([0; 8], [0; 16]);

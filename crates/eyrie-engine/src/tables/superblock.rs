@@ -6,7 +6,6 @@
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
-use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::Geometry;
@@ -15,7 +14,7 @@ use super::layout::{
     SUPERBLOCKS, Superblock,
 };
 use super::options::Options;
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// Returns the superblock of a new volume on a medium of this kind. On a block device, `disk_bytes` is the
 /// number of bytes that the volume and its journal take. In a file it is 0.

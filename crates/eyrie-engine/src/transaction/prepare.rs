@@ -71,6 +71,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `TooLarge` above 64 MiB, `NoSpace`, `Fault`.
+    #[inline]
     #[track_caller]
     pub fn allocate(&mut self, bytes: u64) -> Result<Extent> {
         let extent = self.volume.space().allocate(bytes)?;

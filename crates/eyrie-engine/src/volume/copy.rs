@@ -10,14 +10,15 @@ use super::generation::Generations;
 use super::open::{Opened, Volume};
 use super::redo_slots::RedoSlots;
 use crate::Result;
-use crate::host::{Hold, HostPlace, without_journal};
+use crate::host::{Hold, HostPlace, Sharing, without_journal};
 use crate::space::{FreeMap, Space, SpaceContext};
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::{MediumChoice, superblock};
 
 impl Volume {
     /// Opens a copy of the volume at `path`. Neither the open nor a later change of the copy reaches the
-    /// host. The volume stays locked while the copy is open.
+    /// host, whose files are open only for reading. While the copy is open, other copies can be opened, but
+    /// [`Volume::open`] fails.
     ///
     /// # Errors
     /// As [`Volume::open`]. The call also fails if the journal of the volume is gone.
@@ -28,7 +29,7 @@ impl Volume {
     /// Works like [`Volume::open_copy`], for a place instead of a path.
     pub(crate) fn open_copy_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let place = host_place.path().display().to_string();
-        let (medium, hold) = host_place.open_copy(paged)?;
+        let (medium, hold) = host_place.open_copy(paged, Sharing::Shared)?;
         let bytes = medium.segment_sizes().sum();
         let (volume, opened) = Volume::open_in(medium, Some(hold), &place)?;
         if volume.lacks_journal() {
@@ -38,13 +39,14 @@ impl Volume {
     }
 
     /// Opens a copy of the volume at `path`, which may be damaged, so that its readable parts can be copied.
-    /// One sound copy of the superblock is enough. Nothing can be allocated, and callers
-    /// check everything that they read.
+    /// One sound copy of the superblock is enough. Nothing can be allocated, and callers check everything
+    /// that they read. No other open is possible meanwhile, because a repair replaces the volume, and two
+    /// repairs at once would replace the result of the first.
     ///
     /// # Errors
     /// `Volume` when no superblock is sound; `Fault`.
     pub fn open_damaged(path: &Path, paged: PagedOptions) -> Result<Volume> {
-        let (medium, hold) = HostPlace::of(path).open_copy(paged)?;
+        let (medium, hold) = HostPlace::of(path).open_copy(paged, Sharing::Exclusive)?;
         Volume::damaged_in(medium, Some(hold), &path.display().to_string())
     }
 
@@ -75,6 +77,16 @@ impl Volume {
             MEDIUM_PMEM => MediumChoice::Pmem,
             MEDIUM_PAGED => MediumChoice::Paged,
             _ => MediumChoice::Dram,
+        }
+    }
+
+    /// Returns the kind of the medium on which the volume is. A copy of a volume may itself be on another
+    /// medium.
+    pub fn kind(&self) -> MediumKind {
+        match self.superblock.block.medium {
+            MEDIUM_PMEM => MediumKind::Pmem,
+            MEDIUM_PAGED => MediumKind::Paged,
+            _ => self.medium.kind(),
         }
     }
 

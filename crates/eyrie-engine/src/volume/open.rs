@@ -94,7 +94,7 @@ impl Volume {
     ) -> Result<Volume> {
         let bytes = medium.segment_sizes().next().unwrap_or(0);
         let geometry = Geometry::new(bytes, options.group_bytes)
-            .map_err(|what| Error::volume(place, what, rustix::io::Errno::INVAL))?;
+            .map_err(|what| Error::volume(place, what, crate::Errno::INVAL))?;
         medium.provision(Addr::new(SegmentId(0), 0), geometry.data_start())?;
         let gate = medium.enter()?;
         superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind(), disk_bytes), 1)?;

@@ -10,14 +10,13 @@ use std::path::Path;
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Ordered, PAGE_SIZE, PagedOptions, SegmentId};
-use rustix::io::Errno;
 
 use super::open::{Opened, Volume};
 use crate::host::{Hold, ResizedSegment};
 use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::GROUPS_IN_USE;
 use crate::tables::{Geometry, MIN_HOST_BYTES};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 impl Volume {
     /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use,

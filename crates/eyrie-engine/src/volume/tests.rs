@@ -524,7 +524,7 @@ fn regression_refused_allocation_does_not_deadlock() {
     let first = allocate().expect("empty");
     let is_here = |site: &Site| site.file.ends_with("tests.rs");
     let site = plan.calls().into_keys().find(is_here).expect("the call above");
-    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: false }));
+    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, is_persistent: false }));
     assert!(matches!(allocate(), Err(Error::NoSpace)));
     assert_ne!(allocate().expect("room"), first);
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
-    AttributeChange, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
-    Result, SetIds, Time, XattrMode,
+    AttributeChange, Content, Engine, Error, FallocateMode, FileView, Kind, Model, ObjectId, Op, Owner,
+    RenameMode, Result, SetIds, Time, XattrMode,
 };
 use eyrie_faults::{CrashImage, ImageBase, crash_medium};
 use eyrie_medium::{Medium, epoch};
@@ -27,6 +27,8 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
 mod directories;
+mod versions;
+mod views;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
@@ -237,7 +239,7 @@ fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     let value = engine.xattr(id, b"x", &mut bytes)?.map(|size| &bytes[..size]);
     assert!(value.is_none_or(|value| [OLD, upper].contains(&value)), "torn extended attribute");
     let guard = epoch::pin();
-    let view = engine.view(id, &guard)?;
+    let view = engine.view(id, (0, u64::MAX), &guard)?.and_then(FileView::whole);
     assert!(view.is_none_or(|view| whole.contains(&view)), "torn in place");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::gate::{give, spend};
-use super::journal::MOST_OVERFLOW_BYTES;
+use super::journal::MAX_OVERFLOW_BYTES;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, RESIDENT, WARM};
 use super::pager::Pager;
 use super::room::PAGE_ENTRY;
@@ -45,6 +45,9 @@ impl Pager {
                 if flags & DIRTY == 0 {
                     self.list(page);
                 }
+                if flags & (DIRTY | FRESH) != DIRTY | FRESH && self.pace.one_more() {
+                    self.waker.wake();
+                }
                 if flags & RESIDENT == 0 {
                     self.arrived(page, 1);
                     self.slow_down(1);
@@ -84,7 +87,7 @@ impl Pager {
         let mut lent = unpoisoned(self.lent.lock());
         let pages = lent.iter().map(ExactSizeIterator::len).sum::<usize>() + range.len();
         // The journal must have room for an entry of each of these pages.
-        let most = (self.journal_bytes / 2 / PAGE_ENTRY).min(MOST_OVERFLOW_BYTES / PAGE_SIZE);
+        let most = (self.journal_bytes / 2 / PAGE_ENTRY).min(MAX_OVERFLOW_BYTES / PAGE_SIZE);
         if pages as u64 > most {
             return Err(Fault::OpTooLarge { needed: pages as u64 * PAGE_SIZE });
         }
@@ -132,6 +135,9 @@ impl Pager {
             if self.pages.compare_exchange(page, flags, flags | BUSY) {
                 self.pages.lines(page).store(0, Ordering::Release);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+                if flags & FRESH != 0 {
+                    self.pace.one_less();
+                }
                 self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
                 return flags & FRESH != 0 || broken(SafetyRule::ChangedPageIsNotFresh);
             }

@@ -1,6 +1,7 @@
 //! Changes of pages. An Op enters the gate, and each of its stores records the lines that it changes. A page
 //! that the drain in progress still needs is copied before the store.
 
+use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
 use super::drain::Drain;
@@ -17,11 +18,13 @@ use crate::sync::unpoisoned;
 
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
+/// Room for some 8 pages of data. An Op with more is large.
+const LARGE_ROOM: u64 = 8 * PAGE_ENTRY;
 
 impl Pager {
-    /// Lets an Op enter the gate when memory and the journal have room for its changes. If they have none,
-    /// this call drains. It does so before the gate, because an Op that has entered must not wait for a
-    /// drain: the cut of that drain would wait for the Op.
+    /// Lets an Op enter the gate when memory and the journal have room for its changes, and when the next
+    /// sync has few pages to write (`pace`). Otherwise this call waits or drains. It does so before the gate,
+    /// because an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
     ///
     /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal.
     ///
@@ -32,25 +35,32 @@ impl Pager {
         let room = ORDINARY_ROOM.saturating_add(extra).min(self.most_room_of_an_op());
         let is_swamped =
             || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
+        let is_large = extra > LARGE_ROOM;
         let mut attempts = 0;
         loop {
             self.refuse_if_failed()?;
             let (reservation, reserved) = Reservation::new(&self.reserved, room);
             let swamped = is_swamped();
-            if !swamped && self.recorded_bytes().saturating_add(reserved) <= self.room_of_a_cut() {
+            let ahead = !swamped && self.pace.is_ahead(is_large);
+            if !swamped && !ahead && self.recorded_bytes().saturating_add(reserved) <= self.room_of_a_cut() {
                 return Ok(self.turnstile.enter(reservation));
             }
             drop(reservation);
             self.refuse_if_forked()?;
-            if swamped {
+            if swamped || ahead && !self.expects_drain() {
                 // A drain of another thread may make room while this thread waits for the lock. A failure
                 // makes the volume read-only, which the next turn of the loop reports.
-                let _ = self.drain_unless(Drain::Cut, || !is_swamped());
+                let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !self.pace.is_ahead(is_large));
             } else {
-                // The Ops inside have reserved the rest of the room.
+                // A drain is in progress or expected, or the Ops inside have reserved the rest of the room.
                 self.wait(&mut attempts)?;
             }
         }
+    }
+
+    /// Returns true if an Op that is ahead of its pace should wait for a drain of another thread.
+    fn expects_drain(&self) -> bool {
+        self.pace.has_just_drained() || matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Returns true if so many changes await a drain that further Ops have to wait.

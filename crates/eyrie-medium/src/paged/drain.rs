@@ -39,7 +39,7 @@ const PAGE: usize = PAGE_SIZE as usize;
 const GATHERED: usize = 256;
 /// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See
 /// [`CutContents::goes_to_its_place`].
-const FEW: usize = 16;
+const SMALL_CUT_PAGES: usize = 16;
 
 /// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
 struct PlaceWrites<'a> {
@@ -84,6 +84,7 @@ impl<'a> PlaceWrites<'a> {
         ranges.extend(more);
         if !ranges.is_empty() {
             self.pager.blocks.here().write_all(&ranges)?;
+            self.pager.counts.wrote(&ranges);
         }
         for &page in &self.pages {
             self.pager.pages.flags(page).fetch_or(WRITTEN, Ordering::AcqRel);
@@ -109,9 +110,9 @@ impl<'a> PlaceWrites<'a> {
 struct CutContents {
     /// True if the drain is a checkpoint.
     is_checkpoint: bool,
-    /// True if the cut is small: it has at most [`FEW`] pages, the journal has room for all their lines, and
-    /// the drain is not a checkpoint.
-    few: bool,
+    /// True if the cut is small: it has at most [`SMALL_CUT_PAGES`] pages, the journal has room for all their
+    /// lines, and the drain is not a checkpoint.
+    is_small: bool,
     record: CutRecord,
     /// Pages with lines in the record.
     logged: Vec<usize>,
@@ -128,7 +129,7 @@ impl CutContents {
     /// [`WRITTEN`]). A checkpoint later writes these pages to their places together with many others.
     fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
-        fresh && !(self.few && flags & WRITTEN == 0)
+        fresh && !(self.is_small && flags & WRITTEN == 0)
     }
 
     /// Adds the changed lines of a page to the record.
@@ -222,9 +223,9 @@ impl Pager {
         let mut places = PlaceWrites::new(self, &mut gathered);
         let mut contents = CutContents {
             is_checkpoint,
-            few: !is_checkpoint
-                && pages.len() <= FEW
-                && recorded + FEW as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
+            is_small: !is_checkpoint
+                && pages.len() <= SMALL_CUT_PAGES
+                && recorded + SMALL_CUT_PAGES as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
             ..CutContents::default()
         };
         self.collect_cut(cut, pages, &mut places, &mut contents)?;
@@ -243,13 +244,15 @@ impl Pager {
         self.durable.store(cut, Ordering::Release);
         state.gathered = gathered;
         self.shadows.clear();
+        self.pace.drained();
+        self.counts.drained();
         Ok(())
     }
 
     /// Returns a size that the next record rarely exceeds: [`Pager::recorded_bytes`], and room for the fresh
     /// pages of a small cut.
     fn expected_bytes(&self) -> u64 {
-        self.recorded_bytes() + (FEW as u64 + 1) * PAGE_SIZE
+        self.recorded_bytes() + (SMALL_CUT_PAGES as u64 + 1) * PAGE_SIZE
     }
 
     /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.
@@ -282,6 +285,7 @@ impl Pager {
         let (mut cut, lists) = self.turnstile.alone(|| {
             let recorded = self.recorded_bytes();
             self.changed_bytes.store(0, Ordering::Relaxed);
+            self.pace.cut();
             let lists = self.dirty.iter().map(|list| std::mem::take(&mut *unpoisoned(list.lock())));
             let lists: Vec<Vec<usize>> = lists.collect();
             let lent = std::mem::take(&mut *unpoisoned(self.lent.lock()));

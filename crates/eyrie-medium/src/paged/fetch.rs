@@ -115,7 +115,9 @@ impl Pager {
         // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
         // accesses them.
         let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
-        self.blocks.here().read(page as u64 * PAGE_SIZE, out)
+        self.blocks.here().read(page as u64 * PAGE_SIZE, out)?;
+        self.counts.read(out.len());
+        Ok(())
     }
 
     /// Counts pages that came into memory. Wakes the keeper when the number of all pages in memory passes
@@ -161,7 +163,7 @@ impl Pager {
                 end += 1;
             }
             if end - first == PIECE && first.is_multiple_of(PIECE) {
-                self.memory.bring_huge_page((first * PAGE_SIZE as usize) as u64);
+                self.memory.populate_huge_page((first * PAGE_SIZE as usize) as u64);
             }
             // After a failure the pages stay absent. The access that needs such a page reads it again, and
             // gets the error.

@@ -9,11 +9,13 @@ use rustix::mm::Advice;
 
 use super::blocks::Blocks;
 use super::gate::Turnstile;
-use super::journal::{self, Anchor, MOST_JOURNAL_BYTES, PageBytes};
+use super::journal::{self, Anchor, MAX_JOURNAL_BYTES, PageBytes};
 use super::options::PagedOptions;
+use super::pace::Pace;
 use super::page::{ODD, Pages, WRITTEN};
 use super::read_ahead::ReadAhead;
 use super::shadow::Shadows;
+use super::stats::{DiskCounts, PagedStats};
 use super::waker::Waker;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
@@ -30,7 +32,7 @@ const YIELDS: u32 = 20;
 /// Returns the default size of the journal of a new volume of `volume_bytes`: a sixteenth of the volume, but
 /// at least 1 MiB and at most 64 MiB.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
-    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
+    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MAX_JOURNAL_BYTES)
 }
 
 /// The page cache.
@@ -50,6 +52,8 @@ pub(crate) struct Pager {
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
+    pub(super) pace: Pace,
+    pub(super) counts: DiskCounts,
     /// Upper bound of the space in a record for the lines of pages that are not fresh and that changed since
     /// the last cut, in bytes.
     pub(super) changed_bytes: AtomicU64,
@@ -124,6 +128,8 @@ impl Pager {
             drain: Mutex::new(DrainState::new(anchor)),
             resident: AtomicUsize::new(0),
             dirty_pages: AtomicUsize::new(0),
+            pace: Pace::new(),
+            counts: DiskCounts::default(),
             changed_bytes: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             lent: Mutex::default(),
@@ -184,9 +190,22 @@ impl Pager {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// Notes that this thread has synchronised, so that the pace of other threads allows for its next sync.
+    pub(crate) fn note_sync(&self) {
+        self.pace.synced();
+    }
+
     /// Returns the number of pages in memory.
     pub(crate) fn resident(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state of the cache, and its work so far.
+    pub(crate) fn stats(&self) -> PagedStats {
+        // The count of changed pages may be below zero for a moment, because a thread lists a page after it
+        // marks it.
+        let dirty = (self.dirty_pages.load(Ordering::Relaxed) as isize).max(0) as u64;
+        self.counts.stats(self.resident() as u64 * PAGE_SIZE, dirty * PAGE_SIZE)
     }
 
     /// Returns the number of pages in memory above which the keeper (the background thread of the page cache)

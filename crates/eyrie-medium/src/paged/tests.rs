@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 
 use super::blocks::{Blocks, FileBlocks};
+use super::pace::MIN_FRESH;
 use super::page::{BUSY, RESIDENT};
 use super::{PagedOptions, Pager};
 use crate::backing::Backing;
@@ -83,7 +84,7 @@ fn hooked(hook: impl FnMut(&Medium) -> io::Result<()> + Send + 'static) -> Arc<M
     let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES)));
     Medium::format_paged(&blocks, BYTES).expect("room");
     let disk = Arc::new(Hooked { blocks, medium: OnceLock::new(), hook: Mutex::new(Some(Box::new(hook))) });
-    let options = PagedOptions { memory_bytes: 16 * PAGES * 4096, drain_interval: Duration::from_secs(3600) };
+    let options = PagedOptions::new(16 * PAGES * 4096, Duration::from_secs(3600));
     let blocks: Arc<dyn Blocks> = Arc::clone(&disk) as Arc<dyn Blocks>;
     let medium = Arc::new(Medium::paged(blocks, options).expect("sound"));
     disk.medium.set(Arc::downgrade(&medium)).expect("once");
@@ -268,6 +269,76 @@ fn large_op_beside_the_start_of_a_drain_is_durable() {
     let reopened = Medium::paged(blocks, PagedOptions::for_host()).expect("sound");
     assert!((0..300).all(|page| is_full_of(&reopened, page..page + 1, 3 + page as u8 % 200)));
     assert_eq!(word(&reopened, 310 * 4096), 5);
+}
+
+/// Takes 16 pages in each of many Ops. Returns the largest number of fresh pages that an Op found.
+fn take_many(medium: &Medium) -> Result<usize, Fault> {
+    let mut most = 0;
+    for first in (2..498).step_by(16) {
+        let _gate = medium.enter_with(|| Medium::room_of_new(16 * 4096))?;
+        most = most.max(pager(medium).pace.fresh());
+        medium.mark_allocated(addr(first * 4096), 16 * 4096)?;
+    }
+    Ok(most)
+}
+
+/// Synchronises on another thread.
+fn sync_elsewhere(medium: &Medium) {
+    // This thread claims its slot first. Otherwise it would get the slot, and so the number, of the other
+    // thread.
+    drop(pin());
+    std::thread::scope(|scope| scope.spawn(|| medium.sync().expect("drained")).join().expect("no panic"));
+}
+
+#[test]
+fn ops_leave_few_fresh_pages_to_the_next_sync() {
+    let medium = hooked(|_| Ok(()));
+    let before = medium.durable_cut();
+    assert!(take_many(&medium).expect("no failure") > 400, "no thread synchronises, so no Op waits");
+    assert_eq!(medium.durable_cut(), before);
+    sync_elsewhere(&medium);
+    let synced = medium.durable_cut();
+    // The limit grows by an eighth of the pages that become fresh, and an Op may exceed it by its own pages.
+    let limit = MIN_FRESH + PAGES as usize / 8 + 16;
+    assert!(take_many(&medium).expect("no failure") <= limit);
+    let drained = medium.durable_cut();
+    assert!(drained > synced, "the Ops drained");
+    medium.sync().expect("drained");
+    assert!(take_many(&medium).expect("no failure") > 400, "a thread does not wait because of its own sync");
+    assert_eq!(medium.durable_cut(), drained + 1);
+}
+
+#[test]
+fn small_ops_wait_at_twice_as_many_fresh_pages() {
+    let medium = hooked(|_| Ok(()));
+    sync_elsewhere(&medium);
+    let is_ahead = |is_large| pager(&medium).pace.is_ahead(is_large);
+    take(&medium, 2..2 + MIN_FRESH as u64, 1);
+    assert!(!is_ahead(true));
+    take(&medium, 100..101, 1);
+    assert!(is_ahead(true) && !is_ahead(false));
+    take(&medium, 101..101 + MIN_FRESH as u64 + 1, 1);
+    assert!(is_ahead(false));
+    medium.mark_freed(addr(100 * 4096), 30 * 4096);
+    assert!(is_ahead(true) && !is_ahead(false), "freed pages do not count");
+    sync_elsewhere(&medium);
+    assert!(!is_ahead(true));
+}
+
+/// If the drain of an Op that is ahead of its pace fails, the Op gets an error and does not wait for ever.
+#[test]
+fn failed_drain_ends_the_wait_for_fewer_fresh_pages() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let hook_fails = Arc::clone(&fails);
+    let medium =
+        hooked(
+            move |_| {
+                if hook_fails.load(Ordering::Relaxed) { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+            },
+        );
+    sync_elsewhere(&medium);
+    fails.store(true, Ordering::Relaxed);
+    assert!(matches!(take_many(&medium), Err(Fault::ReadOnly)));
 }
 
 /// Evicts as many pages as possible before every write and flush of a drain. The cut has too many pages for a

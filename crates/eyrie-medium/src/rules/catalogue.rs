@@ -253,8 +253,13 @@ rules! {
     }
     Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":
-            "The bytes of a sealed value are never changed in place.",
+            "The bytes of a sealed file are never changed in place.",
             "one word of them is changed in place";
+    }
+    Files in "eyrie-engine/src/scm/view.rs" {
+        OnlySealedBytesAreLent "only-sealed-bytes-are-lent" on Both, "readers":
+            "The bytes of a file are lent in place only after the file is sealed.",
+            "the bytes of every file are lent";
     }
     Files in "eyrie-engine/src/scm/write.rs" {
         BytesBeforeTheirSize "bytes-before-their-size" on Memory, "one call":

@@ -21,7 +21,7 @@ fn addr(offset: u64) -> Addr {
 }
 
 fn options(pages: u64) -> PagedOptions {
-    PagedOptions { memory_bytes: pages * 4096, drain_interval: Duration::from_secs(3600) }
+    PagedOptions::new(pages * 4096, Duration::from_secs(3600))
 }
 
 fn disk() -> SimulatedDisk {

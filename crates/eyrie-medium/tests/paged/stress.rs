@@ -122,7 +122,7 @@ fn work(medium: &Medium, thread: u64) {
 fn pages_keep_their_bytes_under_threads_and_evictions() {
     let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES) as usize);
     Medium::format_paged(&disk, BYTES).expect("room");
-    let memory = PagedOptions { drain_interval: Duration::from_millis(20), ..options(256) };
+    let memory = PagedOptions::new(options(256).memory_bytes, Duration::from_millis(20));
     let medium = Medium::paged(Arc::new(disk.clone()), memory).expect("sound");
     for page in 0..PAGES {
         let _gate = medium.enter().expect("open");

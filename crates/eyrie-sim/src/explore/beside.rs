@@ -87,7 +87,7 @@ impl Made<'_> {
             return None;
         }
         let files = self.files(model);
-        files.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
+        files.utimens(path.into(), SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(files.engine().fork())
     }
 }

@@ -58,7 +58,7 @@ pub fn apply_stores(image: &mut [u8], events: &[Event]) {
 
 /// Returns options with an interval that is longer than any run, so the interval starts no drain.
 fn options(memory_bytes: u64) -> PagedOptions {
-    PagedOptions { memory_bytes, drain_interval: Duration::from_secs(1 << 20) }
+    PagedOptions::new(memory_bytes, Duration::from_secs(1 << 20))
 }
 
 /// A medium under a recorder. In memory the stores are recorded. On a disk the writes to the disk are
@@ -73,8 +73,8 @@ pub(super) struct DiskBytes(Option<Arc<SimulatedDisk>>);
 
 impl Traced {
     /// Makes an empty medium for a volume of `bytes`.
-    pub(super) fn empty(ground: RunMedium, recorder: Recorder) -> Result<Traced> {
-        let RunMedium { rule, bytes, journal_bytes } = ground;
+    pub(super) fn empty(medium: RunMedium, recorder: Recorder) -> Result<Traced> {
+        let RunMedium { rule, bytes, journal_bytes } = medium;
         if rule == CrashRule::Lines {
             return Ok(Traced { medium: traced(bytes, recorder)?, disk: None });
         }
@@ -124,7 +124,7 @@ pub(super) fn crashed(base: &ImageBase, image: CrashImage) -> Result<Medium> {
         // then the same in each run.
         CrashRule::Sectors => {
             let disk = SimulatedDisk::image(base, image)?;
-            Ok(Medium::paged(Arc::new(disk), options(PagedOptions::LEAST_MEMORY_BYTES))?)
+            Ok(Medium::paged(Arc::new(disk), options(PagedOptions::MIN_MEMORY_BYTES))?)
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Readers: a view of a value, and an open file without a name, keep their contents while other calls write.
+//! Readers: views of values and files, and an open file without a name, keep their contents while other calls
+//! write.
 
-use eyrie::Pxfs;
+use eyrie::{Errno, PosixExt, Pxfs};
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Engine, ObjectId};
+use eyrie_engine::{Engine, FileView, ObjectId};
 use eyrie_faults::FaultPlan;
 use eyrie_medium::epoch;
 
@@ -14,12 +15,23 @@ use crate::script::{Script, perform};
 /// Number of rounds. Each round checks views of values, and an open file without a name.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
+/// Maximum number of repeats of a call that finds no room.
+const MAX_REPEATS: u32 = 10_000;
 
 fn call(files: &Pxfs<Scm>, text: &str) -> Result<(), String> {
     let script = Script::parse("readers", text.as_bytes()).expect("a constant script");
     script.lines().iter().try_for_each(|line| {
-        perform(files, &line.call).map_err(|error| format!("{}: {error}", line.call))?;
-        Ok(())
+        let mut repeats = 0;
+        loop {
+            match perform(files, &line.call) {
+                // A pin of any thread of the process, such as that of another test, keeps freed storage.
+                Err(error) if error.errno() == Errno::NOSPC && repeats < MAX_REPEATS => {
+                    repeats += 1;
+                    std::thread::yield_now();
+                }
+                done => break done.map(drop).map_err(|error| format!("{}: {error}", line.call)),
+            }
+        }
     })
 }
 
@@ -40,8 +52,11 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
-        let view = engine.view(named(engine, &name)?, &guard).map_err(|error| error.to_string())?;
-        let view = view.ok_or_else(|| format!("the value of {name} cannot be viewed in place"))?;
+        let id = named(engine, &name)?;
+        let view = engine.view(id, (0, u64::MAX), &guard).map_err(|error| error.to_string())?;
+        let view = view
+            .and_then(FileView::whole)
+            .ok_or_else(|| format!("the value of {name} cannot be viewed in place"))?;
         let before = view.to_vec();
         call(files, &format!("write /{name} 8 8 {}", round + 500))?;
         call(files, &format!("put / {name} {length} {}", round + 1000))?;
@@ -54,6 +69,46 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         }
     }
     (0..KEYS * 4).try_for_each(|other| call(files, &format!("erase / other-{}-{}", other / 4, other % 4)))
+}
+
+/// Changes a file by all kinds of calls while it holds views of two ranges of the file.
+fn file_views(session: &RecordSession, round: u64) -> Result<(), String> {
+    let files = &session.files;
+    let failed = |error: eyrie::Error| error.to_string();
+    for size in [50, 3000, 20_000] {
+        call(files, &format!("creat /viewed\nwrite /viewed 0 {size} {round}"))?;
+        // A small change makes a tree of a file in one piece. Only one of the ranges is then in place.
+        call(files, &format!("write /viewed {} 9 {round}", size / 2))?;
+        session.files.engine().sync().map_err(|error| error.to_string())?;
+        let file = files.open_file("/viewed").map_err(failed)?;
+        let guard = files.pin();
+        let views = [
+            file.view(.., &guard).map_err(failed)?,
+            file.view(size / 4 + 1..size / 4 + 9, &guard).map_err(failed)?,
+        ];
+        if !views[1].is_in_place() {
+            return Err(format!("eight bytes of a file of {size} bytes cannot be viewed in place"));
+        }
+        let before = views.each_ref().map(|view| view.to_vec());
+        let quarter = size / 4 / 8 * 8;
+        for change in [
+            // One word, which is stored in place in a file that is not sealed. Later changes copy the page.
+            format!("write /viewed {} 8 {}", quarter + 8, round + 500),
+            format!("write /viewed {quarter} 16 {}", round + 600),
+            format!("truncate /viewed {}", quarter + 4),
+            format!("append /viewed 100 {}", round + 700),
+            format!("put / viewed {size} {}", round + 800),
+            "unlink /viewed".to_string(),
+        ] {
+            call(files, &change)?;
+            (0..3).for_each(|_| _ = epoch::advance());
+            call(files, &format!("put / other {size} {}\nerase / other", round + 900))?;
+        }
+        if views.iter().zip(&before).any(|(view, before)| view[..] != before[..]) {
+            return Err(format!("bytes of a file of {size} bytes changed while they were in view"));
+        }
+    }
+    Ok(())
 }
 
 /// Unlinks an open file, and reuses freed storage.
@@ -100,6 +155,7 @@ pub(super) fn explore(
                 break;
             }
             views(&session, round)?;
+            file_views(&session, round)?;
             orphans(&session, round)?;
         }
         sound(session.files.engine())

@@ -111,16 +111,16 @@ impl StartVolume {
     ///
     /// # Errors
     /// [`RecordError::Failed`] if the medium fails or the size is too small.
-    pub fn on(ground: RunMedium) -> Result<StartVolume, RecordError> {
-        caught(|| StartVolume::made(ground)).unwrap_or_else(|panic| Err(failed(panic)))
+    pub fn on(medium: RunMedium) -> Result<StartVolume, RecordError> {
+        caught(|| StartVolume::made(medium)).unwrap_or_else(|panic| Err(failed(panic)))
     }
 
-    fn made(ground: RunMedium) -> Result<StartVolume, RecordError> {
-        let rule = ground.rule;
-        let medium = if rule == CrashRule::Sectors { MediumChoice::Paged } else { MediumChoice::Auto };
-        let options = volume::Options { medium, ..fixed_options(GROUP_BYTES, BORN) };
+    fn made(medium: RunMedium) -> Result<StartVolume, RecordError> {
+        let rule = medium.rule;
+        let choice = if rule == CrashRule::Sectors { MediumChoice::Paged } else { MediumChoice::Auto };
+        let options = volume::Options { medium: choice, ..fixed_options(GROUP_BYTES, BORN) };
         let recorder = Recorder::default();
-        let traced = Traced::empty(ground, recorder.clone()).map_err(failed)?;
+        let traced = Traced::empty(medium, recorder.clone()).map_err(failed)?;
         let (medium, rest) = traced.split();
         let engine = Scm::create_on(medium, &options, OWNER, BORN).map_err(failed)?;
         let model = Model::new(engine.root(), OWNER, BORN);
@@ -268,7 +268,7 @@ impl RecordSession {
         self.set_clock(line);
         let model = self.forked_model();
         // If the file does not exist, the write fails and has no early state.
-        model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
+        model.utimens(path.into(), SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(tree(&**model.engine()))
     }
 

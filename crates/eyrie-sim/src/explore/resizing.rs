@@ -126,7 +126,7 @@ fn failures(
             let path = place.0.join(tried.to_string());
             let held = volume(&path, from, medium)?;
             let plan = FaultPlan::default();
-            plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
+            plan.fail(Some(Failing { site, kind: FailureKind::Io, first, is_persistent: true }));
             // The resize may fail or succeed. Only the volume that it leaves is checked.
             let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
             let with_context =

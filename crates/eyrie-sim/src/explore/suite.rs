@@ -46,7 +46,7 @@ pub type Sequence = Box<dyn Iterator<Item = (Script, Option<ParallelScript>)>>;
 /// Scripts that start from the same volume.
 pub struct Scripts {
     /// The medium of the volume.
-    pub ground: RunMedium,
+    pub medium: RunMedium,
     /// The script that makes the contents of the volume first.
     pub setup: Option<Script>,
     /// The scripts to explore.
@@ -66,7 +66,7 @@ impl Scripts {
     /// # Errors
     /// As [`StartVolume::on`] and [`StartVolume::after`].
     pub fn start(&self) -> Result<StartVolume, RecordError> {
-        let empty = StartVolume::on(self.ground)?;
+        let empty = StartVolume::on(self.medium)?;
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
     }
 
@@ -92,16 +92,16 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
 /// kinds of three calls, of random calls and of two threads have `samples` scripts each. The kind of killed
 /// processes has twice as many.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
-    let ground = RunMedium::of(rule, bytes);
+    let medium = RunMedium::of(rule, bytes);
     match rule {
-        CrashRule::Lines => of_memory(ground, samples),
-        CrashRule::Sectors => of_disks(ground, samples),
+        CrashRule::Lines => of_memory(medium, samples),
+        CrashRule::Sectors => of_disks(medium, samples),
     }
 }
 
 /// Builds the kinds of one medium.
 struct SuiteBuilder {
-    ground: RunMedium,
+    medium: RunMedium,
     kinds: Vec<RunKind>,
 }
 
@@ -114,7 +114,7 @@ impl SuiteBuilder {
         scripts: Sequence,
     ) -> &mut Scripts {
         let work =
-            Scripts { ground: self.ground, setup, scripts, closes: false, kills: false, most_images: None };
+            Scripts { medium: self.medium, setup, scripts, closes: false, kills: false, most_images: None };
         self.kinds.push(RunKind { name, share, work: Work::Scripts(work) });
         match self.kinds.last_mut() {
             Some(RunKind { work: Work::Scripts(scripts), .. }) => scripts,
@@ -134,11 +134,11 @@ impl SuiteBuilder {
 
 /// Makes a check that starts with an empty volume.
 fn on(
-    ground: RunMedium,
+    medium: RunMedium,
     trial: impl FnOnce(&StartVolume, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
 ) -> impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> {
     move |should_continue| {
-        trial(&StartVolume::on(ground).map_err(|error| error.to_string())?, should_continue)
+        trial(&StartVolume::on(medium).map_err(|error| error.to_string())?, should_continue)
     }
 }
 
@@ -154,10 +154,10 @@ fn killed(samples: usize) -> impl Iterator<Item = Script> {
     (0..samples as u64).flat_map(|seed| [workload::mixed(seed), workload::random(seed)])
 }
 
-fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
-    let mut all = SuiteBuilder { ground, kinds: Vec::new() };
+fn of_memory(medium: RunMedium, samples: usize) -> Vec<RunKind> {
+    let mut all = SuiteBuilder { medium, kinds: Vec::new() };
     let setup = workload::setup;
-    let tight_ground = RunMedium::of(CrashRule::Lines, TIGHT_BYTES);
+    let tight_medium = RunMedium::of(CrashRule::Lines, TIGHT_BYTES);
     all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
     all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
     all.scripts("growth", 0, None, alone(workload::growth().into_iter()));
@@ -166,15 +166,15 @@ fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
         Some((200, 16));
     all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
     let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
-    (reuse.ground, reuse.most_images) = (tight_ground, Some((12, 4)));
+    (reuse.medium, reuse.most_images) = (tight_medium, Some((12, 4)));
     all.scripts("closing", 0, Some(setup()), alone(closed())).closes = true;
     all.trial(
         "redo slots",
         0,
-        on(ground, |start, should_continue| Ok(slots::explore(start, 12, should_continue)?.0)),
+        on(medium, |start, should_continue| Ok(slots::explore(start, 12, should_continue)?.0)),
     );
-    all.trial("damage", 0, on(tight_ground, damage::explore));
-    all.trial("readers", 0, on(ground, readers::explore));
+    all.trial("damage", 0, on(tight_medium, damage::explore));
+    all.trial("readers", 0, on(medium, readers::explore));
     all.trial("resizing", 0, resizing::explore);
     #[cfg(feature = "mutants")]
     all.trial("write-backs", 0, super::written::explore);
@@ -192,33 +192,34 @@ fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     all.kinds
 }
 
-fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
-    let mut all = SuiteBuilder { ground, kinds: Vec::new() };
+fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
+    let mut all = SuiteBuilder { medium, kinds: Vec::new() };
     let setup = workload::setup;
     // A crash of a disk may lose all calls since the last sync. So a lost call is an error only if a sync
     // follows the call.
     let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
-    let tight_ground =
+    let tight_medium =
         RunMedium { journal_bytes: Some(SMALL_JOURNAL), ..RunMedium::of(CrashRule::Sectors, TIGHT_BYTES) };
     all.scripts("one call", 1, Some(setup()), synced(workload::singles()));
-    let tight: [(&str, Option<Script>, Vec<Script>); 4] = [
+    let tight: [(&str, Option<Script>, Vec<Script>); 5] = [
         ("journals that start over", None, tight::restarts()),
         ("reuse on a disk", Some(tight::nearly_full()), tight::reuse_of_disks()),
         ("several syncs", None, vec![tight::syncs_in_a_row()]),
+        ("several calls in a cut", None, tight::several_calls()),
         ("a full journal", Some(tight::given()), tight::full_journals()),
     ];
     for (name, setup, scripts) in tight {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
-        (work.ground, work.most_images) = (tight_ground, Some((10, 14)));
+        (work.medium, work.most_images) = (tight_medium, Some((10, 14)));
         if name == "a full journal" {
             // Calls that change up to half of the journal make a cut that does not fit after earlier records.
-            work.ground = RunMedium { journal_bytes: Some(LARGER_JOURNAL), ..ground };
+            work.medium = RunMedium { journal_bytes: Some(LARGER_JOURNAL), ..medium };
         }
     }
     let larger = alone(tight::larger_than_journals().into_iter());
     let larger = all.scripts("more than the journal", 1, Some(tight::given_and_keys()), larger);
-    let tiny_ground = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * ground.bytes, ..ground };
-    (larger.ground, larger.most_images) = (tiny_ground, Some((10, 14)));
+    let tiny_medium = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * medium.bytes, ..medium };
+    (larger.medium, larger.most_images) = (tiny_medium, Some((10, 14)));
     let beside = (0..samples as u64).map(tight::beside_on_disk);
     let beside = all.scripts(
         "two threads on a disk",
@@ -226,21 +227,21 @@ fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
         Some(setup()),
         Box::new(beside.map(|(script, beside)| (script, Some(beside)))),
     );
-    (beside.ground, beside.most_images) = (tight_ground, Some((6, 6)));
+    (beside.medium, beside.most_images) = (tight_medium, Some((6, 6)));
     all.scripts("a full volume", 1, Some(workload::filling()), synced(workload::singles()));
     all.scripts("growth", 1, None, synced(workload::growth()));
     let names = [tight::wide()].into_iter().chain(tight::long_names()).collect();
     all.scripts("long names", 1, None, synced(names)).most_images = Some((4, 4));
     all.scripts("batches", 1, Some(setup()), synced(tight::batches()));
     let reuse = all.scripts("reuse", 1, Some(tight::used_before()), synced(tight::reuse()));
-    (reuse.ground, reuse.most_images) = (tight_ground, Some((4, 4)));
+    (reuse.medium, reuse.most_images) = (tight_medium, Some((4, 4)));
     all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;
-    all.trial("readers", 1, on(ground, readers::explore));
+    all.trial("readers", 1, on(medium, readers::explore));
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
     // Every other script is a write. Batches of many keys would make each of the many checks long.
     let larger = alone(tight::larger_than_journals().into_iter().step_by(2));
     let larger = all.scripts("killed processes, more than the journal", 1, Some(tight::given()), larger);
-    (larger.ground, larger.kills, larger.most_images) = (tiny_ground, true, Some((4, 4)));
+    (larger.medium, larger.kills, larger.most_images) = (tiny_medium, true, Some((4, 4)));
     let synced = |scripts: Sequence| -> Sequence {
         Box::new(scripts.map(|(script, beside)| (workload::synced(&script), beside)))
     };

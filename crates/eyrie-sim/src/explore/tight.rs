@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::ParallelScript;
+use super::{ParallelScript, workload};
 use crate::script::{Script, bytes};
 
 /// The text of a script, to which lines are added.
@@ -132,6 +132,28 @@ fn again() -> Script {
         calls.add("unlink /kept-2");
         calls.add("unlink /again/other");
         calls.add("rmdir /again");
+    }
+    calls.script()
+}
+
+/// Returns scripts for a disk with several calls in each cut. A cut may have the split of a bucket page and a
+/// removal from the page, or objects that are made, removed and made again.
+pub fn several_calls() -> Vec<Script> {
+    let growth = workload::growth().into_iter().map(|script| workload::synced_every(&script, 7));
+    let mut scripts = vec![workload::synced_every(&turnover(), 6), workload::synced_every(&again(), 20)];
+    scripts.extend(growth);
+    scripts
+}
+
+/// Returns a script that adds names to a directory, and removes a name after every four.
+fn turnover() -> Script {
+    let mut calls = Calls::default();
+    calls.add("mkdir /turnover");
+    for number in 0..160 {
+        calls.add(format!("creat \"/turnover/a name of some length {number}\""));
+        if number % 4 == 3 {
+            calls.add(format!("unlink \"/turnover/a name of some length {}\"", number / 2));
+        }
     }
     calls.script()
 }

@@ -23,7 +23,7 @@ use super::Recorded;
 
 const LINE: usize = 64;
 /// Maximum size of a volume in a trace that can be parsed, in bytes.
-pub const MOST_BYTES: u64 = 1 << 30;
+pub const MAX_BYTES: u64 = 1 << 30;
 
 /// The reason why a text is no trace, or why no crash can leave the requested image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ impl Trace {
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut lines = text.lines().zip(1..);
         let first = lines.next().and_then(|(line, _)| line.strip_prefix("eyrie-trace 1 "));
-        let bytes = number(first).filter(|&bytes| bytes <= MOST_BYTES);
+        let bytes = number(first).filter(|&bytes| bytes <= MAX_BYTES);
         let bytes = bytes
             .ok_or(TraceError::Line { line: 1, expected: "eyrie-trace 1 and a size of at most 1 GiB" })?;
         let mut trace = Trace { base: vec![0; bytes as usize], entries: Vec::new() };

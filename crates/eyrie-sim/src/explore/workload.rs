@@ -5,7 +5,7 @@
 use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
-use crate::script::{Call, CallGenerator, CallMix, Script, bytes};
+use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
 /// Number of calls of a random script.
 const LONG: usize = 24;
@@ -362,7 +362,13 @@ fn keeps_names(call: &Call) -> bool {
 
 /// Returns `script` with a `sync` after each call.
 pub fn synced(script: &Script) -> Script {
-    script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
+    synced_every(script, 1)
+}
+
+/// Returns `script` with a `sync` after every `count` calls, and after the last call.
+pub fn synced_every(script: &Script, count: usize) -> Script {
+    let calls = |lines: &[ScriptLine]| lines.iter().map(|line| line.call.clone()).collect::<Vec<_>>();
+    script.lines().chunks(count).flat_map(|lines| [calls(lines), vec![Call::Sync]].concat()).collect()
 }
 
 /// Returns a script with calls of [`singles`] and some syncs, chosen by a seed.

@@ -7,14 +7,14 @@ use std::vec::IntoIter;
 use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::call::fallocate_name;
-use super::{KeyChange, MOST_WRITTEN_BYTES};
+use super::{KeyChange, MAX_WRITTEN_BYTES};
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
 
 type Result<T> = std::result::Result<T, Problem>;
 
 /// The largest set of permission bits.
-const MOST_MODE: u64 = 0o7777;
+const MAX_MODE: u64 = 0o7777;
 
 /// The words after the name of a call, from left to right.
 pub(super) struct CallArguments<'a> {
@@ -86,7 +86,7 @@ impl<'a> CallArguments<'a> {
     pub(super) fn written(&mut self) -> Result<u64> {
         let token = self.next()?;
         match number(&token, "LENGTH")? {
-            length if length > MOST_WRITTEN_BYTES => {
+            length if length > MAX_WRITTEN_BYTES => {
                 Err(Problem::new(token.text, "LENGTH of at most 1G: no call writes more"))
             }
             length => Ok(length),
@@ -177,7 +177,7 @@ fn number(token: &Token<'_>, name: &str) -> Result<u64> {
 }
 
 fn mode(token: &Token<'_>) -> Result<u16> {
-    let mode = radix(&token.value, 8).filter(|&mode| mode <= MOST_MODE);
+    let mode = radix(&token.value, 8).filter(|&mode| mode <= MAX_MODE);
     let expected = "MODE, octal digits such as 0644, at most 7777";
     mode.map(|mode| mode as u16).ok_or_else(|| Problem::new(token.text, expected))
 }

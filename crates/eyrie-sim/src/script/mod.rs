@@ -23,7 +23,6 @@
 mod arguments;
 pub mod bytes;
 mod call;
-pub(crate) mod errno;
 mod generate;
 mod parse;
 mod run;
@@ -36,9 +35,9 @@ pub use run::{CallOutcome, ScriptTarget, perform};
 use std::fmt;
 
 /// Maximum number of bytes of one write, append or value.
-pub const MOST_WRITTEN_BYTES: u64 = 1 << 30;
+pub const MAX_WRITTEN_BYTES: u64 = 1 << 30;
 /// Maximum length of a script, in bytes.
-pub const MOST_SCRIPT_BYTES: usize = 64 << 20;
+pub const MAX_SCRIPT_BYTES: usize = 64 << 20;
 
 /// A call and its line number.
 #[derive(Clone, PartialEq, Eq, Debug)]

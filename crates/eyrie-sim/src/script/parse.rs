@@ -2,7 +2,7 @@
 
 use super::arguments::CallArguments;
 use super::call::USAGE;
-use super::{Call, MOST_SCRIPT_BYTES, Script, ScriptLine};
+use super::{Call, MAX_SCRIPT_BYTES, Script, ScriptLine};
 use crate::word::{Problem, split};
 
 /// Permission bits of a file if the script gives none.
@@ -40,7 +40,7 @@ impl Script {
     /// # Errors
     /// Fails if the script is too long, or at the first word that is not allowed or is missing.
     pub fn parse(file: &str, text: &[u8]) -> Result<Script, ParseError> {
-        if text.len() > MOST_SCRIPT_BYTES {
+        if text.len() > MAX_SCRIPT_BYTES {
             return Err(ParseError::TooLong { file: file.to_owned() });
         }
         let mut lines = Vec::new();

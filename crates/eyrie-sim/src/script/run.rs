@@ -3,40 +3,24 @@
 use std::fmt;
 use std::path::Path;
 
-use eyrie::{Engine, Errno, Error, File, Host, Kvfs, OpenOptions, Posix, PosixExt, Pxfs};
-use eyrie::{Result, SetTime, XattrMode};
+use eyrie::{Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kvfs, OpenOptions, Posix, PosixExt};
+use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
-use super::{Call, KeyChange, Script, ScriptLine, bytes, errno};
-
-/// Keys with their new values. A key without a value is removed.
-type KeyChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+use super::{Call, KeyChange, Script, ScriptLine, bytes};
 
 /// A file system on which scripts run: the calls of [`Posix`], and the other calls that scripts have.
-pub trait ScriptTarget: Posix {
+pub trait ScriptTarget: Posix + Clone {
     /// Makes all earlier changes durable.
     ///
     /// # Errors
     /// The error of the medium, such as `EIO`.
     fn sync(&self) -> Result<()>;
 
-    /// Sets the value of `key` in the store `dir`. A reader sees either the old value or the new one.
+    /// Opens the store in the directory `dir`.
     ///
     /// # Errors
-    /// As [`Kvfs::open`] and [`Kvfs::put`].
-    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Removes `key` from the store `dir`. Returns true if the key existed.
-    ///
-    /// # Errors
-    /// As [`Kvfs::open`] and [`Kvfs::erase`].
-    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool>;
-
-    /// Makes several changes of the store `dir`. A key without a value is removed. In a volume a crash leaves
-    /// all changes or none.
-    ///
-    /// # Errors
-    /// As [`Kvfs::open`] and [`Batch::commit`](eyrie::Batch::commit).
-    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()>;
+    /// As [`Kvfs::open`].
+    fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>>;
 }
 
 impl<E: Engine> ScriptTarget for Pxfs<E> {
@@ -44,49 +28,21 @@ impl<E: Engine> ScriptTarget for Pxfs<E> {
         self.engine().sync().map_err(|error| Error::from_engine(error, "sync"))
     }
 
-    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()> {
-        Kvfs::open(self, dir)?.put(key, value).map(drop)
-    }
-
-    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
-        Kvfs::open(self, dir)?.erase(key)
-    }
-
-    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
-        let store = Kvfs::open(self, dir)?;
-        let mut batch = store.batch();
-        for (key, value) in changes {
-            match value {
-                Some(value) => batch.put(key, value),
-                None => batch.erase(key),
-            };
-        }
-        batch.commit()
+    fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
+        Ok(Box::new(Kvfs::open(self, dir)?))
     }
 }
 
 /// On the host, a put writes a new file and renames it over the old file, without a sync. So after a crash
-/// the value may be lost. In a volume a crash leaves the old value or the new one.
+/// the value may be lost. In a volume a crash leaves the old value or the new one. A batch makes its changes
+/// one after the other, because the host has no batches.
 impl ScriptTarget for Host {
     fn sync(&self) -> Result<()> {
         Host::sync(self)
     }
 
-    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()> {
-        self.store(dir)?.put(key, value)
-    }
-
-    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
-        self.store(dir)?.erase(key)
-    }
-
-    /// Makes the changes one after the other, because the host has no batches.
-    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
-        let store = self.store(dir)?;
-        changes.into_iter().try_for_each(|(key, value)| match value {
-            Some(value) => store.put(&key, &value),
-            None => store.erase(&key).map(drop),
-        })
+    fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
+        Ok(Box::new(self.store(dir)?))
     }
 }
 
@@ -106,7 +62,7 @@ impl fmt::Display for CallOutcome<'_> {
         write!(f, "{number} {call} = ")?;
         match &self.result {
             Ok(()) => f.write_str("0"),
-            Err(error) => write!(f, "{} ({})", errno::name(error.errno()), error.meaning()),
+            Err(error) => write!(f, "{:?} ({})", error.errno(), error.meaning()),
         }
     }
 }
@@ -129,56 +85,57 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
             let options = target.options().write(true).create(true).truncate(true);
             options.mode(*mode).open(path)?.close()
         }
-        Call::Mkdir { path, mode } => target.mkdir(path, *mode),
+        Call::Mkdir { path, mode } => target.mkdir(path.into(), *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
-        // The library has no separate `fdatasync`, so both calls run `fsync`.
-        Call::Fsync { path } | Call::Fdatasync { path } => {
-            with_file(target.options().read(true), path.as_ref(), File::sync_all)
-        }
+        Call::Fsync { path } => with_file(target.options().read(true), path.as_ref(), File::sync_all),
+        Call::Fdatasync { path } => with_file(target.options().read(true), path.as_ref(), File::sync_data),
         Call::Sync => target.sync(),
-        Call::Rename { from, to, mode } => target.rename(from, to, *mode),
-        Call::Link { from, to } => target.link(from, to),
-        Call::Symlink { target: text, path } => target.symlink(text, path),
-        Call::Unlink { path } => target.unlink(path),
-        Call::Rmdir { path } => target.rmdir(path),
-        Call::Truncate { path, length } => target.truncate(path, *length),
+        Call::Rename { from, to, mode } => target.rename_with(from.into(), to.into(), *mode),
+        Call::Link { from, to } => target.hard_link(from, to),
+        Call::Symlink { target: text, path } => target.symlink(text.as_ref(), path.into()),
+        Call::Unlink { path } => target.unlink(path.into()),
+        Call::Rmdir { path } => target.rmdir(path.into()),
+        Call::Truncate { path, length } => target.truncate(path.into(), *length),
         Call::Fallocate { path, mode, offset, length } => {
             with_file(target.options().write(true), path.as_ref(), |file| {
                 file.fallocate(*mode, *offset, *length)
             })
         }
-        Call::Setxattr { path, name, value } => target.setxattr(path, name, value, XattrMode::Set),
-        Call::Removexattr { path, name } => target.removexattr(path, name),
-        Call::Chmod { path, mode } => target.chmod(path, *mode),
-        Call::Chown { path, uid, gid } => target.chown(path, *uid, *gid),
+        Call::Setxattr { path, name, value } => target.setxattr(path.into(), name, value, XattrMode::Set),
+        Call::Removexattr { path, name } => target.removexattr(path.into(), name),
+        Call::Chmod { path, mode } => target.chmod(path.into(), *mode),
+        Call::Chown { path, uid, gid } => target.chown(path.into(), *uid, *gid),
         Call::Utimes { path, accessed, modified } => {
-            target.utimens(path, SetTime::To(*accessed), SetTime::To(*modified))
+            target.utimens(path.into(), SetTime::To(*accessed), SetTime::To(*modified))
         }
         Call::Put { dir, key, length, seed } => {
-            target.put(dir.as_ref(), key, &content(*seed, 0, *length, "put")?)
+            target.keys(dir.as_ref())?.put(key, &content(*seed, 0, *length, "put")?)
         }
-        Call::Erase { dir, key } => match target.erase(dir.as_ref(), key)? {
+        Call::Erase { dir, key } => match target.keys(dir.as_ref())?.erase(key)? {
             true => Ok(()),
             false => Err(Error::new(Errno::NOENT, "erase")),
         },
         Call::Batch { dir, changes } => {
-            let change = |change: &KeyChange| match change {
-                KeyChange::Put { key, length, seed } => {
-                    Ok((key.clone(), Some(content(*seed, 0, *length, "put")?)))
-                }
-                KeyChange::Erase { key } => Ok((key.clone(), None)),
-            };
-            target.batch(dir.as_ref(), changes.iter().map(change).collect::<Result<_>>()?)
+            let mut batch = Batch::new();
+            for change in changes {
+                match change {
+                    KeyChange::Put { key, length, seed } => {
+                        batch.put(&key[..], content(*seed, 0, *length, "put")?)
+                    }
+                    KeyChange::Erase { key } => batch.erase(&key[..]),
+                };
+            }
+            target.keys(dir.as_ref())?.commit(&batch)
         }
     }
 }
 
 /// Opens a file, calls `work` with the open file, and closes it.
-fn with_file<'a, T: ScriptTarget>(
-    options: OpenOptions<'a, T>,
+fn with_file<T: ScriptTarget>(
+    options: OpenOptions<T>,
     path: &Path,
-    work: impl FnOnce(&File<'a, T>) -> Result<()>,
+    work: impl FnOnce(&File<T>) -> Result<()>,
 ) -> Result<()> {
     let file = options.open(path)?;
     work(&file)?;

@@ -35,7 +35,7 @@ fn rename_mode() -> impl Strategy<Value = RenameMode> {
 }
 
 fn length() -> impl Strategy<Value = u64> {
-    0..=MOST_WRITTEN_BYTES
+    0..=MAX_WRITTEN_BYTES
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -227,7 +227,7 @@ fn bad_scripts_are_refused_in_one_line() {
 fn messages_stay_short_and_long_scripts_are_refused() {
     let error = Script::parse("test", "\u{e9}".repeat(1000).as_bytes()).unwrap_err().to_string();
     assert!(error.starts_with("test:1: \\xc3\\xa9") && error.len() < 500 && error.is_ascii(), "{error}");
-    let error = Script::parse("test", &vec![b'\n'; MOST_SCRIPT_BYTES + 1]).unwrap_err();
+    let error = Script::parse("test", &vec![b'\n'; MAX_SCRIPT_BYTES + 1]).unwrap_err();
     assert_eq!(error.to_string(), "test: a script has at most 64 MiB");
 }
 

@@ -100,7 +100,7 @@ fn calls_have_their_documented_effects() {
         succeed(files, "mkdir /dir 0711\nlink /a /b\nsymlink a /dir/s\nrename /b /dir/c\nchmod /a 4751");
         assert_eq!(files.metadata("/dir").unwrap().mode, 0o711);
         assert_eq!(files.metadata("/dir/c").unwrap().mode, 0o4751);
-        assert_eq!(files.readlink("/dir/s").unwrap(), b"a");
+        assert_eq!(files.readlink("/dir/s".into()).unwrap(), b"a");
         succeed(files, "chown /a 5 -1\nutimes /a 1.5 -2\nsetxattr /a user.b \"v\\x00\"");
         let stat = files.metadata("/a").unwrap();
         assert_eq!((stat.uid, stat.gid, stat.links, stat.kind), (5, 0, 2, Kind::File));

@@ -38,8 +38,8 @@ fn after(script: &str) -> String {
 fn a_tree_is_told_in_the_order_of_paths() {
     let found = on_volume(|files| {
         succeed(files, BUILD);
-        files.mknod("/dev", Kind::CharDevice, 0o620, 0x103).unwrap();
-        files.mknod("/pipe", Kind::Fifo, 0o600, 0).unwrap();
+        files.mknod("/dev".into(), Kind::CharDevice, 0o620, 0x103).unwrap();
+        files.mknod("/pipe".into(), Kind::Fifo, 0o600, 0).unwrap();
         text(files)
     });
     let empty = "size=0 xxh3=99aa06d3014798d86001c324468d497f";
@@ -101,7 +101,7 @@ fn holes_are_zeros() {
         let mut content = vec![0; 3 << 20];
         eyrie_sim::script::bytes::fill(1, 1 << 20, &mut content[1 << 20..][..10]);
         files.write("/a", content).unwrap();
-        files.chmod("/a", 0o644).unwrap();
+        files.chmod("/a".into(), 0o644).unwrap();
         text(files)
     });
     assert_eq!(sparse, full);
@@ -177,7 +177,7 @@ fn a_tree_is_the_same_wherever_it_is() {
         let file = at("/x/a").unwrap();
         assert!(file.starts_with("/ file ") && file.lines().count() == 1, "{file}");
         let error = at("/none").unwrap_err().to_string();
-        assert_eq!(error, "lstat /none: No such file or directory");
+        assert_eq!(error, "stat /none: No such file or directory");
     });
 }
 

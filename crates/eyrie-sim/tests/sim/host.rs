@@ -33,15 +33,16 @@ fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
     // whole process.
     rustix::process::umask(rustix::fs::Mode::empty());
     let host = Host::new(dir.path()).unwrap();
-    host.chmod("/", 0o755).unwrap();
+    host.chmod("/".into(), 0o755).unwrap();
     Some((dir, host))
 }
 
 /// Returns true if the host keeps the extended attributes of random scripts.
 fn has_xattrs(host: &Host) -> bool {
     host.write("/probe", "").unwrap();
-    let set = ["user.a", "trusted.a"].map(|name| host.setxattr("/probe", name, b"", eyrie::XattrMode::Set));
-    host.unlink("/probe").unwrap();
+    let set = ["user.a", "trusted.a"]
+        .map(|name| host.setxattr("/probe".into(), name.as_bytes(), b"", eyrie::XattrMode::Set));
+    host.unlink("/probe".into()).unwrap();
     let all = set.iter().all(Result::is_ok);
     if !all {
         eprintln!("extended attributes are not compared: the host does not support all of them");

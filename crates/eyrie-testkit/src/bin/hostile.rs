@@ -1,7 +1,7 @@
 //! Runs hostile images of any seeds, for longer than the test `hostile`:
 //!
 //! ```sh
-//! cargo run --release -p eyrie-testkit --bin hostile -- --images 10000000 --from 100000
+//! cargo run --release -p eyriefs-testkit --bin hostile -- --images 10000000 --from 100000
 //! ```
 //!
 //! `--images 1 --from SEED` replays a failure. With `--disks` the program damages disks of the medium

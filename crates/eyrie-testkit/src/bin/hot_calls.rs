@@ -1,8 +1,8 @@
 //! Makes the hot calls one kind at a time, so that `cargo xtask instructions` can count their instructions.
 //!
 //! ```sh
-//! cargo run --release -p eyrie-testkit --bin hot_calls -- prepare DIR
-//! cargo run --release -p eyrie-testkit --bin hot_calls -- CALL DIR
+//! cargo run --release -p eyriefs-testkit --bin hot_calls -- prepare DIR
+//! cargo run --release -p eyriefs-testkit --bin hot_calls -- CALL DIR
 //! ```
 //!
 //! `prepare` makes a volume with files. The volume is in the directory DIR. CALL is one of `open`, `stat`,
@@ -60,33 +60,33 @@ fn run(call: &str, dir: &Path) -> Result<()> {
     let names = |kind| (0..CALLS).map(|number| path(kind, number)).collect::<Vec<_>>();
     let keys: Vec<_> = (0..CALLS).map(|number| format!("key-{number:05}")).collect();
     let (old, removed, moved, new) = (names("file"), names("removed"), names("moved"), names("new"));
-    let large = files.open("/large", OpenFlags::READ | OpenFlags::WRITE, 0)?;
+    let large = files.open("/large".into(), OpenFlags::READ | OpenFlags::WRITE, 0)?;
     let offset = |number: usize| (number * 7 % 64 * BLOCK) as u64;
     let create = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let (mut page, mut value) = ([0; BLOCK], Vec::new());
     // The thread's caches and magazines are filled before the count.
     files.write(format!("{DIR}/warm"), [1; 100])?;
-    old.iter().try_for_each(|path| files.stat(path).map(drop))?;
+    old.iter().try_for_each(|path| files.stat(path.into()).map(drop))?;
     files.read_at(&large, &mut page, 0)?;
     match call {
         "open" => counted(&mut |number| {
-            let handle = files.open(&old[number], OpenFlags::READ, 0)?;
+            let handle = files.open((&old[number]).into(), OpenFlags::READ, 0)?;
             Ok(files.close(handle)?)
         })?,
-        "stat" => counted(&mut |number| Ok(files.stat(&old[number]).map(drop)?))?,
+        "stat" => counted(&mut |number| Ok(files.stat((&old[number]).into()).map(drop)?))?,
         "read" => counted(&mut |number| Ok(files.read_at(&large, &mut page, offset(number)).map(drop)?))?,
         "overwrite" => {
             counted(&mut |number| Ok(files.write_at(&large, &page, offset(number)).map(drop)?))?;
         }
         "append" => counted(&mut |_| Ok(files.append(&large, &[1; 100]).map(drop)?))?,
         "create" => counted(&mut |number| {
-            let handle = files.open(&new[number], create, 0o644)?;
+            let handle = files.open((&new[number]).into(), create, 0o644)?;
             Ok(files.close(handle)?)
         })?,
-        "unlink" => counted(&mut |number| Ok(files.unlink(&removed[number])?))?,
-        "rename" => {
-            counted(&mut |number| Ok(files.rename(&moved[number], &new[number], RenameMode::Replace)?))?
-        }
+        "unlink" => counted(&mut |number| Ok(files.unlink((&removed[number]).into())?))?,
+        "rename" => counted(&mut |number| {
+            Ok(files.rename_with((&moved[number]).into(), (&new[number]).into(), RenameMode::Replace)?)
+        })?,
         "get" => counted(&mut |number| Ok(store.get_into(&keys[number], &mut value).map(drop)?))?,
         "put" => counted(&mut |number| Ok(store.put(&keys[number], [2; 100]).map(drop)?))?,
         _ => return Err(format!("there is no call {call:?}").into()),

@@ -1,7 +1,7 @@
 //! Kills processes that change a volume, for longer than the test `killed`.
 //!
 //! ```sh
-//! cargo run --release -p eyrie-testkit --bin kills -- --kills 100000 --threads 2 --dir /dev/shm
+//! cargo run --release -p eyriefs-testkit --bin kills -- --kills 100000 --threads 2 --dir /dev/shm
 //! ```
 //!
 //! Volumes are on `dram` and on `paged` in turn. The host keeps running, so the program tests killed

@@ -2,7 +2,7 @@
 //! root:
 //!
 //! ```sh
-//! cargo run --release -p eyrie-testkit --bin long_posix
+//! cargo run --release -p eyriefs-testkit --bin long_posix
 //! ```
 //!
 //! With `EYRIE_TEST_SEEDS=1830-1840` the program runs only the seeds from 1830 to 1839.

@@ -2,7 +2,7 @@
 //! output ends with the reasons of refused repairs, and with the seeds of failures:
 //!
 //! ```sh
-//! cargo run --release -p eyrie-testkit --bin repairs -- --images 10000 --from 0
+//! cargo run --release -p eyriefs-testkit --bin repairs -- --images 10000 --from 0
 //! ```
 
 use std::time::Instant;

@@ -16,7 +16,7 @@ use crate::planted::{Planted, plant_each};
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Limits for killed scripts, and for the search for the points that recovery meets. In both cases two images
 /// of each crash are enough.
-const FEW: Limits = Limits { images: 2, ..LIMITS };
+const FEW_IMAGES: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.
 struct KilledScript {
@@ -36,7 +36,7 @@ impl KilledScript {
     fn explore(&self, dropped: Option<Site>, moments: u64) -> (Recorded, Result<u64, CrashFailure>) {
         let options = RecordOptions { closes: false, dropped };
         let recorded = explore::record(&self.start, &self.script, options).expect("as the model");
-        let kills = explore::KillLimits { moments, processes: 1, limits: FEW };
+        let kills = explore::KillLimits { moments, processes: 1, limits: FEW_IMAGES };
         let explored = recorded.explore_kills(kills, &mut || true);
         (recorded, explored)
     }
@@ -56,7 +56,7 @@ impl PlantTrial<'_> {
         match self {
             PlantTrial::Case(case) => {
                 let run = case.run(None).expect("it works");
-                run.explore(FEW, &mut |_| true).unwrap_or_else(|failure| panic!("{case}: {failure}"));
+                run.explore(FEW_IMAGES, &mut |_| true).unwrap_or_else(|failure| panic!("{case}: {failure}"));
                 run.plan.points().into_keys().collect()
             }
             PlantTrial::Kills(kills) => {
@@ -64,7 +64,7 @@ impl PlantTrial<'_> {
                 explored.unwrap_or_else(|failure| panic!("{failure}"));
                 recorded.points().into_keys().collect()
             }
-            PlantTrial::Creation => explore_creation(None, FEW).expect("it works").1,
+            PlantTrial::Creation => explore_creation(None, FEW_IMAGES).expect("it works").1,
             PlantTrial::Damage(damage) => {
                 let plan = FaultPlan::default();
                 damage.explore(&plan).expect("it is refused or mended");

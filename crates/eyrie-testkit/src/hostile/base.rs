@@ -46,7 +46,7 @@ impl BaseVolume {
     /// # Panics
     /// Panics if no object has this name.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
-        self.survey.hot_copies[name]
+        self.survey.named[name].1
     }
 
     /// Draws the offset of a byte in one of the structures of the survey.

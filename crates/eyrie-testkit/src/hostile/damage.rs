@@ -34,15 +34,30 @@ pub enum Damage {
     /// Fills a node with one pointer.
     Fill { node: u64, value: u64 },
     /// Gives a file a tree of the maximum height. All pointers of a node lead to the same page, so a walk
-    /// would visit a few pages very many times. The pages begin at `page`. The lowest nodes have leaves if
-    /// `leaves` is true, and null pointers otherwise.
-    Bomb { file: u64, page: u64, leaves: bool },
+    /// would visit a few pages very many times. The pages begin at `page`.
+    Bomb { file: u64, page: u64, slots: LowestSlots },
     /// Writes a redo record that no commit wrote.
     Redo { slot: usize, words: Vec<(u64, u64)> },
     /// Makes the segment shorter or longer.
     Length { len: u64 },
     /// Clears the clean mark.
     Unclean,
+}
+
+/// The slots of the lowest node of a [`Damage::Bomb`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LowestSlots {
+    /// Null pointers.
+    Null,
+    /// Leaves.
+    Leaves,
+    /// Leaves in the even slots, and null pointers in the odd slots.
+    Alternating,
+}
+
+impl LowestSlots {
+    /// All kinds of slots.
+    pub const ALL: [LowestSlots; 3] = [LowestSlots::Null, LowestSlots::Leaves, LowestSlots::Alternating];
 }
 
 impl Damage {
@@ -81,7 +96,8 @@ impl Damage {
             88 => match base.survey.files.choose(random) {
                 Some(&file) => {
                     let page = random.random_range(32..bytes / PAGE_SIZE - 8) * PAGE_SIZE;
-                    Damage::Bomb { file, page, leaves: random.random() }
+                    let slots = *LowestSlots::ALL.choose(random).expect("three");
+                    Damage::Bomb { file, page, slots }
                 }
                 None => Damage::Unclean,
             },
@@ -117,7 +133,7 @@ impl Damage {
             Damage::Fill { node, value } => {
                 (0..FANOUT).for_each(|slot| image.write_word(node + slot * 8, value));
             }
-            Damage::Bomb { file, page, leaves } => bomb(image, file, page, leaves),
+            Damage::Bomb { file, page, slots } => bomb(image, file, page, slots),
             Damage::Redo { slot, ref words } => {
                 let place = redo_slot(slot).offset();
                 image.write_word(place, words.len() as u64);
@@ -133,17 +149,22 @@ impl Damage {
     }
 }
 
-fn bomb(image: &mut Image<'_>, file: u64, page: u64, leaves: bool) {
+fn bomb(image: &mut Image<'_>, file: u64, page: u64, slots: LowestSlots) {
     let at = |level: u64| Extent { addr: Addr::from_raw(page + level * PAGE_SIZE), class: Class::PAGE };
     for level in 1..=HEIGHT {
-        let below = match (level, leaves) {
-            (1, true) => Pointer::leaf(at(0)),
-            (1, false) => Pointer::NULL,
-            _ => Pointer::node(at(level - 1)),
-        };
-        (0..FANOUT).for_each(|slot| {
+        for slot in 0..FANOUT {
+            let has_leaf = match slots {
+                LowestSlots::Null => false,
+                LowestSlots::Leaves => true,
+                LowestSlots::Alternating => slot % 2 == 0,
+            };
+            let below = match level {
+                1 if has_leaf => Pointer::leaf(at(0)),
+                1 => Pointer::NULL,
+                _ => Pointer::node(at(level - 1)),
+            };
             image.write_word(page + level * PAGE_SIZE + slot * 8, below.raw());
-        });
+        }
     }
     image.write_word(file, Pointer::node(at(HEIGHT)).with_height(HEIGHT as u8).raw());
     image.write_word(file + 8, i64::MAX as u64);

@@ -4,19 +4,19 @@ use std::collections::HashSet;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
-    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, SetIds, Time,
-    XattrMode,
+    AttributeChange, Condition, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode,
+    SetIds, Time, XattrMode,
 };
 use eyrie_medium::Medium;
 
 /// Maximum number of objects to read.
-const MOST_OBJECTS: usize = 2000;
+const MAX_OBJECTS: usize = 2000;
 /// Maximum number of entries of a directory to list.
-const MOST_ENTRIES: usize = 4000;
+const MAX_ENTRIES: usize = 4000;
 /// Maximum number of bytes to read at either end of an object, and at each start of data or of a hole.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 /// Maximum number of starts of data and of holes to look for in a file.
-const MOST_PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 /// Maximum number of entries whose objects are changed. Up to half as many directories are changed first.
 const CHANGED: usize = 6;
 
@@ -41,7 +41,7 @@ pub fn examine(medium: Medium) -> Examined {
     let found = walk(&engine);
     let checked = engine.check();
     change(&engine, &found);
-    found.iter().take(MOST_PIECES).for_each(|entry| _ = engine.attributes(entry.id));
+    found.iter().take(MAX_PIECES).for_each(|entry| _ = engine.attributes(entry.id));
     let _ = engine.check();
     let _ = engine.close();
     match checked {
@@ -57,7 +57,7 @@ struct ListedEntry {
     id: ObjectId,
 }
 
-/// Reads the root and the objects below it, up to [`MOST_OBJECTS`] objects. Returns the entries of the
+/// Reads the root and the objects below it, up to [`MAX_OBJECTS`] objects. Returns the entries of the
 /// directories that were read.
 fn walk(engine: &Scm) -> Vec<ListedEntry> {
     let mut seen = HashSet::from([engine.root()]);
@@ -70,7 +70,7 @@ fn walk(engine: &Scm) -> Vec<ListedEntry> {
             let _ = engine.list(id, 0, &mut |entry| {
                 count += 1;
                 found.push(ListedEntry { dir: id, name: entry.name.to_vec(), id: entry.id });
-                count < MOST_ENTRIES
+                count < MAX_ENTRIES
             });
         }
         // Several entries of a damaged volume may name the same object. Each object is read once.
@@ -83,7 +83,7 @@ fn walk(engine: &Scm) -> Vec<ListedEntry> {
                 break;
             }
         }
-        if seen.len() > MOST_OBJECTS {
+        if seen.len() > MAX_OBJECTS {
             return found;
         }
     }
@@ -96,19 +96,20 @@ fn look_at(engine: &Scm, id: ObjectId) {
     let _ = (engine.birth(id), engine.owner(id));
     let mut names = Vec::new();
     let _ = engine.xattr_names(id, &mut |name| names.push(name.to_vec()));
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     for name in &names {
         let _ = engine.xattr(id, name, &mut buffer);
     }
     let _ = engine.xattr(id, b"user.none", &mut []);
     let Ok(attributes) = attributes else { return };
     let _ = engine.read(id, 0, &mut buffer);
-    let _ = engine.read(id, attributes.size.saturating_sub(MOST_BYTES as u64), &mut buffer);
+    let _ = engine.read(id, attributes.size.saturating_sub(MAX_BYTES as u64), &mut buffer);
     let guard = eyrie_medium::epoch::pin();
-    let _ = engine.view(id, &guard);
+    let _ = (engine.view(id, (0, u64::MAX), &guard), engine.view(id, (5000, 9000), &guard));
     drop(guard);
+    let _ = engine.version(id);
     let mut at = 0;
-    for turn in 0..MOST_PIECES {
+    for turn in 0..MAX_PIECES {
         match engine.seek(id, at, turn % 2 == 1) {
             Ok(Some(next)) if next >= at => at = next,
             _ => break,
@@ -194,8 +195,16 @@ fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, content: Content
     Some(id)
 }
 
+/// Sets the value of a key, first with a condition on its version, if it has one.
 fn put(engine: &Scm, dir: ObjectId, name: &[u8]) {
     let Ok(id) = engine.reserve(Kind::File) else { return };
+    if let Ok(Some(version)) =
+        engine.lookup(dir, name).and_then(|id| id.map(|id| engine.version(id)).transpose())
+    {
+        let expect = Op::Expect { dir, name, condition: Condition::Version(version) };
+        let _ =
+            engine.apply(&Op::Batch { dir, ops: &[expect, Op::Erase { dir, name, time: NOW }], time: NOW });
+    }
     let done = engine.apply(&Op::Put { dir, name, id, owner: OWNER, data: &[5; 100], time: NOW });
     if !done.is_ok_and(|applied| applied.created) {
         engine.unreserve(id);

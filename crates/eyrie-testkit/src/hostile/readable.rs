@@ -8,9 +8,9 @@ use eyrie_sim::compare::{TreeNode, TreeParts, TreePath, object};
 
 /// Total number of entries after which listings stop. Each directory that is listed later still gives one
 /// entry.
-const MOST_ENTRIES: usize = 4000;
+const MAX_ENTRIES: usize = 4000;
 /// Size of the largest object to read, in bytes. No base volume has a larger object.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the objects below the root that can be read whole, by path. Each node lacks the parts that the
 /// loss of another object changes, such as the number of names of a file.
@@ -25,12 +25,12 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
         let _ = engine.list(dir, 0, &mut |entry| {
             entries.push((entry.name.to_vec(), entry.id));
             count += 1;
-            count < MOST_ENTRIES
+            count < MAX_ENTRIES
         });
         for (name, id) in entries {
             let mut path = path.clone();
             path.push(name);
-            let small = engine.attributes(id).is_ok_and(|attributes| attributes.size <= MOST_BYTES);
+            let small = engine.attributes(id).is_ok_and(|attributes| attributes.size <= MAX_BYTES);
             let node = small.then(|| object(engine, id, TreeParts::ALL));
             if let Some(Ok(node)) = node {
                 found.insert(path.clone(), by_itself(node));

@@ -6,18 +6,26 @@ use std::ops::Range;
 use std::path::Path;
 
 use eyrie::{PagedOptions, Repair, Volume};
+use eyrie_engine::volume::layout::CHUNK_MAP;
+use eyrie_medium::PAGE_SIZE;
 use eyrie_sim::explore::caught;
 
 use super::{BaseVolume, Hostile, Image};
 
-/// The acceptable reasons to refuse a repair. All concern the superblock, because a repair needs a sound copy
-/// of it.
+/// The acceptable reasons to refuse the repair of any image. All concern the superblock, because a repair
+/// needs a sound copy of it.
 const REASONS: [&str; 4] = [
     "not an Eyrie volume",
     "newer format",
     "corrupt volume: both copies of the superblock",
     "corrupt volume: superblock",
 ];
+
+/// The reason to refuse the repair of an image that ends before [`TABLES_END`].
+const TRUNCATED: &str = "truncated volume: segment 0 has";
+/// Offset of the end of the tables of a base volume, whose header-chunk bitmap has one page. An image that
+/// ends before it has no object that a repair could save.
+const TABLES_END: u64 = CHUNK_MAP.offset() + PAGE_SIZE;
 
 /// Results of repairs. Counts are of images.
 #[derive(Default, Debug)]
@@ -65,7 +73,8 @@ fn one(image: &Image<'_>, place: &Path) -> Result<bool, (bool, String)> {
     fs::write(damaged.join("segment-0000"), image.to_bytes()).expect("memory");
     let repaired = Repair::new().into(&sound).run(&damaged).map_err(|error| {
         let reason = error.to_string().replace(&damaged.display().to_string(), "VOLUME");
-        (REASONS.iter().any(|known| reason.contains(known)), reason)
+        let is_short = image.len() < TABLES_END && reason.contains(TRUNCATED);
+        (is_short || REASONS.iter().any(|known| reason.contains(known)), reason)
     })?;
     if repaired.is_none() {
         return Ok(false);
@@ -74,5 +83,28 @@ fn one(image: &Image<'_>, place: &Path) -> Result<bool, (bool, String)> {
         Ok(report) if report.is_clean() => Ok(true),
         Ok(report) => Err((false, report.findings.join("; "))),
         Err(error) => Err((false, error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostile::bases;
+
+    #[test]
+    fn only_files_without_whole_tables_are_too_short() {
+        let bases = bases();
+        let place = tempfile::tempdir().expect("a directory");
+        for (len, is_refused) in
+            [(2 * PAGE_SIZE, true), (TABLES_END - PAGE_SIZE, true), (TABLES_END, false), (1 << 18, false)]
+        {
+            let mut image = Image::new(&bases[1]);
+            image.set_len(len);
+            match one(&image, place.path()) {
+                Err((true, reason)) => assert!(is_refused && reason.contains(TRUNCATED), "{len}: {reason}"),
+                Ok(true) => assert!(!is_refused, "{len}"),
+                other => panic!("{len}: {other:?}"),
+            }
+        }
     }
 }

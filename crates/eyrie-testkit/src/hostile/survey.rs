@@ -12,7 +12,7 @@ use eyrie_engine::object::pointer::Pointer;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CHUNK_MAP, HEADER_BYTES, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use eyrie_engine::volume::{REDO_SLOTS, Volume, redo_slot};
-use eyrie_engine::{Engine, ObjectId};
+use eyrie_engine::{Engine, Kind, ObjectId};
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
@@ -24,6 +24,25 @@ const PARENT: u64 = 40;
 const XATTR_ROOT: u64 = 48;
 /// Size of a bucket page, in bytes.
 const BUCKET_BYTES: u64 = 2048;
+
+/// Offsets in the head of the saved allocator, in bytes, as in `docs/format.md`.
+const SAVED_WORDS: u64 = 32;
+const SAVED_SLABS: u64 = 40;
+const SAVED_CHUNKS: u64 = 48;
+/// Sizes of this head, and of one saved slab page, in bytes.
+const SAVED_HEAD_BYTES: u64 = 128;
+const SAVED_SLAB_BYTES: u64 = 16;
+
+/// The part of a volume that a structure belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum PartOf {
+    /// The tables of the volume and the saved allocator.
+    Tables,
+    /// The root directory.
+    Root,
+    /// Another object of this kind.
+    Object(Kind),
+}
 
 /// Places in a sound volume. Offsets and lengths are in bytes.
 #[derive(Default)]
@@ -38,16 +57,17 @@ pub(super) struct Survey {
     pub counts: Vec<u64>,
     /// Hot copies of files and symbolic links. Each begins with the root pointer and the size.
     pub files: Vec<u64>,
-    /// Hot copies of the objects in the root, by name.
-    pub hot_copies: HashMap<Vec<u8>, u64>,
+    /// The objects in the root, by name: the id and the hot copy.
+    pub named: HashMap<Vec<u8>, (ObjectId, u64)>,
     /// Headers of objects.
     pub headers: Vec<u64>,
     /// Nodes of trees, with their levels.
     pub nodes: Vec<(u64, u8)>,
     /// Extents of objects.
     pub extents: Vec<Extent>,
-    /// Offsets of structures, by the heading of the table of the structure in `docs/format.md`.
-    pub places: BTreeMap<&'static str, Vec<u64>>,
+    /// Offsets of structures, by the heading of the table of the structure in `docs/format.md`, and by the
+    /// part of the volume.
+    pub places: BTreeMap<(&'static str, PartOf), Vec<u64>>,
 }
 
 /// Returns the offset of the current hot copy of an object.
@@ -58,8 +78,8 @@ fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
 }
 
 impl Survey {
-    fn place(&mut self, structure: &'static str, at: u64) {
-        self.places.entry(structure).or_default().push(at);
+    fn place(&mut self, structure: &'static str, part: PartOf, at: u64) {
+        self.places.entry((structure, part)).or_default().push(at);
     }
 
     /// Surveys the volume with these bytes.
@@ -69,21 +89,18 @@ impl Survey {
         let engine = Scm::open_on(medium).expect("a sound volume");
         let mut survey = Survey::default();
         survey.tables();
-        let saved = VOLUME_PAGE.offset() as usize + std::mem::offset_of!(VolumePage, saved_addr);
-        let saved = u64::from_le_bytes(image[saved..saved + 8].try_into().expect("eight bytes"));
-        if saved != 0 {
-            survey.place("Saved allocator", saved);
-        }
+        survey.saved_allocator(image);
         let _pin = pin();
         let (mut waiting, mut at) = (vec![engine.root()], 0);
         while let Some(&id) = waiting.get(at) {
             at += 1;
-            survey.object(engine.volume(), id);
+            let part = if id == engine.root() { PartOf::Root } else { PartOf::Object(id.kind()) };
+            survey.object(engine.volume(), id, part);
             if id.is_directory() {
                 let listed = engine.list(id, 0, &mut |entry| {
                     if id == engine.root() {
                         let copy = hot_copy(engine.volume().medium(), entry.id);
-                        survey.hot_copies.insert(entry.name.to_vec(), copy);
+                        survey.named.insert(entry.name.to_vec(), (entry.id, copy));
                     }
                     if !waiting.contains(&entry.id) {
                         waiting.push(entry.id);
@@ -101,9 +118,9 @@ impl Survey {
         self.structures.extend(tables.map(|place| (place.offset(), 128)));
         self.structures.push((VOLUME_PAGE.offset(), 160));
         self.structures.push((CHUNK_MAP.offset(), 8));
-        self.place("Superblock", SUPERBLOCKS[0].offset());
-        self.place("Volume page", VOLUME_PAGE.offset());
-        self.place("Redo slot", redo_slot(0).offset());
+        self.place("Superblock", PartOf::Tables, SUPERBLOCKS[0].offset());
+        self.place("Volume page", PartOf::Tables, VOLUME_PAGE.offset());
+        self.place("Redo slot", PartOf::Tables, redo_slot(0).offset());
         let page = VOLUME_PAGE.offset();
         let fields = [
             std::mem::offset_of!(VolumePage, generation_limit),
@@ -115,7 +132,26 @@ impl Survey {
         self.counts.push(CHUNK_MAP.offset());
     }
 
-    fn object(&mut self, volume: &Volume, id: ObjectId) {
+    fn saved_allocator(&mut self, image: &[u8]) {
+        let word = |at: u64| u64::from_le_bytes(image[at as usize..][..8].try_into().expect("eight bytes"));
+        let saved = word(VOLUME_PAGE.offset() + std::mem::offset_of!(VolumePage, saved_addr) as u64);
+        let clean = word(VOLUME_PAGE.offset() + std::mem::offset_of!(VolumePage, clean) as u64);
+        if saved == 0 || clean == 0 {
+            // The words at `saved` belong to something else by now.
+            return;
+        }
+        self.place("Saved allocator", PartOf::Tables, saved);
+        let slabs = saved + SAVED_HEAD_BYTES + 8 * word(saved + SAVED_WORDS);
+        let chunks = slabs + SAVED_SLAB_BYTES * word(saved + SAVED_SLABS);
+        if slabs < chunks {
+            self.place("Saved slab page", PartOf::Tables, slabs);
+        }
+        if word(saved + SAVED_CHUNKS) > 0 {
+            self.place("Saved header chunk", PartOf::Tables, chunks);
+        }
+    }
+
+    fn object(&mut self, volume: &Volume, id: ObjectId, part: PartOf) {
         let medium = volume.medium();
         let header = Header::of(id);
         let at = header.addr().offset();
@@ -133,7 +169,7 @@ impl Survey {
             ("Hot copy", copy),
             ("Cold copy", cold_line),
         ] {
-            self.place(structure, at);
+            self.place(structure, part, at);
         }
         if !hot.root.is_null() {
             self.pointers.push(copy);
@@ -143,12 +179,12 @@ impl Survey {
             self.structures.push((extent.addr.offset(), 64));
             self.counts.push(extent.addr.offset());
             self.extents.push(extent);
-            self.place("Block of extended attributes", extent.addr.offset());
-            self.place("Entry of a block", extent.addr.offset() + 8);
+            self.place("Block of extended attributes", part, extent.addr.offset());
+            self.place("Entry of a block", part, extent.addr.offset() + 8);
         }
         if id.is_directory() {
             self.ids.push(cold_line + PARENT);
-            self.directory(volume, hot.root);
+            self.directory(volume, hot.root, part);
         } else if id.kind().has_data() {
             self.files.push(copy);
             let mut add = |extent| {
@@ -157,12 +193,12 @@ impl Survey {
             };
             mfile::visit_storage(medium, FileTree::of(header, &hot), &mut add).expect("sound");
             if hot.root.height() > 0 {
-                self.node(medium, hot.root.with_height(0), hot.root.height());
+                self.node(medium, hot.root.with_height(0), hot.root.height(), part);
             }
         }
     }
 
-    fn node(&mut self, medium: &Medium, pointer: Pointer, level: u8) {
+    fn node(&mut self, medium: &Medium, pointer: Pointer, level: u8, part: PartOf) {
         let Some(extent) = pointer.extent().filter(|_| !pointer.is_leaf()) else { return };
         let at = extent.addr.offset();
         self.nodes.push((at, level));
@@ -171,13 +207,13 @@ impl Survey {
             let child = Pointer::from_raw(medium.load(extent.addr.add(slot * 8)).expect("sound"));
             if !child.is_null() {
                 self.pointers.push(at + slot * 8);
-                self.place("Pointers", at + slot * 8);
-                self.node(medium, child, level - 1);
+                self.place("Pointers", part, at + slot * 8);
+                self.node(medium, child, level - 1, part);
             }
         }
     }
 
-    fn directory(&mut self, volume: &Volume, root: Pointer) {
+    fn directory(&mut self, volume: &Volume, root: Pointer, part: PartOf) {
         let medium = volume.medium();
         let word = |addr: Addr| medium.load(addr).expect("sound");
         Collection::new(volume, root)
@@ -189,7 +225,7 @@ impl Survey {
         let table = root.extent().expect("a table");
         self.structures.push((table.addr.offset(), 64 + 8 * table_slots(table.bytes()).min(8)));
         self.counts.push(table.addr.offset());
-        self.place("Collection table", table.addr.offset());
+        self.place("Collection table", part, table.addr.offset());
         for bucket in 0..word(table.addr) {
             let place = BucketPlace::of(bucket);
             let slot = segment_slot(table.addr, place.segment);
@@ -204,14 +240,14 @@ impl Survey {
                 let live = Commit::from_raw(word(addr)).live();
                 for slot in (0..32).filter(|slot| live >> slot & 1 == 1) {
                     let at = slot_at(addr, slot);
-                    self.place("Slot", at.offset());
-                    self.place("Record", addr.offset() + (word(at) >> 56) * 8);
+                    self.place("Slot", part, at.offset());
+                    self.place("Record", part, addr.offset() + (word(at) >> 56) * 8);
                 }
                 for (structure, at) in [("Bucket page", 0), ("Line of slots", 64)] {
-                    self.place(structure, addr.offset() + at);
+                    self.place(structure, part, addr.offset() + at);
                 }
                 for stamp in [32, 48] {
-                    self.place("Stamp of a bucket page", addr.offset() + stamp);
+                    self.place("Stamp of a bucket page", part, addr.offset() + stamp);
                 }
                 let slots = (0..32).filter(|slot| live >> slot & 1 == 1);
                 self.ids.extend(slots.map(|slot| slot_at(addr, slot).offset()));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eyrie_engine::op::encode::{self, Decoded};
-use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
+use eyrie_engine::{AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
 
 use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
 
@@ -215,6 +215,10 @@ fn batch(dir: ObjectId, parts: &[BatchPart], new: impl Fn(u32) -> ObjectId, step
                 Op::Put { dir, name: name.bytes(), id: new(index as u32), owner, data, time }
             }
             BatchPart::Erase { name } => Op::Erase { dir, name: name.bytes(), time },
+            BatchPart::Expect { name, present } => {
+                let condition = if present { Condition::Present } else { Condition::Absent };
+                Op::Expect { dir, name: name.bytes(), condition }
+            }
         })
         .collect();
     OpRecord::new(&Op::Batch { dir, ops: &ops, time })

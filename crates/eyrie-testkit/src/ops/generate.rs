@@ -291,11 +291,16 @@ impl OpGenerator {
     fn batch(&mut self, universe: &Universe<'_>) -> Action {
         let count = self.random.random_range(0..6);
         let parts = (0..count)
-            .map(|_| {
+            .map(|index| {
                 if self.random.random_ratio(2, 3) {
-                    BatchPart::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() }
+                    return BatchPart::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() };
+                }
+                // The place of a part decides if it is a condition. A draw would change all later draws.
+                let name = self.name();
+                if index < 3 {
+                    BatchPart::Erase { name }
                 } else {
-                    BatchPart::Erase { name: self.name() }
+                    BatchPart::Expect { name, present: index == 3 }
                 }
             })
             .collect();

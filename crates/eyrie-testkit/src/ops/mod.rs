@@ -136,6 +136,8 @@ pub enum BatchPart {
     Put { name: OpName, bytes: Bytes, owner: Owner },
     /// An `Erase`.
     Erase { name: OpName },
+    /// An `Expect` that the key is present, or absent.
+    Expect { name: OpName, present: bool },
 }
 
 /// The action of a step: an Op, an open or a close.
@@ -170,7 +172,7 @@ pub enum Action {
     Put { dir: ObjectHandle, name: OpName, bytes: Bytes, owner: Owner },
     /// Erases a key.
     Erase { dir: ObjectHandle, name: OpName },
-    /// Puts and erases in one commit.
+    /// Puts, erases and conditions in one commit.
     Batch { dir: ObjectHandle, parts: Vec<BatchPart> },
     /// Opens an object. The run closes it later.
     Open { object: ObjectHandle },

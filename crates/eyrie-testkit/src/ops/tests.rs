@@ -55,6 +55,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::RemoveXattr { .. } => "remove xattr",
         Op::Put { .. } => "put",
         Op::Erase { .. } => "erase",
+        Op::Expect { .. } => "expect",
         Op::Batch { .. } => "batch",
     }
 }
@@ -85,7 +86,7 @@ fn every_outcome_of_every_op_is_reached() {
         ("remove xattr", &["ok", "NoXattr", "XattrName"]),
         ("put", &["ok", "IsDirectory", NO_FILE, "NameTooLong", "NotDirectory"]),
         ("erase", &["ok", "IsDirectory", NO_FILE, "NotFound"]),
-        ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory"]),
+        ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory", "ConditionFailed"]),
     ];
     let counts = outcomes(0..40, 1000, OpMix::default());
     for (op, outcomes) in expected {

@@ -1,9 +1,12 @@
 //! One run of the oracle: the engine, the model, and the objects that are open in both.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use eyrie_engine::{Applied, Engine, Error, Model, ObjectId, Op, Owner};
+use eyrie_engine::{
+    Applied, Condition, Engine, Error, FileView, Kind, Model, ObjectId, Op, Owner, Time, Version,
+};
 use eyrie_medium::epoch;
 
 use super::OracleOptions;
@@ -25,6 +28,8 @@ pub(super) struct OracleSession<'a> {
     ids: Ids,
     /// The number of times that each object is open.
     opens: BTreeMap<ObjectHandle, u32>,
+    /// The last versions of each file, of the engine and of the model.
+    versions: RefCell<BTreeMap<ObjectId, (Version, Version)>>,
     count: u32,
     options: OracleOptions,
 }
@@ -37,8 +42,15 @@ impl<'a> OracleSession<'a> {
         let owner = Owner { mode: attributes.mode, uid: attributes.uid, gid: attributes.gid };
         let birth = engine.birth(root).map_err(|error| format!("birth of the root: {error}"))?;
         let model = Model::new(root, owner, birth.created);
-        let session =
-            OracleSession { engine, model, ids: Ids::new(root), opens: BTreeMap::new(), count: 0, options };
+        let session = OracleSession {
+            engine,
+            model,
+            ids: Ids::new(root),
+            opens: BTreeMap::new(),
+            versions: RefCell::default(),
+            count: 0,
+            options,
+        };
         session.compare_trees()?;
         Ok(session)
     }
@@ -131,7 +143,8 @@ impl<'a> OracleSession<'a> {
             | Op::Unlink { dir, name, .. }
             | Op::RemoveDirectory { dir, name, .. }
             | Op::Put { dir, name, .. }
-            | Op::Erase { dir, name, .. } => self.compare_entry(dir, name),
+            | Op::Erase { dir, name, .. }
+            | Op::Expect { dir, name, .. } => self.compare_entry(dir, name),
             Op::Link { dir, name, id, .. } => {
                 self.compare_entry(dir, name)?;
                 self.compare_object(id, 0..0)
@@ -166,7 +179,38 @@ impl<'a> OracleSession<'a> {
         let found = expected.as_ref().ok().copied().flatten();
         same("look-up", self.engine.lookup(dir, name), expected)?;
         self.compare_object(dir, 0..0)?;
-        found.map_or(Ok(()), |id| self.compare_object(id, 0..0))
+        let Some(id) = found else { return Ok(()) };
+        self.compare_object(id, 0..0)?;
+        if id.kind() == Kind::File { self.compare_conditions(dir, name, id) } else { Ok(()) }
+    }
+
+    /// Asserts that a condition with the version of the file holds, and that one with another version does
+    /// not.
+    fn compare_conditions(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Verdict {
+        let version = self.engine.version(id).map_err(|error| format!("version of {id:?}: {error}"))?;
+        let [session, generation, changes] = version.raw();
+        let before = Version::from_raw([session, generation, changes.wrapping_sub(1)]);
+        for (version, expected) in [(version, Ok(())), (before, Err(Error::ConditionFailed))] {
+            let condition = Condition::Version(version);
+            let ops = [Op::Expect { dir, name, condition }];
+            let applied = self.engine.apply(&Op::Batch { dir, ops: &ops, time: Time::default() });
+            same("a condition", applied.map(drop), expected).map_err(|what| format!("{id:?}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    /// Asserts that the version of a file has changed if the bytes have changed since the last call for this
+    /// file.
+    fn compare_version(&self, id: ObjectId) -> Verdict {
+        let of =
+            |engine: &dyn Engine| engine.version(id).map_err(|error| format!("version of {id:?}: {error}"));
+        let (actual, expected) = (of(self.engine)?, of(&self.model)?);
+        match self.versions.borrow_mut().insert(id, (actual, expected)) {
+            Some((before, old)) if before == actual && old != expected => {
+                Err(format!("{id:?}: its bytes changed, but its version is still {actual:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares the attributes and the extended attributes of an existing object. For an object with data,
@@ -189,6 +233,7 @@ impl<'a> OracleSession<'a> {
         if !id.kind().has_data() {
             return Ok(());
         }
+        self.compare_version(id)?;
         self.compare_bytes(id, 0, 256)?;
         let start = range.start.saturating_sub(MARGIN);
         let length = (range.end - start).saturating_add(MARGIN).min(MAX_WINDOW);
@@ -224,8 +269,11 @@ impl<'a> OracleSession<'a> {
             return Ok(());
         }
         let guard = epoch::pin();
-        let view = self.engine.view(id, &guard).map_err(|error| format!("view of {id:?}: {error}"))?;
-        let Some(view) = view else { return Ok(()) };
+        let view = self
+            .engine
+            .view(id, (0, u64::MAX), &guard)
+            .map_err(|error| format!("view of {id:?}: {error}"))?;
+        let Some(view) = view.and_then(FileView::whole) else { return Ok(()) };
         let mut bytes = vec![0; size as usize];
         self.model.read(id, 0, &mut bytes).map_err(|error| format!("read of {id:?}: {error}"))?;
         if view == bytes { Ok(()) } else { Err(format!("view of {id:?} differs from its bytes")) }

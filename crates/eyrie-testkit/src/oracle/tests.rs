@@ -2,6 +2,7 @@
 
 use eyrie_engine::{
     Applied, Attributes, Error, Kind, ListedEntry, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+    Version,
 };
 
 use super::*;
@@ -31,6 +32,8 @@ enum Flaw {
     ReadZeros,
     /// A list of extended attributes leaves out a name.
     XattrLost,
+    /// A change of the bytes leaves the version as it was.
+    VersionStays,
     /// A `SetSize` panics.
     Panics,
 }
@@ -55,6 +58,15 @@ impl Engine for Flawed {
             out[..count].fill(0);
         }
         Ok(count)
+    }
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        let version = self.model.version(id)?;
+        let [session, generation, _] = version.raw();
+        Ok(if self.flaw == Flaw::VersionStays {
+            Version::from_raw([session, generation, 0])
+        } else {
+            version
+        })
     }
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.model.seek(id, offset, hole)
@@ -134,6 +146,7 @@ fn every_planted_bug_is_caught_and_told_in_few_steps() {
         Flaw::ListSkips,
         Flaw::ReadZeros,
         Flaw::XattrLost,
+        Flaw::VersionStays,
         Flaw::Panics,
     ];
     for flaw in flaws {

@@ -1,7 +1,7 @@
 //! Draws random calls over a few paths, and makes them.
 
 use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Whence};
-use eyrie::{Errno, FallocateMode, Kind, RenameMode, Time};
+use eyrie::{Errno, FallocateMode, Kind, RenameMode, Target, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -66,7 +66,7 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &PosixCall) 
             if let Some(old) = slots[*slot].take() {
                 fs.close(old).map_err(|error| error.errno())?;
             }
-            fs.open(path(name), *flags, *mode).map(|handle| {
+            fs.open(path(name).into(), *flags, *mode).map(|handle| {
                 slots[*slot] = Some(handle);
                 Answer::Done
             })
@@ -107,13 +107,17 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::R
             fs.write_at(handle, data, *offset).map(|count| Answer::Count(count as u64))
         }
         PosixCall::Append { data, .. } => fs.append(handle, data).map(|count| Answer::Count(count as u64)),
-        PosixCall::Fstat { .. } => fs.fstat(handle).map(|stat| Answer::Stat(ComparedStat::from(&stat))),
-        PosixCall::SetLen { size, .. } => fs.set_len(handle, *size).map(done),
+        PosixCall::Fstat { .. } => {
+            fs.stat(Target::Open(handle)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
+        }
+        PosixCall::SetLen { size, .. } => fs.truncate(Target::Open(handle), *size).map(done),
         PosixCall::Fallocate { mode, offset, length, .. } => {
             fs.fallocate(handle, *mode, *offset, *length).map(done)
         }
-        PosixCall::Fchmod { mode, .. } => fs.fchmod(handle, *mode).map(done),
-        PosixCall::Futimens { accessed, modified, .. } => fs.futimens(handle, *accessed, *modified).map(done),
+        PosixCall::Fchmod { mode, .. } => fs.chmod(Target::Open(handle), *mode).map(done),
+        PosixCall::Futimens { accessed, modified, .. } => {
+            fs.utimens(Target::Open(handle), *accessed, *modified).map(done)
+        }
         PosixCall::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
         PosixCall::ListHandle { .. } => list(fs, handle),
         PosixCall::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
@@ -125,39 +129,45 @@ fn on_path<P: Posix>(fs: &P, call: &PosixCall) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match call {
         PosixCall::Stat { path: name } => {
-            fs.stat(path(name)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
+            fs.stat(path(name).into()).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
         }
         PosixCall::Lstat { path: name } => {
-            fs.lstat(path(name)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
+            fs.stat(Target::NoFollow(path(name).into())).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
         }
-        PosixCall::Truncate { path: name, size } => fs.truncate(path(name), *size).map(done),
+        PosixCall::Truncate { path: name, size } => fs.truncate(path(name).into(), *size).map(done),
         PosixCall::TruncateToSame { path: name } => {
-            let size = fs.stat(path(name))?.size;
-            fs.truncate(path(name), size).map(done)
+            let size = fs.stat(path(name).into())?.size;
+            fs.truncate(path(name).into(), size).map(done)
         }
-        PosixCall::Mkdir { path: name, mode } => fs.mkdir(path(name), *mode).map(done),
-        PosixCall::Rmdir { path: name } => fs.rmdir(path(name)).map(done),
-        PosixCall::Unlink { path: name } => fs.unlink(path(name)).map(done),
-        PosixCall::Rename { from, to, mode } => fs.rename(path(from), path(to), *mode).map(done),
-        PosixCall::Link { existing, path: name } => fs.link(path(existing), path(name)).map(done),
-        PosixCall::Symlink { target, path: name } => fs.symlink(path(target), path(name)).map(done),
-        PosixCall::Readlink { path: name } => fs.readlink(path(name)).map(Answer::Bytes),
-        PosixCall::Chmod { path: name, mode } => fs.chmod(path(name), *mode).map(done),
-        PosixCall::Chown { path: name, uid, gid } => fs.chown(path(name), *uid, *gid).map(done),
-        PosixCall::Lchown { path: name, uid, gid } => fs.lchown(path(name), *uid, *gid).map(done),
+        PosixCall::Mkdir { path: name, mode } => fs.mkdir(path(name).into(), *mode).map(done),
+        PosixCall::Rmdir { path: name } => fs.rmdir(path(name).into()).map(done),
+        PosixCall::Unlink { path: name } => fs.unlink(path(name).into()).map(done),
+        PosixCall::Rename { from, to, mode } => {
+            fs.rename_with(path(from).into(), path(to).into(), *mode).map(done)
+        }
+        PosixCall::Link { existing, path: name } => {
+            fs.link(Target::NoFollow(path(existing).into()), path(name).into()).map(done)
+        }
+        PosixCall::Symlink { target, path: name } => fs.symlink(path(target), path(name).into()).map(done),
+        PosixCall::Readlink { path: name } => fs.readlink(path(name).into()).map(Answer::Bytes),
+        PosixCall::Chmod { path: name, mode } => fs.chmod(path(name).into(), *mode).map(done),
+        PosixCall::Chown { path: name, uid, gid } => fs.chown(path(name).into(), *uid, *gid).map(done),
+        PosixCall::Lchown { path: name, uid, gid } => {
+            fs.chown(Target::NoFollow(path(name).into()), *uid, *gid).map(done)
+        }
         PosixCall::Utimens { path: name, accessed, modified } => {
-            fs.utimens(path(name), *accessed, *modified).map(done)
+            fs.utimens(path(name).into(), *accessed, *modified).map(done)
         }
         PosixCall::Lutimens { path: name, accessed, modified } => {
-            fs.lutimens(path(name), *accessed, *modified).map(done)
+            fs.utimens(Target::NoFollow(path(name).into()), *accessed, *modified).map(done)
         }
         PosixCall::Mknod { path: name, kind, mode, device } => {
-            fs.mknod(path(name), *kind, *mode, *device).map(done)
+            fs.mknod(path(name).into(), *kind, *mode, *device).map(done)
         }
-        PosixCall::Access { path: name, access } => fs.access(path(name), *access).map(done),
+        PosixCall::Access { path: name, access } => fs.access(path(name).into(), *access).map(done),
         PosixCall::Xattr { path: name, follow, ask } => xattr::ask(fs, &Of::Path(name, *follow), ask),
         PosixCall::List { path: name } => {
-            let dir = fs.open(path(name), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
+            let dir = fs.open(path(name).into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
             let names = list(fs, &dir);
             fs.close(dir)?;
             names

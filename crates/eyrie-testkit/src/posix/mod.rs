@@ -262,7 +262,7 @@ impl<P: Posix> PosixRun<P> {
         else {
             return false;
         };
-        match (self.host.stat(path(name)), call) {
+        match (self.host.stat(path(name).into()), call) {
             (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
@@ -277,7 +277,7 @@ impl<P: Posix> PosixRun<P> {
     /// True if the host's file has data. If a file has storage without data, a tmpfs changes the times of the
     /// file at a truncation that changes nothing.
     fn has_data(&self, name: &[u8]) -> bool {
-        let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };
+        let Ok(file) = self.host.open(path(name).into(), OpenFlags::READ, 0) else { return true };
         let found = self.host.seek(&file, 0, Whence::Data).is_ok();
         self.host.close(file).expect("open files close");
         found
@@ -339,8 +339,8 @@ fn path_of(call: &PosixCall) -> Option<&[u8]> {
 /// Empties a file system, and gives all users all rights on its root.
 fn empty<P: Posix>(fs: &P) {
     fs.remove_dir_all("/").expect("root removes everything");
-    fs.chown("/", Some(0), Some(0)).expect("root owns the root");
-    fs.chmod("/", 0o777).expect("root changes the root");
+    fs.chown("/".into(), Some(0), Some(0)).expect("root owns the root");
+    fs.chmod("/".into(), 0o777).expect("root changes the root");
     xattr::clear(fs);
 }
 

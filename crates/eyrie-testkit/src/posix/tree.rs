@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eyrie::posix::{OpenFlags, Posix, Stat};
-use eyrie::{Errno, Kind, PosixExt, Time};
+use eyrie::{Errno, Kind, PosixExt, Target, Time};
 
 use super::values::{ComparedStat, path};
 use super::xattr;
@@ -41,7 +41,7 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
     let mut tree = PosixTree::new();
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
-        let stat = fs.lstat(path(&name)).map_err(|error| error.errno())?;
+        let stat = fs.stat(Target::NoFollow(path(&name).into())).map_err(|error| error.errno())?;
         if stat.is_dir() {
             for entry in fs.read_dir(path(&name)).map_err(|error| error.errno())? {
                 let entry = entry.map_err(|error| error.errno())?;
@@ -56,7 +56,7 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
     for (name, node) in &mut tree {
         node.bytes = match node.stat.kind {
             Kind::File => contents(fs, name)?,
-            Kind::Symlink => fs.readlink(path(name)).map_err(|error| error.errno())?,
+            Kind::Symlink => fs.readlink(path(name).into()).map_err(|error| error.errno())?,
             _ => Vec::new(),
         };
     }
@@ -65,7 +65,7 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
 
 fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let read = || -> eyrie::Result<Vec<u8>> {
-        let file = fs.open(path(name), OpenFlags::READ, 0)?;
+        let file = fs.open(path(name).into(), OpenFlags::READ, 0)?;
         let mut bytes = vec![0; COMPARED];
         let count = fs.read_at(&file, &mut bytes, 0);
         fs.close(file)?;

@@ -1,7 +1,7 @@
 //! Draws and makes random calls on extended attributes.
 
 use eyrie::posix::Posix;
-use eyrie::{Errno, PosixExt, XattrMode};
+use eyrie::{Errno, PosixExt, Target, XattrMode};
 use rand::Rng;
 
 use super::values::{Answer, PathBytes, Random, path};
@@ -64,15 +64,15 @@ pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie:
     let done = |()| Answer::Done;
     match ask {
         Ask::Get { name, size } => fill(*size, |out| match *of {
-            Of::Path(file, true) => fs.getxattr(path(file), name, out),
-            Of::Path(file, false) => fs.lgetxattr(path(file), name, out),
-            Of::Handle(handle) => fs.fgetxattr(handle, name, out),
+            Of::Path(file, true) => fs.getxattr(path(file).into(), name, out),
+            Of::Path(file, false) => fs.getxattr(Target::NoFollow(path(file).into()), name, out),
+            Of::Handle(handle) => fs.getxattr(Target::Open(handle), name, out),
         }),
         Ask::List { size } => {
             let answer = fill(*size, |out| match *of {
-                Of::Path(file, true) => fs.listxattr(path(file), out),
-                Of::Path(file, false) => fs.llistxattr(path(file), out),
-                Of::Handle(handle) => fs.flistxattr(handle, out),
+                Of::Path(file, true) => fs.listxattr(path(file).into(), out),
+                Of::Path(file, false) => fs.listxattr(Target::NoFollow(path(file).into()), out),
+                Of::Handle(handle) => fs.listxattr(Target::Open(handle), out),
             })?;
             let Answer::Bytes(list) = answer else { return Ok(answer) };
             let mut names: Vec<&[u8]> = list.split_inclusive(|&byte| byte == 0).collect();
@@ -80,15 +80,15 @@ pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie:
             Ok(Answer::Bytes(names.concat()))
         }
         Ask::Set { name, value, mode } => match *of {
-            Of::Path(file, true) => fs.setxattr(path(file), name, value, *mode),
-            Of::Path(file, false) => fs.lsetxattr(path(file), name, value, *mode),
-            Of::Handle(handle) => fs.fsetxattr(handle, name, value, *mode),
+            Of::Path(file, true) => fs.setxattr(path(file).into(), name, value, *mode),
+            Of::Path(file, false) => fs.setxattr(Target::NoFollow(path(file).into()), name, value, *mode),
+            Of::Handle(handle) => fs.setxattr(Target::Open(handle), name, value, *mode),
         }
         .map(done),
         Ask::Remove { name } => match *of {
-            Of::Path(file, true) => fs.removexattr(path(file), name),
-            Of::Path(file, false) => fs.lremovexattr(path(file), name),
-            Of::Handle(handle) => fs.fremovexattr(handle, name),
+            Of::Path(file, true) => fs.removexattr(path(file).into(), name),
+            Of::Path(file, false) => fs.removexattr(Target::NoFollow(path(file).into()), name),
+            Of::Handle(handle) => fs.removexattr(Target::Open(handle), name),
         }
         .map(done),
     }
@@ -146,13 +146,13 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
         fs.write("/probe", "")?;
         let is_new = fs.xattr_names("/probe")?.is_empty();
         for name in &NAMES[..SETTABLE] {
-            fs.setxattr("/probe", name, b"", XattrMode::Create)?;
+            fs.setxattr("/probe".into(), name.as_bytes(), b"", XattrMode::Create)?;
         }
         Ok(is_new)
     };
     let has_all = probe().unwrap_or(false);
     // An error is ignored, because the probe may not exist.
-    let _ = fs.unlink("/probe");
+    let _ = fs.unlink("/probe".into());
     has_all
 }
 
@@ -160,7 +160,7 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
 pub(super) fn clear<P: Posix>(fs: &P) {
     for name in &NAMES[..SETTABLE] {
         // An error is ignored, because the attribute seldom exists.
-        let _ = fs.removexattr("/", name);
+        let _ = fs.removexattr("/".into(), name.as_bytes());
     }
 }
 

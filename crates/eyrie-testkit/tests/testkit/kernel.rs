@@ -14,10 +14,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use eyrie_engine::{Content, Engine, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, Time};
+use eyrie_engine::{
+    Content, Engine, Errno, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, Time,
+};
 use eyrie_testkit::ops::{Ids, OpGenerator, OpMix};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
 
 /// Path of a tmpfs. The comparison is skipped on a host without this directory.
 const TMPFS: &str = "/dev/shm";
@@ -223,7 +225,7 @@ fn compare(place: &Path, mix: OpMix, seed: u64, steps: u32, times: bool) {
         if times {
             std::thread::sleep(TICK);
         }
-        let expected = host.apply(&op).err();
+        let expected = host.apply(&op).err().map(|errno| Errno::from_raw_os_error(errno.raw_os_error()));
         let actual = model.apply(&op).map_err(|error| error.errno()).err();
         if !is_known_deviation(&op, actual, expected) {
             assert_eq!(actual, expected, "errors of the model and the kernel, seed {seed}: {step}");

@@ -9,7 +9,9 @@ use eyrie_engine::{Engine, Kind, Time, Volume};
 use eyrie_medium::Medium;
 use eyrie_sim::compare::{TreeParts, TreePath, difference, try_tree};
 use eyrie_sim::explore::fixed_options;
-use eyrie_testkit::hostile::{Broken, Examined, Hostile, Image, bases, broken, examine, readable, repairs};
+use eyrie_testkit::hostile::{
+    Examined, FieldDamage, Hostile, Image, bases, examine, field_damages, readable, repairs,
+};
 
 /// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
 /// `None` if the damaged volume cannot be opened, for example because no superblock is valid.
@@ -107,7 +109,7 @@ fn impossible_fields_are_detected_and_repaired() {
     let (mut detected, mut passed) = (0, 0);
     let mut undetected = Vec::new();
     for base in &bases() {
-        for Broken { name, value, must_be_detected, image } in broken(base, 2) {
+        for FieldDamage { name, value, must_be_detected, image } in field_damages(base, 1) {
             match examine(image.medium()) {
                 // One base has a redo record that was not applied. Its replay repairs some fields.
                 Examined::Sound if must_be_detected && base.name != "interrupted" => {

@@ -172,14 +172,14 @@ fn files_on_persistent_memory_are_written_back_call_by_call() {
         let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
         files.write("/a/b/new", &data).expect("written");
         assert_written(&engine, &written);
-        files.rename("/a/b/new", "/a/file", RenameMode::Replace).expect("renamed");
+        files.rename_with("/a/b/new".into(), "/a/file".into(), RenameMode::Replace).expect("renamed");
         assert_written(&engine, &written);
         assert_eq!(files.read("/a/file").expect("read"), data);
     }
     let file = files.options().write(true).open("/a/file").expect("opened");
     file.write_at(&[7; 1000], 33).expect("written");
     assert_written(&engine, &written);
-    files.unlink("/a/file").expect("unlinked");
+    files.unlink("/a/file".into()).expect("unlinked");
     assert_written(&engine, &written);
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
-    Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds, Time,
-    XattrMode,
+    Condition, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds,
+    Time, XattrMode,
 };
 use eyrie_faults::traced_from;
 use eyrie_medium::{Medium, epoch};
@@ -134,7 +134,10 @@ impl Shared {
             18 => Op::SetSize { id: target, size: random.random_range(0..30), set_ids: SetIds::Keep, time },
             _ => {
                 let put = Op::Put { dir, name: b"k", id: fresh(), owner: OWNER, data, time };
-                let ops = [put, Op::Erase { dir, name: b"a", time }];
+                let condition = if random.random() { Condition::Present } else { Condition::Absent };
+                let expect = Op::Expect { dir, name, condition };
+                let last = if random.random() { expect } else { Op::Erase { dir, name: b"a", time } };
+                let ops = [put, last];
                 return Request::Apply(OpRecord::new(&Op::Batch { dir, ops: &ops, time }));
             }
         };

@@ -59,6 +59,27 @@ fn manifests_inherit_from_the_workspace() {
 }
 
 #[test]
+fn published_packages_are_complete() {
+    for (name, may_use) in MAY_USE {
+        let home = root().join("crates").join(name);
+        let manifest = read(home.join("Cargo.toml"));
+        if manifest.contains("publish = false\n") {
+            continue;
+        }
+        for field in ["keywords = [", "categories = [", "[package.metadata.docs.rs]"] {
+            assert!(manifest.contains(field), "{name}: {field}");
+        }
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            assert_eq!(read(home.join(licence)), read(root().join(licence)), "{name}: {licence}");
+        }
+        for used in may_use {
+            let manifest = read(root().join("crates").join(used).join("Cargo.toml"));
+            assert!(!manifest.contains("publish = false\n"), "{name} needs {used}, which is not published");
+        }
+    }
+}
+
+#[test]
 fn unsafe_code_has_one_home() {
     for (name, _) in MAY_USE {
         let home = root().join("crates").join(name).join("src");

@@ -53,6 +53,28 @@ fn links(text: &str) -> Vec<(&str, &str)> {
     text.match_indices("](").filter_map(link).collect()
 }
 
+/// Returns the anchors of a page: its headings in lower case, without marks, and with `-` for blanks.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        is_code ^= line.starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) else { continue };
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let is_kept = |next: &char| next.is_alphanumeric() || [' ', '-', '_'].contains(next);
+        found.insert(
+            heading.chars().filter(is_kept).map(|next| if next == ' ' { '-' } else { next }).collect(),
+        );
+    }
+    found
+}
+
+/// True if `path` is a page without the anchor `anchor`.
+fn lacks_anchor(path: &Path, anchor: Option<&str>) -> bool {
+    let is_page = path.extension().is_some_and(|extension| extension == "md");
+    anchor.is_some_and(|anchor| is_page && !anchors(&read(path)).contains(anchor))
+}
+
 /// True if the source file `path` is the module `name`, or declares an item of this name.
 fn declares(path: &Path, name: &str) -> bool {
     const WORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
@@ -75,7 +97,7 @@ fn documents_link_to_places_that_exist() {
             let place = target.split('#').next().unwrap_or_default();
             let path = if place.is_empty() { page.clone() } else { page.with_file_name(place) };
             let path = root().join(path);
-            if !path.exists() {
+            if !path.exists() || lacks_anchor(&path, target.split_once('#').map(|(_, anchor)| anchor)) {
                 missing.push(format!("{}: {target}", page.display()));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let names = label.split('`').skip(1).step_by(2);
@@ -86,6 +108,12 @@ fn documents_link_to_places_that_exist() {
         }
     }
     assert_none("links to nothing", &missing);
+}
+
+#[test]
+fn anchors_are_those_of_headings() {
+    let page = "# A tiny `volume`, 1\n```sh\n# no\n```\n### A-b_c\ntext\n";
+    assert_eq!(Vec::from_iter(anchors(page)), ["a-b_c", "a-tiny-volume-1"]);
 }
 
 /// The catalogue and its document must agree. The code must name each rule exactly once, in the file that the

@@ -69,3 +69,26 @@ fn look_ups_and_reads_take_no_lock_and_make_no_system_call() {
     let interface = uses(&["crates/eyrie/src/pxfs"], &[], &["Mutex", "RwLock", "std::fs", "rustix::fs"]);
     assert_none("locks or system calls in PXFS", &interface);
 }
+
+/// The public functions of the library have an errno of the library. So a new version of `rustix` does not
+/// change the library, and a program needs no dependency on `rustix`.
+#[test]
+fn library_shows_no_type_of_rustix() {
+    let (library, engine) = ("crates/eyrie/src", "crates/eyrie-engine/src");
+    let calls_the_host = ["host/", "posix/tests.rs", "repair.rs", "stamps.rs", "volume/options.rs"];
+    let calls_the_host = calls_the_host.map(|file| format!("{library}/{file}"));
+    let except: Vec<&str> = calls_the_host.iter().map(String::as_str).collect();
+    assert_none("modules that use rustix", &uses(&[library], &except, &["rustix"]));
+    let shown: Vec<String> = sources()
+        .iter()
+        .filter(|source| source.is_in(library) || source.is_in(engine))
+        .flat_map(|source| {
+            let lines = source.text.lines().map(str::trim_start);
+            let shown = lines.filter(|line| line.starts_with("pub ") && line.contains("rustix"));
+            shown.map(|line| format!("{}: {line}", source.path.display())).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_none("types of rustix in public signatures", &shown);
+    let errnos = uses(&[engine, library], &["crates/eyrie-engine/src/errno.rs"], &["use rustix::io::Errno"]);
+    assert_none("modules with the errno of rustix", &errnos);
+}

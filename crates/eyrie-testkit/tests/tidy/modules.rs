@@ -41,6 +41,7 @@ const ORDER: [(&str, &[&str]); 8] = [
     (
         "eyrie-engine",
         &[
+            "errno",
             "error",
             "id",
             "op",
@@ -63,7 +64,21 @@ const ORDER: [(&str, &[&str]); 8] = [
     ),
     (
         "eyrie",
-        &["error", "names", "fetch", "stamps", "retry", "posix", "host", "pxfs", "kvfs", "repair", "volume"],
+        &[
+            "error",
+            "names",
+            "fetch",
+            "stamps",
+            "retry",
+            "view",
+            "posix",
+            "key_value",
+            "host",
+            "pxfs",
+            "kvfs",
+            "repair",
+            "volume",
+        ],
     ),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),
     (

@@ -43,7 +43,7 @@ fn definitions() -> Vec<Definition> {
     for source in sources() {
         let is_program = source.is_in("crates/eyrie-cli")
             || source.is_in("crates/xtask")
-            || source.path.iter().any(|part| part == "bin");
+            || source.path.iter().any(|part| part == "bin" || part == "examples");
         for line in source.code().lines() {
             if let Some((is_public, name)) = defined(line) {
                 let place = source.path.display().to_string();

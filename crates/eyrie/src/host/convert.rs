@@ -3,15 +3,15 @@
 
 use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
 use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
-use rustix::io::Errno;
+use rustix::io;
 
 use crate::posix::{OpenFlags, SetTime, Stat};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// Adds the name of the call to an error of a system call.
 #[inline]
-pub(super) fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
-    result.map_err(|errno| Error::new(errno, operation))
+pub(super) fn named<T>(operation: &'static str, result: io::Result<T>) -> Result<T> {
+    result.map_err(|errno| Error::new(Errno::from_raw_os_error(errno.raw_os_error()), operation))
 }
 
 pub(super) fn mode_bits(mode: u16) -> Mode {
@@ -38,13 +38,13 @@ pub(super) fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
     }
 }
 
-pub(super) fn open_flags(flags: OpenFlags) -> std::result::Result<OFlags, Errno> {
+pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
     let mut out = OFlags::CLOEXEC;
     out |= match (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE)) {
         (true, true) => OFlags::RDWR,
         (true, false) => OFlags::RDONLY,
         (false, true) => OFlags::WRONLY,
-        (false, false) => return Err(Errno::INVAL),
+        (false, false) => return Err(io::Errno::INVAL),
     };
     for (ours, theirs) in [
         (OpenFlags::CREATE, OFlags::CREATE),
@@ -102,14 +102,14 @@ pub(super) fn stat_from(stat: &fs::Stat) -> Stat {
     }
 }
 
-pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::Result<Timestamps, Errno> {
+pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> io::Result<Timestamps> {
     let one = |set| {
         Ok(match set {
             SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
             SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
             // `UTIME_NOW` and `UTIME_OMIT` are numbers of nanoseconds above this limit. The kernel would take
             // such a number as a command, not as part of a time.
-            SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
+            SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(io::Errno::INVAL),
             SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
         })
     };

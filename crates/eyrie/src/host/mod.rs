@@ -1,7 +1,7 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
 //! Each call of [`Posix`] is one system call, and its paths are relative to a directory descriptor. So
-//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are three
+//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are four
 //! exceptions:
 //! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
 //!   entry whose kind the host does not state.
@@ -9,6 +9,8 @@
 //! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the
 //!   root is `/`. No variant of `truncate(2)` takes a directory descriptor. Variants of the other calls exist
 //!   only since Linux 6.13.
+//! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
+//!   `fstatat(2)`, because they have no such variant, or only in newer kernels.
 
 mod convert;
 mod store;
@@ -18,21 +20,21 @@ pub use store::HostStore;
 use std::ffi::{CString, OsStr};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use eyrie_engine::access::Credentials;
 use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::{self, ReadWriteFlags};
 
 use convert::{
     fallocate_flags, file_type, kind_of, mode_bits, named, open_flags, stat_from, timestamps, xattr_flags,
 };
 
-use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
-use crate::{Error, Result};
+use crate::posix::{Access, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
+use crate::{Errno, Error, Result};
 
 /// Bytes of the buffer for directory entries: the size that glibc uses.
 const LIST_BUFFER: usize = 32 << 10;
@@ -41,9 +43,18 @@ const LIST_BUFFER: usize = 32 << 10;
 ///
 /// Unlike in a volume, `..` and absolute symbolic links lead out of that directory, unless the directory is
 /// `/`. The umask of the process applies, and the mount options decide about access times.
-#[derive(Debug)]
+///
+/// ```
+/// # use eyrie::{Host, PosixExt};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// fs.write("/egg", "blue")?;
+/// assert_eq!(std::fs::read(place.path().join("egg"))?, b"blue");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
 pub struct Host {
-    root: OwnedFd,
+    root: Arc<OwnedFd>,
     /// True if the root is `/`, so that absolute paths need no change.
     whole: bool,
 }
@@ -51,46 +62,68 @@ pub struct Host {
 impl Host {
     /// Opens the directory `root` as a file system.
     ///
+    /// ```
+    /// let root = eyrie::Host::new("/")?;
+    /// # Ok::<(), eyrie::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As `open(2)`.
     pub fn new(root: impl AsRef<Path>) -> Result<Host> {
         let root = root.as_ref();
         let whole = root == Path::new("/");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root =
-            fs::open(root, flags, Mode::empty()).map_err(|errno| Error::new(errno, "open").at(root))?;
-        Ok(Host { root, whole })
+        let root = named("open", fs::open(root, flags, Mode::empty())).map_err(|error| error.at(root))?;
+        Ok(Host { root: Arc::new(root), whole })
     }
 
     /// Opens the store in the directory `path`, which must exist.
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt};
+    /// # let place = tempfile::tempdir()?;
+    /// # let fs = Host::new(place.path())?;
+    /// fs.create_dir("/eggs")?;
+    /// let eggs = fs.store("/eggs")?;
+    /// eggs.put("heron", "blue")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As `open(2)`.
     pub fn store(&self, path: impl AsRef<Path>) -> Result<HostStore> {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = named("open", fs::openat(&self.root, self.relative(path), flags, Mode::empty()));
+        let dir = named("open", fs::openat(&*self.root, self.relative(path), flags, Mode::empty()));
         dir.map(HostStore::over).map_err(|error| error.at(path))
     }
 
     /// Makes all earlier changes durable, in the whole host file system that contains the root.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.write("/egg", "blue")?;
+    /// fs.sync()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As `syncfs(2)`.
     pub fn sync(&self) -> Result<()> {
         // `self.root` is opened with `O_PATH`, which `syncfs` refuses.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = named("syncfs", fs::openat(&self.root, ".", flags, Mode::empty()))?;
+        let root = named("syncfs", fs::openat(&*self.root, ".", flags, Mode::empty()))?;
         named("syncfs", fs::syncfs(root))
     }
 
     /// Gives the calling thread, and no other thread, the user and groups of `credentials`. The umask does
-    /// not change. The process must have been started by root. A call with [`Credentials::root`] makes the
-    /// thread root again.
+    /// not change. The process must have been started by root. A call with the credentials of root makes the
+    /// thread root again. This function needs the feature `testing`.
     ///
     /// # Errors
     /// `EPERM` unless the process was started by root.
-    pub fn become_user(credentials: &Credentials) -> Result<()> {
+    #[cfg(feature = "testing")]
+    pub fn become_user(credentials: &crate::Credentials) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
         let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
         // Setting groups needs the effective user id of root. The saved user id stays that of root, so that
@@ -101,7 +134,7 @@ impl Host {
             rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)?;
             rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)
         };
-        all().map_err(|errno| Error::new(errno, "setresuid"))
+        named("setresuid", all())
     }
 
     /// Returns the path relative to the root descriptor.
@@ -117,48 +150,57 @@ impl Host {
         }
     }
 
-    /// Returns the path for a call that takes no directory descriptor.
-    fn whole_path(&self, path: &Path) -> std::result::Result<Vec<u8>, Errno> {
-        let root = if self.whole { "/".into() } else { format!("/proc/self/fd/{}/", self.root.as_raw_fd()) };
-        match self.relative(path).as_bytes() {
-            [] => Err(Errno::NOENT),
-            relative => Ok([root.as_bytes(), relative].concat()),
+    /// Returns the directory descriptor and the path for a system call.
+    #[inline]
+    fn place<'a>(&'a self, path: PathAt<'a, OwnedFd>) -> (BorrowedFd<'a>, &'a OsStr) {
+        match path.dir {
+            Some(dir) if !path.path.is_absolute() => (dir.as_fd(), path.path.as_os_str()),
+            _ => (self.root.as_fd(), self.relative(path.path)),
         }
     }
 
-    fn stat_at(&self, operation: &'static str, path: &Path, flags: AtFlags) -> Result<Stat> {
-        named(operation, fs::statat(&self.root, self.relative(path), flags)).map(|stat| stat_from(&stat))
+    /// Returns the path for a call that takes no directory descriptor.
+    fn whole_path(&self, path: PathAt<'_, OwnedFd>) -> io::Result<Vec<u8>> {
+        let (dir, path) = self.place(path);
+        if path.is_empty() {
+            return Err(io::Errno::NOENT);
+        }
+        // Below `/`, the calls also work in a container without procfs.
+        let start = match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
+            true => String::new(),
+            false => descriptor_path(dir),
+        };
+        Ok([start.as_bytes(), b"/", path.as_bytes()].concat())
     }
 
-    fn own(
-        &self,
-        operation: &'static str,
-        path: &Path,
-        owner: (Option<u32>, Option<u32>),
-        flags: AtFlags,
-    ) -> Result<()> {
-        let (uid, gid) = (owner.0.map(Uid::from_raw), owner.1.map(Gid::from_raw));
-        named(operation, fs::chownat(&self.root, self.relative(path), uid, gid, flags))
+    fn lstat(&self, operation: &'static str, path: PathAt<'_, OwnedFd>) -> Result<Stat> {
+        let (dir, path) = self.place(path);
+        named(operation, fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)).map(|stat| stat_from(&stat))
     }
+}
+
+/// Returns a path that leads to an open file.
+fn descriptor_path(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl Posix for Host {
     type Handle = OwnedFd;
 
     /// Many hosts limit a process to 1024 descriptors, and a copy runs several walks.
-    const HANDLES: usize = 64;
+    fn open_dirs_max(&self) -> usize {
+        64
+    }
 
-    const MOUNTS: bool = true;
-
-    fn at(&self, dir: &OwnedFd) -> Result<Host> {
-        let root = named("openat", rustix::io::fcntl_dupfd_cloexec(dir, 0))?;
-        Ok(Host { root, whole: false })
+    fn has_mounts(&self) -> bool {
+        true
     }
 
     #[inline]
-    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<OwnedFd> {
+    fn open(&self, path: PathAt<'_, OwnedFd>, flags: OpenFlags, mode: u16) -> Result<OwnedFd> {
         let flags = named("open", open_flags(flags))?;
-        named("open", fs::openat(&self.root, self.relative(path.as_ref()), flags, mode_bits(mode)))
+        let (dir, path) = self.place(path);
+        named("open", fs::openat(dir, path, flags, mode_bits(mode)))
     }
 
     #[inline]
@@ -169,132 +211,160 @@ impl Posix for Host {
 
     #[inline]
     fn read_at(&self, handle: &OwnedFd, out: &mut [u8], offset: u64) -> Result<usize> {
-        named("read", rustix::io::pread(handle, out, offset))
+        named("read", io::pread(handle, out, offset))
     }
 
     #[inline]
     fn write_at(&self, handle: &OwnedFd, data: &[u8], offset: u64) -> Result<usize> {
-        named("write", rustix::io::pwrite(handle, data, offset))
+        named("write", io::pwrite(handle, data, offset))
     }
 
     #[inline]
     fn append(&self, handle: &OwnedFd, data: &[u8]) -> Result<usize> {
-        named("write", rustix::io::pwritev2(handle, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND))
+        named("write", io::pwritev2(handle, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND))
     }
 
     #[inline]
-    fn fstat(&self, handle: &OwnedFd) -> Result<Stat> {
-        named("fstat", fs::fstat(handle)).map(|stat| stat_from(&stat))
+    fn stat(&self, file: Target<'_, OwnedFd>) -> Result<Stat> {
+        match file {
+            Target::Follow(path) => {
+                let (dir, path) = self.place(path);
+                named("stat", fs::statat(dir, path, AtFlags::empty())).map(|stat| stat_from(&stat))
+            }
+            Target::NoFollow(path) => self.lstat("stat", path),
+            Target::Open(handle) => named("stat", fs::fstat(handle)).map(|stat| stat_from(&stat)),
+        }
     }
 
-    #[inline]
-    fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        self.stat_at("stat", path.as_ref(), AtFlags::empty())
-    }
-
-    #[inline]
-    fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        self.stat_at("lstat", path.as_ref(), AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    fn set_len(&self, handle: &OwnedFd, size: u64) -> Result<()> {
-        named("ftruncate", fs::ftruncate(handle, size))
+    fn truncate(&self, file: Target<'_, OwnedFd>, size: u64) -> Result<()> {
+        let path = match file {
+            Target::Open(handle) => return named("truncate", fs::ftruncate(handle, size)),
+            Target::NoFollow(path) if self.lstat("truncate", path)?.is_symlink() => {
+                return Err(Error::new(Errno::LOOP, "truncate"));
+            }
+            Target::Follow(path) | Target::NoFollow(path) => named("truncate", self.whole_path(path))?,
+        };
+        let path = CString::new(path).map_err(|_| Error::new(Errno::INVAL, "truncate"))?;
+        named("truncate", eyrie_medium::truncate(&path, size))
     }
 
     fn fallocate(&self, handle: &OwnedFd, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         named("fallocate", fs::fallocate(handle, fallocate_flags(mode), offset, length))
     }
 
-    fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        let path = named("truncate", self.whole_path(path.as_ref()))?;
-        let path = CString::new(path).map_err(|_| Error::new(Errno::INVAL, "truncate"))?;
-        named("truncate", eyrie_medium::truncate(&path, size))
+    fn mkdir(&self, path: PathAt<'_, OwnedFd>, mode: u16) -> Result<()> {
+        let (dir, path) = self.place(path);
+        named("mkdir", fs::mkdirat(dir, path, mode_bits(mode)))
     }
 
-    fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        named("mkdir", fs::mkdirat(&self.root, self.relative(path.as_ref()), mode_bits(mode)))
-    }
-
-    fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
-        named("rmdir", fs::unlinkat(&self.root, self.relative(path.as_ref()), AtFlags::REMOVEDIR))
+    fn rmdir(&self, path: PathAt<'_, OwnedFd>) -> Result<()> {
+        let (dir, path) = self.place(path);
+        named("rmdir", fs::unlinkat(dir, path, AtFlags::REMOVEDIR))
     }
 
     #[inline]
-    fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
-        named("unlink", fs::unlinkat(&self.root, self.relative(path.as_ref()), AtFlags::empty()))
+    fn unlink(&self, path: PathAt<'_, OwnedFd>) -> Result<()> {
+        let (dir, path) = self.place(path);
+        named("unlink", fs::unlinkat(dir, path, AtFlags::empty()))
     }
 
     #[inline]
-    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        let (from, to) = (self.relative(from.as_ref()), self.relative(to.as_ref()));
+    fn rename_with(
+        &self,
+        from: PathAt<'_, OwnedFd>,
+        to: PathAt<'_, OwnedFd>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let ((from_dir, from), (to_dir, to)) = (self.place(from), self.place(to));
         let flags = match mode {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
         };
-        named("rename", fs::renameat_with(&self.root, from, &self.root, to, flags))
+        named("rename", fs::renameat_with(from_dir, from, to_dir, to, flags))
     }
 
-    fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        let (existing, path) = (self.relative(existing.as_ref()), self.relative(path.as_ref()));
-        named("link", fs::linkat(&self.root, existing, &self.root, path, AtFlags::empty()))
+    fn link(&self, existing: Target<'_, OwnedFd>, path: PathAt<'_, OwnedFd>) -> Result<()> {
+        let (dir, path) = self.place(path);
+        let linked = match existing {
+            Target::Follow(existing) => {
+                let (from, existing) = self.place(existing);
+                fs::linkat(from, existing, dir, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Target::NoFollow(existing) => {
+                let (from, existing) = self.place(existing);
+                fs::linkat(from, existing, dir, path, AtFlags::empty())
+            }
+            // Only privileged programs may link a descriptor itself (`AT_EMPTY_PATH`).
+            Target::Open(file) => {
+                fs::linkat(fs::CWD, descriptor_path(file.as_fd()), dir, path, AtFlags::SYMLINK_FOLLOW)
+            }
+        };
+        named("link", linked)
     }
 
-    fn link_at(&self, existing: impl AsRef<Path>, to: &Host, path: impl AsRef<Path>) -> Result<()> {
-        let (existing, path) = (self.relative(existing.as_ref()), to.relative(path.as_ref()));
-        named("linkat", fs::linkat(&self.root, existing, &to.root, path, AtFlags::empty()))
+    fn symlink(&self, target: &Path, path: PathAt<'_, OwnedFd>) -> Result<()> {
+        let (dir, path) = self.place(path);
+        named("symlink", fs::symlinkat(target, dir, path))
     }
 
-    fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        named("symlink", fs::symlinkat(target.as_ref(), &self.root, self.relative(path.as_ref())))
+    fn readlink(&self, path: PathAt<'_, OwnedFd>) -> Result<Vec<u8>> {
+        let (dir, path) = self.place(path);
+        named("readlink", fs::readlinkat(dir, path, Vec::new())).map(CString::into_bytes)
     }
 
-    fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let target = fs::readlinkat(&self.root, self.relative(path.as_ref()), Vec::new());
-        named("readlink", target).map(std::ffi::CString::into_bytes)
+    fn chmod(&self, file: Target<'_, OwnedFd>, mode: u16) -> Result<()> {
+        match file {
+            Target::Open(handle) => named("chmod", fs::fchmod(handle, mode_bits(mode))),
+            Target::NoFollow(path) if self.lstat("chmod", path)?.is_symlink() => {
+                Err(Error::new(Errno::OPNOTSUPP, "chmod"))
+            }
+            Target::Follow(path) | Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                named("chmod", fs::chmodat(dir, path, mode_bits(mode), AtFlags::empty()))
+            }
+        }
     }
 
-    fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        let path = self.relative(path.as_ref());
-        named("chmod", fs::chmodat(&self.root, path, mode_bits(mode), AtFlags::empty()))
+    fn chown(&self, file: Target<'_, OwnedFd>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        let owned = match file {
+            Target::Follow(path) => {
+                let (dir, path) = self.place(path);
+                fs::chownat(dir, path, uid, gid, AtFlags::empty())
+            }
+            Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                fs::chownat(dir, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            Target::Open(handle) => fs::fchown(handle, uid, gid),
+        };
+        named("chown", owned)
     }
 
-    fn fchmod(&self, handle: &OwnedFd, mode: u16) -> Result<()> {
-        named("fchmod", fs::fchmod(handle, mode_bits(mode)))
-    }
-
-    fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.own("chown", path.as_ref(), (uid, gid), AtFlags::empty())
-    }
-
-    fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.own("lchown", path.as_ref(), (uid, gid), AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
+    fn utimens(&self, file: Target<'_, OwnedFd>, accessed: SetTime, modified: SetTime) -> Result<()> {
         let times = named("utimens", timestamps(accessed, modified))?;
-        let path = self.relative(path.as_ref());
-        named("utimens", fs::utimensat(&self.root, path, &times, AtFlags::empty()))
+        let set = match file {
+            Target::Follow(path) => {
+                let (dir, path) = self.place(path);
+                fs::utimensat(dir, path, &times, AtFlags::empty())
+            }
+            Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                fs::utimensat(dir, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            Target::Open(handle) => fs::futimens(handle, &times),
+        };
+        named("utimens", set)
     }
 
-    fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        let times = named("lutimens", timestamps(accessed, modified))?;
-        let path = self.relative(path.as_ref());
-        named("lutimens", fs::utimensat(&self.root, path, &times, AtFlags::SYMLINK_NOFOLLOW))
-    }
-
-    fn futimens(&self, handle: &OwnedFd, accessed: SetTime, modified: SetTime) -> Result<()> {
-        let times = named("futimens", timestamps(accessed, modified))?;
-        named("futimens", fs::futimens(handle, &times))
-    }
-
-    fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
+    fn mknod(&self, path: PathAt<'_, OwnedFd>, kind: Kind, mode: u16, device: u64) -> Result<()> {
         // The C library also refuses numbers of more than 32 bits. Linux would ignore the upper 32 bits.
         if device > u32::MAX.into() {
             return Err(Error::new(Errno::INVAL, "mknod"));
         }
-        let path = self.relative(path.as_ref());
-        named("mknod", fs::mknodat(&self.root, path, file_type(kind), mode_bits(mode), device))
+        let (dir, path) = self.place(path);
+        named("mknod", fs::mknodat(dir, path, file_type(kind), mode_bits(mode), device))
     }
 
     fn list(
@@ -328,99 +398,67 @@ impl Posix for Host {
         Ok(())
     }
 
-    fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()> {
+    fn access(&self, file: Target<'_, OwnedFd>, access: Access) -> Result<()> {
         let mut wanted = fs::Access::EXISTS;
         wanted.set(fs::Access::READ_OK, access.contains(Access::READ));
         wanted.set(fs::Access::WRITE_OK, access.contains(Access::WRITE));
         wanted.set(fs::Access::EXEC_OK, access.contains(Access::EXECUTE));
-        let path = self.relative(path.as_ref());
-        named("access", fs::accessat(&self.root, path, wanted, AtFlags::empty()))
+        let checked = match file {
+            // Every user has all rights on a symbolic link.
+            Target::NoFollow(path) if self.lstat("access", path)?.is_symlink() => Ok(()),
+            Target::Follow(path) | Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                fs::accessat(dir, path, wanted, AtFlags::empty())
+            }
+            Target::Open(file) => fs::access(descriptor_path(file.as_fd()), wanted),
+        };
+        named("access", checked)
     }
 
-    fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
-        let path = named("getxattr", self.whole_path(path.as_ref()))?;
-        let size =
-            if out.is_empty() { fs::getxattr_query(&*path, name) } else { fs::getxattr(&*path, name, out) };
+    fn getxattr(&self, file: Target<'_, OwnedFd>, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        let path = |path| named("getxattr", self.whole_path(path));
+        let size = match (file, out.is_empty()) {
+            (Target::Follow(file), true) => fs::getxattr_query(path(file)?, name),
+            (Target::Follow(file), false) => fs::getxattr(path(file)?, name, out),
+            (Target::NoFollow(file), true) => fs::lgetxattr_query(path(file)?, name),
+            (Target::NoFollow(file), false) => fs::lgetxattr(path(file)?, name, out),
+            (Target::Open(handle), true) => fs::fgetxattr_query(handle, name),
+            (Target::Open(handle), false) => fs::fgetxattr(handle, name, out),
+        };
         named("getxattr", size)
     }
 
-    fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
-        let path = named("lgetxattr", self.whole_path(path.as_ref()))?;
-        let size =
-            if out.is_empty() { fs::lgetxattr_query(&*path, name) } else { fs::lgetxattr(&*path, name, out) };
-        named("lgetxattr", size)
-    }
-
-    fn fgetxattr(&self, handle: &OwnedFd, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
-        let size =
-            if out.is_empty() { fs::fgetxattr_query(handle, name) } else { fs::fgetxattr(handle, name, out) };
-        named("fgetxattr", size)
-    }
-
-    fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
-        let path = named("listxattr", self.whole_path(path.as_ref()))?;
-        let size = if out.is_empty() { fs::listxattr_query(&*path) } else { fs::listxattr(&*path, out) };
+    fn listxattr(&self, file: Target<'_, OwnedFd>, out: &mut [u8]) -> Result<usize> {
+        let path = |path| named("listxattr", self.whole_path(path));
+        let size = match (file, out.is_empty()) {
+            (Target::Follow(file), true) => fs::listxattr_query(path(file)?),
+            (Target::Follow(file), false) => fs::listxattr(path(file)?, out),
+            (Target::NoFollow(file), true) => fs::llistxattr_query(path(file)?),
+            (Target::NoFollow(file), false) => fs::llistxattr(path(file)?, out),
+            (Target::Open(handle), true) => fs::flistxattr_query(handle),
+            (Target::Open(handle), false) => fs::flistxattr(handle, out),
+        };
         named("listxattr", size)
     }
 
-    fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
-        let path = named("llistxattr", self.whole_path(path.as_ref()))?;
-        let size = if out.is_empty() { fs::llistxattr_query(&*path) } else { fs::llistxattr(&*path, out) };
-        named("llistxattr", size)
+    fn setxattr(&self, file: Target<'_, OwnedFd>, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let path = |path| named("setxattr", self.whole_path(path));
+        let set = match file {
+            Target::Follow(file) => fs::setxattr(path(file)?, name, value, xattr_flags(mode)),
+            Target::NoFollow(file) => fs::lsetxattr(path(file)?, name, value, xattr_flags(mode)),
+            Target::Open(handle) => fs::fsetxattr(handle, name, value, xattr_flags(mode)),
+        };
+        named("setxattr", set)
     }
 
-    fn flistxattr(&self, handle: &OwnedFd, out: &mut [u8]) -> Result<usize> {
-        let size = if out.is_empty() { fs::flistxattr_query(handle) } else { fs::flistxattr(handle, out) };
-        named("flistxattr", size)
-    }
-
-    fn setxattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let path = named("setxattr", self.whole_path(path.as_ref()))?;
-        named("setxattr", fs::setxattr(&*path, name.as_ref(), value, xattr_flags(mode)))
-    }
-
-    fn lsetxattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let path = named("lsetxattr", self.whole_path(path.as_ref()))?;
-        named("lsetxattr", fs::lsetxattr(&*path, name.as_ref(), value, xattr_flags(mode)))
-    }
-
-    fn fsetxattr(
-        &self,
-        handle: &OwnedFd,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        named("fsetxattr", fs::fsetxattr(handle, name.as_ref(), value, xattr_flags(mode)))
-    }
-
-    fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let path = named("removexattr", self.whole_path(path.as_ref()))?;
-        named("removexattr", fs::removexattr(&*path, name.as_ref()))
-    }
-
-    fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let path = named("lremovexattr", self.whole_path(path.as_ref()))?;
-        named("lremovexattr", fs::lremovexattr(&*path, name.as_ref()))
-    }
-
-    fn fremovexattr(&self, handle: &OwnedFd, name: impl AsRef<[u8]>) -> Result<()> {
-        named("fremovexattr", fs::fremovexattr(handle, name.as_ref()))
+    fn removexattr(&self, file: Target<'_, OwnedFd>, name: &[u8]) -> Result<()> {
+        let path = |path| named("removexattr", self.whole_path(path));
+        let removed = match file {
+            Target::Follow(file) => fs::removexattr(path(file)?, name),
+            Target::NoFollow(file) => fs::lremovexattr(path(file)?, name),
+            Target::Open(handle) => fs::fremovexattr(handle, name),
+        };
+        named("removexattr", removed)
     }
 
     fn seek(&self, handle: &OwnedFd, offset: u64, whence: Whence) -> Result<u64> {
@@ -435,8 +473,12 @@ impl Posix for Host {
         named("fsync", fs::fsync(handle))
     }
 
+    fn fdatasync(&self, handle: &OwnedFd) -> Result<()> {
+        named("fdatasync", fs::fdatasync(handle))
+    }
+
     fn statvfs(&self) -> Result<StatVfs> {
-        let stat = named("statvfs", fs::fstatvfs(&self.root))?;
+        let stat = named("statvfs", fs::fstatvfs(&*self.root))?;
         Ok(StatVfs {
             block_size: stat.f_frsize,
             blocks: stat.f_blocks,

@@ -10,12 +10,12 @@ fn host_directory_has_the_same_calls() {
     assert_eq!(host.read("a/b/file").unwrap(), b"some bytes");
     assert_eq!(host.metadata("//a/b/file").unwrap().size, 10);
     assert!(host.metadata("/").unwrap().is_dir());
-    host.truncate("a/b/file", 4).unwrap();
+    host.truncate("a/b/file".into(), 4).unwrap();
     assert_eq!(host.read("a/b/file").unwrap(), b"some");
     let names: Vec<_> = host.read_dir("/a").unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(names, [Path::new("/a/b")]);
     host.remove_dir_all("a").unwrap();
-    assert_eq!(host.stat("a").unwrap_err().errno(), Errno::NOENT);
+    assert_eq!(host.stat("a".into()).unwrap_err().errno(), Errno::NOENT);
 }
 
 #[test]
@@ -26,30 +26,36 @@ fn host_xattrs_have_the_same_calls() {
     {
         let path = Path::new(base).join("file");
         host.write(&path, "").unwrap();
-        host.symlink("file", Path::new(base).join("link")).unwrap();
+        host.symlink("file".as_ref(), (&Path::new(base).join("link")).into()).unwrap();
         let link = Path::new(base).join("link");
-        match host.setxattr(&link, "user.a", b"value", XattrMode::Create) {
+        match host.setxattr((&link).into(), b"user.a", b"value", XattrMode::Create) {
             Err(error) if error.errno() == Errno::OPNOTSUPP => return,
             set => set.unwrap(),
         }
         let errno = |result: Result<()>| result.unwrap_err().errno();
-        assert_eq!(errno(host.setxattr(&path, "user.a", b"", XattrMode::Create)), Errno::EXIST);
-        assert_eq!(errno(host.lsetxattr(&path, "user.b", b"", XattrMode::Replace)), Errno::NODATA);
-        assert_eq!(errno(host.setxattr("", "user.b", b"", XattrMode::Set)), Errno::NOENT);
+        assert_eq!(errno(host.setxattr((&path).into(), b"user.a", b"", XattrMode::Create)), Errno::EXIST);
+        assert_eq!(
+            errno(host.setxattr(Target::NoFollow((&path).into()), b"user.b", b"", XattrMode::Replace)),
+            Errno::NODATA
+        );
+        assert_eq!(errno(host.setxattr("".into(), b"user.b", b"", XattrMode::Set)), Errno::NOENT);
         assert_eq!(host.xattr(&link, "user.a").unwrap(), b"value");
         assert!(host.xattr_names(&link).unwrap().contains(&b"user.a".to_vec()));
         assert!(!host.symlink_xattr_names(&link).unwrap().contains(&b"user.a".to_vec()));
         let file = host.open_file(&path).unwrap();
-        host.fsetxattr(file.handle(), "user.b", &[7; 1000], XattrMode::Set).unwrap();
-        assert_eq!(host.fgetxattr(file.handle(), "user.b", &mut []).unwrap(), 1000);
-        assert_eq!(host.fgetxattr(file.handle(), "user.b", &mut [0; 999]).unwrap_err().errno(), Errno::RANGE);
+        host.setxattr(Target::Open(file.handle()), b"user.b", &[7; 1000], XattrMode::Set).unwrap();
+        assert_eq!(host.getxattr(Target::Open(file.handle()), b"user.b", &mut []).unwrap(), 1000);
+        assert_eq!(
+            host.getxattr(Target::Open(file.handle()), b"user.b", &mut [0; 999]).unwrap_err().errno(),
+            Errno::RANGE
+        );
         assert_eq!(host.symlink_xattr(&path, "user.b").unwrap(), [7; 1000]);
-        host.fremovexattr(file.handle(), "user.b").unwrap();
-        host.removexattr(&link, "user.a").unwrap();
-        assert_eq!(errno(host.lremovexattr(&path, "user.a")), Errno::NODATA);
+        host.removexattr(Target::Open(file.handle()), b"user.b").unwrap();
+        host.removexattr((&link).into(), b"user.a").unwrap();
+        assert_eq!(errno(host.removexattr(Target::NoFollow((&path).into()), b"user.a")), Errno::NODATA);
         assert_eq!(host.xattr(&path, "user.a").unwrap_err().errno(), Errno::NODATA);
-        host.unlink(&path).unwrap();
-        host.unlink(&link).unwrap();
+        host.unlink((&path).into()).unwrap();
+        host.unlink((&link).into()).unwrap();
     }
 }
 

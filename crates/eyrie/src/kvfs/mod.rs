@@ -5,46 +5,65 @@
 //! the store is opened.
 //!
 //! ```
-//! # use std::sync::Arc;
-//! # use eyrie::{Credentials, Kvfs, PosixExt, Pxfs, Time};
-//! # use eyrie_engine::{Kind, ObjectId, Owner, model::Model};
-//! # let root = ObjectId::new(64, Kind::Directory);
-//! # let engine = Model::new(root, Owner { mode: 0o755, uid: 0, gid: 0 }, Time::default());
-//! # let fs = Pxfs::new(Arc::new(engine), Credentials::root());
+//! # use eyrie::{Credentials, Kvfs, PosixExt};
+//! # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+//! # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+//! # let fs = volume.files(Credentials::of_process());
 //! fs.create_dir("/store")?;
 //! let store = Kvfs::open(&fs, "/store")?;
 //! store.put("colour", "blue")?;
 //! assert_eq!(store.get("colour")?.as_deref(), Some(&b"blue"[..]));
 //! assert_eq!(fs.read("/store/colour")?, b"blue");
 //! assert!(store.erase("colour")?);
-//! # Ok::<(), eyrie::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod batch;
+mod change;
 mod scan;
 
-pub use batch::Batch;
-pub use scan::Scan;
+pub use change::Outcome;
+pub use scan::{Scan, ScanInPlace, ScanValues};
 
-use std::ops::Deref;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
-use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner};
+use eyrie_engine::{Engine, FileView, Kind, ObjectId, Owner, Version};
 use eyrie_medium::epoch::{self, Guard};
-use rustix::io::Errno;
 
-use crate::names::check_key;
+use crate::key_value::{Batch, BoxedEntries, BoxedKeys, KeyRange, KeyValueStore, Order};
 use crate::posix::Posix;
 use crate::retry::Retries;
 use crate::stamps::Clock;
+use crate::view::View;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
 /// A map from keys to values, kept in one directory. A key is 1 to 255 bytes of any kind. A value is 0 bytes
 /// to 64 MiB long. Each put, erase and batch is one step: whole or undone, also after an error or a crash.
+///
+/// A clone is cheap, and shares the open directory, which is closed when the last clone is dropped. So a
+/// store can be a field of a structure, and threads can have clones:
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// # let store = volume.store("/", eyrie::Credentials::root())?;
+/// let writer = std::thread::spawn({
+///     let store = store.clone();
+///     move || store.put("colour", "blue")
+/// });
+/// writer.join().expect("no panic")?;
+/// assert!(store.contains_key("colour")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Kvfs<E: Engine> {
+    store: Arc<OpenStore<E>>,
+}
+
+/// An open directory of keys.
+struct OpenStore<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
     owner: Owner,
@@ -56,13 +75,24 @@ impl<E: Engine> Kvfs<E> {
     /// value. If the directory has the set-group-id bit, new values get the directory's group instead. The
     /// permission bits of a new value are 0o666 without those of the umask.
     ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// use eyrie::{Credentials, Kvfs, PosixExt};
+    ///
+    /// let files = volume.files(Credentials::of_process());
+    /// files.create_dir("/eggs")?;
+    /// let eggs = Kvfs::open(&files, "/eggs")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::open`]. `ENOTDIR` if `path` is not a directory. `EACCES` unless the credentials may read,
     /// write and search the directory.
     pub fn open(pxfs: &Pxfs<E>, path: impl AsRef<Path>) -> Result<Kvfs<E>> {
         let path = path.as_ref();
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let handle = pxfs.open(path, flags, 0).map_err(|error| error.at(path))?;
+        let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
         let usable = engine.owner(dir).and_then(|Owner { mode, uid, gid }| {
             let protection = Protection { kind: Kind::Directory, mode, uid, gid };
@@ -72,7 +102,7 @@ impl<E: Engine> Kvfs<E> {
         match usable {
             // The store keeps the directory open in place of the handle, and closes it when the store is
             // dropped.
-            Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock() }),
+            Ok(owner) => Ok(Kvfs { store: Arc::new(OpenStore { engine, dir, owner, clock: pxfs.clock() }) }),
             Err(error) => {
                 pxfs.close(handle)?;
                 Err(Error::from_engine(error, "open").at(path))
@@ -82,6 +112,16 @@ impl<E: Engine> Kvfs<E> {
 
     /// Returns a copy of the value of `key`, or `None` if the key does not exist.
     ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// assert_eq!(store.get("colour")?.as_deref(), Some(&b"blue"[..]));
+    /// assert_eq!(store.get("size")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `EINVAL` for an empty key, and for a key that names a device, pipe, socket or symbolic link.
     /// `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names a directory. `EFBIG` if a
@@ -89,11 +129,22 @@ impl<E: Engine> Kvfs<E> {
     /// fails or the volume is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
-        Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))
+        Ok(self.get_in_place(key, &pin)?.map(View::into_vec))
     }
 
     /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
     /// not exist, leaves `out` empty and returns false. After an error the contents of `out` are unspecified.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// let mut value = Vec::new();
+    /// assert!(store.get_into("colour", &mut value)?);
+    /// assert_eq!(value, b"blue");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -102,7 +153,7 @@ impl<E: Engine> Kvfs<E> {
         out.clear();
         self.call("get", || {
             let Some(id) = self.find(key.as_ref())? else { return Ok(false) };
-            match self.engine.view(id, &pin)? {
+            match self.lent(id, &pin)? {
                 Some(bytes) => out.extend_from_slice(bytes),
                 None => self.copy(id, out)?,
             }
@@ -114,29 +165,133 @@ impl<E: Engine> Kvfs<E> {
     /// bytes do not change as long as `pin` lives, even if a put replaces the value meanwhile. [`Kvfs::pin`]
     /// takes a pin.
     ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// let pin = store.pin();
+    /// let colour = store.get_in_place("colour", &pin)?.expect("it was put");
+    /// store.put("colour", "green")?;
+    /// assert_eq!(&colour[..], b"blue");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Kvfs::get`].
-    pub fn get_in_place<'a>(&'a self, key: impl AsRef<[u8]>, pin: &'a Guard) -> Result<Option<Value<'a>>> {
+    pub fn get_in_place<'a>(&'a self, key: impl AsRef<[u8]>, pin: &'a Guard) -> Result<Option<View<'a>>> {
         self.call("get", || {
             let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
-            Ok(Some(match self.engine.view(id, pin)? {
-                Some(bytes) => Value::InPlace(bytes),
-                None => {
-                    let mut bytes = Vec::new();
-                    self.copy(id, &mut bytes)?;
-                    Value::Copied(bytes)
-                }
-            }))
+            self.value_of(id, pin).map(Some)
         })
     }
 
     /// Takes a pin for [`Kvfs::get_in_place`]. Storage that is freed while the pin lives is reused only after
     /// the pin is dropped.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// let pin = store.pin();
+    /// assert!(store.get_in_place("colour", &pin)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pin(&self) -> Guard {
         epoch::pin()
     }
 
+    /// Returns the version of the value of `key`, or `None` if the key does not exist. After every change of
+    /// the value, by any call, the version is another one. [`Version`] has the details.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// let seen = store.version("colour")?;
+    /// store.put("colour", "blue")?;
+    /// assert_ne!(store.version("colour")?, seen);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvfs::get`].
+    pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Version>> {
+        let _pin = epoch::pin();
+        self.call("get", || self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
+    }
+
+    /// Returns a copy of the value of `key`, and the version of the value. [`Kvfs::put_if`] changes the value
+    /// only if it still has this version:
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// # use eyrie::{Condition, Outcome};
+    /// store.put("visits", [0])?;
+    /// let outcome = loop {
+    ///     let (value, version) = store.get_with_version("visits")?.expect("it was put");
+    ///     let outcome = store.put_if("visits", [value[0] + 1], Condition::Version(version))?;
+    ///     if outcome == Outcome::Done {
+    ///         break outcome;
+    ///     }
+    /// };
+    /// assert_eq!(store.get("visits")?.as_deref(), Some(&[1][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// In a volume this call waits for no other call, unless another program part has made or changed the
+    /// file by the calls on files. For such a file it waits for the change in progress.
+    ///
+    /// # Errors
+    /// As [`Kvfs::get`].
+    pub fn get_with_version(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Version)>> {
+        let pin = epoch::pin();
+        self.call("get", || {
+            let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
+            loop {
+                let version = self.store.engine.version(id)?;
+                let value = self.value_of(id, &pin)?;
+                if self.store.engine.version(id)? == version {
+                    return Ok(Some((value.into_vec(), version)));
+                }
+            }
+        })
+    }
+
+    /// Returns the length of the value of `key` in bytes, or `None` if the key does not exist. Reads no byte
+    /// of the value.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// assert_eq!((store.value_len("colour")?, store.value_len("size")?), (Some(4), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvfs::get`], without `EFBIG`.
+    pub fn value_len(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let _pin = epoch::pin();
+        self.call("get", || {
+            let id = self.find(key.as_ref())?;
+            Ok(id.map(|id| self.store.engine.attributes(id)).transpose()?.map(|attributes| attributes.size))
+        })
+    }
+
     /// Returns true if `key` has a value.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// assert!(!store.contains_key("colour")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -145,61 +300,33 @@ impl<E: Engine> Kvfs<E> {
         self.call("get", || Ok(self.find(key.as_ref())?.is_some()))
     }
 
-    /// Sets the value of `key`. Returns true if the key is new.
-    ///
-    /// # Errors
-    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
-    /// MiB. `ENOSPC` if the volume is full. `EROFS` if its disk has failed. `ENOENT` if the directory of the
-    /// store was removed.
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        let (name, data) = (key.as_ref(), value.as_ref());
-        check_key(name, "put")?;
-        check_value(data, "put")?;
-        let id = self.call("put", || self.engine.reserve(Kind::File))?;
-        let put =
-            Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: self.clock.stamp_of_any() };
-        let applied = self.call("put", || self.engine.apply(&put));
-        match applied {
-            Ok(applied) if applied.created => Ok(true),
-            Ok(_) => {
-                self.engine.unreserve(id);
-                Ok(false)
-            }
-            Err(error) => {
-                self.engine.unreserve(id);
-                Err(error)
-            }
-        }
-    }
-
-    /// Removes `key`. Returns false if the key did not exist.
-    ///
-    /// # Errors
-    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EROFS` if the disk of the volume has
-    /// failed.
-    pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let name = key.as_ref();
-        check_key(name, "erase")?;
-        let erase = Op::Erase { dir: self.dir, name, time: self.clock.stamp_of_any() };
-        self.call("erase", || match self.engine.apply(&erase) {
-            Ok(_) => Ok(true),
-            // A call of another thread may have removed the key, and that removal may not be durable yet.
-            // This call reports that the key is missing, so the call waits until the removal is durable.
-            Err(eyrie_engine::Error::NotFound) => self.engine.wait_for(self.dir).map(|()| false),
-            Err(error) => Err(error),
-        })
-    }
-
     /// Returns the number of entries of the directory. A subdirectory counts as one entry.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// assert_eq!(store.len()?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `EIO`.
     pub fn len(&self) -> Result<u64> {
         let _pin = epoch::pin();
-        Ok(self.call("len", || self.engine.attributes(self.dir))?.size)
+        Ok(self.call("len", || self.store.engine.attributes(self.store.dir))?.size)
     }
 
     /// Returns true if the directory has no entries.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// assert!(store.is_empty()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `EIO`.
@@ -216,17 +343,36 @@ impl<E: Engine> Kvfs<E> {
             1..=NAME_MAX => {}
             _ => return Err(Engine::NameTooLong),
         }
-        match self.engine.lookup(self.dir, key)? {
+        match self.store.engine.lookup(self.store.dir, key)? {
             Some(id) if id.is_directory() => Err(Engine::IsDirectory),
             Some(id) if id.kind() != Kind::File => Err(Engine::Invalid("the key names no file")),
             found => Ok(found),
         }
     }
 
+    /// Returns the bytes of the object `id`, in place if the engine can lend them.
+    #[inline]
+    fn value_of<'a>(&'a self, id: ObjectId, pin: &'a Guard) -> eyrie_engine::Result<View<'a>> {
+        Ok(match self.lent(id, pin)? {
+            Some(bytes) => View::InPlace(bytes),
+            None => {
+                let mut bytes = Vec::new();
+                self.copy(id, &mut bytes)?;
+                View::Copied(bytes)
+            }
+        })
+    }
+
+    /// Returns all bytes of the object `id` in place, if the engine can lend them.
+    #[inline]
+    fn lent<'a>(&'a self, id: ObjectId, pin: &'a Guard) -> eyrie_engine::Result<Option<&'a [u8]>> {
+        Ok(self.store.engine.view(id, (0, u64::MAX), pin)?.and_then(FileView::whole))
+    }
+
     /// Reads all bytes of `id` as they were at one moment.
     fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
         loop {
-            let size = self.engine.attributes(id)?.size;
+            let size = self.store.engine.attributes(id)?.size;
             // Any program may write the file, so the file may be larger than the longest value, and larger
             // than memory.
             let size = usize::try_from(size).ok().filter(|&size| size <= VALUE_MAX);
@@ -234,7 +380,7 @@ impl<E: Engine> Kvfs<E> {
             // The buffer has one byte more than the value. If the read fills the buffer, the value has grown
             // since its size was read.
             out.resize(size + 1, 0);
-            let count = self.engine.read(id, 0, out)?;
+            let count = self.store.engine.read(id, 0, out)?;
             out.truncate(count);
             if count <= size {
                 return Ok(());
@@ -253,67 +399,64 @@ impl<E: Engine> Kvfs<E> {
         loop {
             match attempt() {
                 Ok(result) => return Ok(result),
-                Err(error) if retries.allows(&error, &*self.engine) => {}
+                Err(error) if retries.allows(&error, &*self.store.engine) => {}
                 Err(error) => return Err(Error::from_engine(error, operation)),
             }
         }
     }
 }
 
-impl<E: Engine> Drop for Kvfs<E> {
+impl<E: Engine> Drop for OpenStore<E> {
     fn drop(&mut self) {
         self.engine.close(self.dir);
     }
 }
 
-impl<E: Engine> std::fmt::Debug for Kvfs<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kvfs").field("dir", &self.dir).finish_non_exhaustive()
+/// The copy shares the open directory.
+impl<E: Engine> Clone for Kvfs<E> {
+    fn clone(&self) -> Self {
+        Kvfs { store: Arc::clone(&self.store) }
     }
 }
 
-/// The bytes of a value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value<'a> {
-    /// The bytes where they are stored.
-    InPlace(&'a [u8]),
-    /// A copy of the bytes.
-    Copied(Vec<u8>),
-}
-
-impl Value<'_> {
-    /// Returns the bytes as a vector. Bytes in place are copied.
-    pub fn into_vec(self) -> Vec<u8> {
-        match self {
-            Value::InPlace(bytes) => bytes.to_vec(),
-            Value::Copied(bytes) => bytes,
-        }
+impl<E: Engine> fmt::Debug for Kvfs<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kvfs").field("dir", &self.store.dir).finish_non_exhaustive()
     }
 }
 
-impl Deref for Value<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Value::InPlace(bytes) => bytes,
-            Value::Copied(bytes) => bytes,
-        }
+impl<E: Engine> KeyValueStore for Kvfs<E> {
+    fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.get_into(key, out)
     }
-}
 
-impl AsRef<[u8]> for Value<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get(key)
     }
-}
 
-fn check_value(value: &[u8], operation: &'static str) -> Result<()> {
-    if value.len() > VALUE_MAX {
-        return Err(Error::with_reason(Errno::FBIG, operation, "a value has at most 64 MiB"));
+    fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        self.contains_key(key)
     }
-    Ok(())
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put(key, value).map(drop)
+    }
+
+    fn erase(&self, key: &[u8]) -> Result<bool> {
+        self.erase(key)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.commit(batch)
+    }
+
+    fn scan(&self, range: KeyRange, order: Order) -> Result<BoxedKeys<'_>> {
+        Ok(Box::new(self.scan(range, order)))
+    }
+
+    fn scan_values(&self, range: KeyRange, order: Order) -> Result<BoxedEntries<'_>> {
+        Ok(Box::new(self.scan_values(range, order)))
+    }
 }
 
 #[cfg(test)]

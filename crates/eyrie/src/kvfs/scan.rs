@@ -1,81 +1,206 @@
-//! Lists of keys.
+//! Scans: keys, and keys with values.
 
-use eyrie_engine::{Engine, Kind};
-use eyrie_medium::epoch;
+use std::fmt;
+
+use eyrie_engine::{Engine, Kind, ObjectId};
+use eyrie_medium::epoch::{self, Guard};
 
 use super::Kvfs;
-use crate::fetch::FetchSize;
+use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
+use crate::key_value::{KeyRange, Order, with_value};
+use crate::view::View;
 use crate::{Error, Result};
 
-/// An iterator over the keys of a store: see [`Kvfs::scan`].
-#[derive(Debug)]
-pub struct Scan<'a, E: Engine> {
-    store: &'a Kvfs<E>,
-    prefix: Vec<u8>,
-    fetched: std::vec::IntoIter<Vec<u8>>,
-    /// The position in the directory where the next fetch begins. `None` at the end.
-    cookie: Option<u64>,
-    fetch: FetchSize,
-}
-
 impl<E: Engine> Kvfs<E> {
-    /// Returns the keys that begin with `prefix`. An empty prefix selects all keys. With `sorted` the keys
-    /// come in byte order, and all of them are collected first. Otherwise they come in no particular order. A
-    /// key that is added or erased during the scan may or may not appear.
+    /// Returns the keys in `range`. A key that is put or erased during the scan may or may not appear. Every
+    /// other key appears exactly once. The iterator has the errors of the reads: `EIO`.
     ///
-    /// # Errors
-    /// `EIO`.
-    pub fn scan(&self, prefix: impl AsRef<[u8]>, sorted: bool) -> Result<Scan<'_, E>> {
-        Scan::new(self, prefix.as_ref(), sorted)
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::{KeyRange, Order};
+    ///
+    /// for key in ["city:rome", "city:bonn", "name:ada"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let cities = store.scan(KeyRange::prefix("city:"), Order::ByKey);
+    /// assert_eq!(cities.collect::<Result<Vec<_>, _>>()?, [b"city:bonn", b"city:rome"]);
+    /// assert_eq!(store.scan(KeyRange::new("d"..), Order::Unordered).count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(&self, range: KeyRange, order: Order) -> Scan<E> {
+        Scan { keys: KeyScan::new(self.clone(), range, order) }
+    }
+
+    /// Returns the keys in `range` with copies of their values, as [`Kvfs::scan`] does. The value of a key is
+    /// read when the iterator comes to it, so the values of several keys may be from different moments. A key
+    /// that is erased before is left out. The iterator has the errors of [`Kvfs::get`].
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::{KeyRange, Order};
+    ///
+    /// store.put("colour", "blue")?;
+    /// for entry in store.scan_values(KeyRange::all(), Order::Unordered) {
+    ///     let (key, value) = entry?;
+    ///     assert_eq!((&key[..], &value[..]), (&b"colour"[..], &b"blue"[..]));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan_values(&self, range: KeyRange, order: Order) -> ScanValues<E> {
+        ScanValues { keys: self.scan(range, order) }
+    }
+
+    /// Returns the keys in `range` with their values, in place where the engine can lend the stored bytes. No
+    /// name is looked up, so this is the fastest scan of values. A value is one that its key had during the
+    /// scan. A key that is erased during the scan may or may not appear. The iterator has the errors of
+    /// [`Kvfs::get`].
+    ///
+    /// Storage that is freed while the pin lives is reused only after the pin is dropped. So a scan of many
+    /// values keeps the values that other threads replace meanwhile.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::{KeyRange, Order};
+    ///
+    /// store.put("a", "12")?;
+    /// store.put("b", "345")?;
+    /// let pin = store.pin();
+    /// let mut bytes = 0;
+    /// for entry in store.scan_in_place(KeyRange::all(), Order::Unordered, &pin) {
+    ///     bytes += entry?.1.len();
+    /// }
+    /// assert_eq!(bytes, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan_in_place<'a>(&'a self, range: KeyRange, order: Order, pin: &'a Guard) -> ScanInPlace<'a, E> {
+        ScanInPlace { keys: KeyScan::new(self.clone(), range, order), store: self, pin }
     }
 }
 
-impl<'a, E: Engine> Scan<'a, E> {
-    fn new(store: &'a Kvfs<E>, prefix: &[u8], sorted: bool) -> Result<Scan<'a, E>> {
-        let fetched = Vec::new().into_iter();
-        let mut scan =
-            Scan { store, prefix: prefix.to_vec(), fetched, cookie: Some(0), fetch: FetchSize::first() };
-        if sorted {
-            let mut keys = scan.fetch(usize::MAX)?;
-            keys.sort_unstable();
-            scan.fetched = keys.into_iter();
-        }
-        Ok(scan)
-    }
+impl<E: Engine> ListKeys for Kvfs<E> {
+    type Object = ObjectId;
 
-    fn fetch(&mut self, at_most: usize) -> Result<Vec<Vec<u8>>> {
-        let Some(from) = self.cookie.take() else { return Ok(Vec::new()) };
-        let mut keys = Vec::new();
-        let mut next = None;
+    fn list(&self, from: u64, visit: &mut VisitKey<'_, ObjectId>) -> Result<()> {
         let _pin = epoch::pin();
-        self.store
-            .engine
-            .list(self.store.dir, from, &mut |entry| {
-                if entry.id.kind() == Kind::File && entry.name.starts_with(&self.prefix) {
-                    keys.push(entry.name.to_vec());
-                }
-                let full = keys.len() >= at_most;
-                next = full.then_some(entry.next);
-                !full
-            })
-            .map_err(|error| Error::from_engine(error, "scan"))?;
-        self.cookie = next;
-        Ok(keys)
+        let mut visit_files = |entry: eyrie_engine::ListedEntry<'_>| {
+            entry.id.kind() != Kind::File || visit(entry.name, entry.id, entry.next)
+        };
+        let listed = self.store.engine.list(self.store.dir, from, &mut visit_files);
+        listed.map_err(|error| Error::from_engine(error, "scan"))
     }
 }
 
-impl<E: Engine> Iterator for Scan<'_, E> {
+/// An iterator over keys: see [`Kvfs::scan`]. It has its own clone of the store.
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// # let store = volume.store("/", eyrie::Credentials::root())?;
+/// # use eyrie::{KeyRange, Order};
+/// let keys: eyrie::Scan<_> = store.scan(KeyRange::all(), Order::Unordered);
+/// assert_eq!(keys.count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Scan<E: Engine> {
+    keys: KeyScan<Kvfs<E>>,
+}
+
+impl<E: Engine> Iterator for Scan<E> {
     type Item = Result<Vec<u8>>;
 
     fn next(&mut self) -> Option<Result<Vec<u8>>> {
-        if let Some(key) = self.fetched.next() {
-            return Some(Ok(key));
+        Some(self.keys.next()?.map(|(key, _)| key))
+    }
+}
+
+impl<E: Engine> fmt::Debug for Scan<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Scan").field(&self.keys).finish()
+    }
+}
+
+/// An iterator over keys and copies of their values: see [`Kvfs::scan_values`]. It has its own clone of the
+/// store.
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// # let store = volume.store("/", eyrie::Credentials::root())?;
+/// # use eyrie::{KeyRange, Order};
+/// let entries: eyrie::ScanValues<_> = store.scan_values(KeyRange::all(), Order::Unordered);
+/// assert_eq!(entries.count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ScanValues<E: Engine> {
+    keys: Scan<E>,
+}
+
+impl<E: Engine> Iterator for ScanValues<E> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let key = self.keys.next()?;
+            let entry = key.and_then(|key| with_value(key, |key| self.keys.keys.source().get(key)));
+            if let Some(entry) = entry.transpose() {
+                return Some(entry);
+            }
         }
-        let at_most = self.fetch.next();
-        match self.fetch(at_most) {
-            Ok(keys) => self.fetched = keys.into_iter(),
-            Err(error) => return Some(Err(error)),
+    }
+}
+
+impl<E: Engine> fmt::Debug for ScanValues<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScanValues").field(&self.keys.keys).finish()
+    }
+}
+
+/// An iterator over keys and their values in place: see [`Kvfs::scan_in_place`].
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// # let store = volume.store("/", eyrie::Credentials::root())?;
+/// # use eyrie::{KeyRange, Order};
+/// let pin = store.pin();
+/// let entries: eyrie::ScanInPlace<_> = store.scan_in_place(KeyRange::all(), Order::Unordered, &pin);
+/// assert_eq!(entries.count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ScanInPlace<'a, E: Engine> {
+    keys: KeyScan<Kvfs<E>>,
+    store: &'a Kvfs<E>,
+    pin: &'a Guard,
+}
+
+impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
+    type Item = Result<(Vec<u8>, View<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (key, id) = match self.keys.next()? {
+                Ok(found) => found,
+                Err(error) => return Some(Err(error)),
+            };
+            // The pin is older than the listing, so the object stays readable until the scan ends, unless the
+            // engine shows that it was erased.
+            match self.store.value_of(id, self.pin) {
+                Ok(value) => return Some(Ok((key, value))),
+                Err(eyrie_engine::Error::Stale) => {}
+                Err(error) => return Some(Err(Error::from_engine(error, "scan"))),
+            }
         }
-        self.fetched.next().map(Ok)
+    }
+}
+
+impl<E: Engine> fmt::Debug for ScanInPlace<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScanInPlace").field(&self.keys).finish()
     }
 }

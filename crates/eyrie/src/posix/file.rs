@@ -1,60 +1,168 @@
 //! An open file in the style of [`std::fs::File`].
 
-use std::cell::Cell;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eyrie_engine::FallocateMode;
-use rustix::io::Errno;
 
-use super::{Posix, SetTime, Stat};
-use crate::{Error, Result};
+use super::{Posix, SetTime, Stat, Target};
+use crate::{Errno, Error, Result};
 
-/// An open file with a position of its own. The file is closed when it is dropped.
+/// An open file with a position. The file is closed when it and all its clones are dropped.
 ///
-/// [`Read`], [`Write`] and [`Seek`] move the position. `read_at` and `write_at` do not.
+/// A file owns a handle of its file system, so it can be a field of a struct and move to another thread.
+/// [`Read`], [`Write`] and [`Seek`] move the position, also through a shared reference. Each of their calls
+/// is atomic for other threads, as on Linux: two threads that read from one file get different bytes.
+/// `read_at` and `write_at` neither use nor move the position, and run in parallel.
 ///
 /// In a volume each write is one step: whole or undone, also after an error or a crash. Functions that write
 /// in parts, such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
+///
+/// # Examples
+/// ```
+/// # use eyrie::{Host, PosixExt};
+/// # use std::io::{Read, Write};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// let mut log = fs.options().append(true).read(true).create(true).open("log")?;
+/// let writer = log.try_clone()?;
+/// std::thread::spawn(move || writeln!(&writer, "an eagle")).join().unwrap()?;
+/// assert_eq!(log.metadata()?.size, 9);
+/// let mut first = [0; 2];
+/// log.read_exact_at(&mut first, 3)?;
+/// assert_eq!(&first, b"ea");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct File<'a, P: Posix> {
-    fs: &'a P,
+pub struct File<P: Posix> {
+    open: Arc<OpenFile<P>>,
+}
+
+/// A handle that a drop closes, and its position.
+#[derive(Debug)]
+struct OpenFile<P: Posix> {
+    fs: P,
     /// `None` only after `close` or `drop` has taken the handle.
     handle: Option<P::Handle>,
-    position: Cell<u64>,
+    /// A read or write through the position holds this lock until it has moved the position.
+    position: Mutex<u64>,
     append: bool,
 }
 
-impl<'a, P: Posix> File<'a, P> {
+impl<P: Posix> OpenFile<P> {
+    fn position(&self) -> MutexGuard<'_, u64> {
+        // A panic while the lock is held leaves a valid position.
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Posix> Drop for OpenFile<P> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // Only `File::close` can report a failure.
+            let _ = self.fs.close(handle);
+        }
+    }
+}
+
+impl<P: Posix> File<P> {
     /// Wraps a handle of `fs`. `append` must be true if the handle was opened for appending.
-    pub fn from_handle(fs: &'a P, handle: P::Handle, append: bool) -> File<'a, P> {
-        File { fs, handle: Some(handle), position: Cell::new(0), append }
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// let handle = fs.open("/egg".into(), OpenFlags::READ, 0)?;
+    /// let file = File::from_handle(fs.clone(), handle, false);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_handle(fs: P, handle: P::Handle, append: bool) -> File<P> {
+        File { open: Arc::new(OpenFile { fs, handle: Some(handle), position: Mutex::new(0), append }) }
     }
 
     /// Returns the handle, for calls of [`Posix`] on the open file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let end = file.file_system().seek(file.handle(), 0, Whence::Hole)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
     pub fn handle(&self) -> &P::Handle {
-        match &self.handle {
+        match &self.open.handle {
             Some(handle) => handle,
             None => unreachable!("a file has its handle until it is closed"),
         }
     }
 
+    /// Returns the file system of the file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let space = file.file_system().statvfs()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn file_system(&self) -> &P {
+        &self.open.fs
+    }
+
+    /// Returns the same open file. Both share the position, as after `dup(2)`.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let same = file.try_clone()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// None at present. The signature is that of [`std::fs::File::try_clone`].
+    pub fn try_clone(&self) -> Result<File<P>> {
+        Ok(self.share())
+    }
+
+    pub(super) fn share(&self) -> File<P> {
+        File { open: Arc::clone(&self.open) }
+    }
+
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end of the file. On
     /// the host a read may return fewer bytes than `out` has, even before the end of the file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let mut head = [0; 16];
+    /// let count = file.read_at(&mut head, 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::read_at`].
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
-        self.fs.read_at(self.handle(), out, offset)
+        self.open.fs.read_at(self.handle(), out, offset)
     }
 
     /// Fills `out` from `offset` on.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> std::io::Result<()> {
+    /// let mut head = [0; 16];
+    /// file.read_exact_at(&mut head, 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::read_at`]. `EIO` if the file ends before `out` is full.
-    pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
+    /// As [`Posix::read_at`], but as [`std::io::Error`]. [`std::io::ErrorKind::UnexpectedEof`] if the file
+    /// ends before `out` is full.
+    pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !out.is_empty() {
             match self.read_at(out, offset)? {
-                0 => return Err(Error::with_reason(Errno::IO, "read", "the file ends too early")),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 count => {
                     out = &mut out[count..];
                     offset += count as u64;
@@ -67,10 +175,17 @@ impl<'a, P: Posix> File<'a, P> {
     /// Writes at `offset`, or at the end of a file that was opened for appending. Returns the number of
     /// bytes.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let count = file.write_at(b"blue", 100)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::write_at`].
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        self.fs.write_at(self.handle(), data, offset)
+        self.open.fs.write_at(self.handle(), data, offset)
     }
 
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
@@ -78,6 +193,12 @@ impl<'a, P: Posix> File<'a, P> {
     /// In a volume one step writes all bytes, with one exception: an append that passes the largest size of a
     /// file writes the part below this size, and then fails with `EFBIG`. On the host a write may have
     /// several steps, and the bytes before an error stay written.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.write_all_at(b"blue", 100)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::write_at`]. `EIO` if a write succeeds, but writes no bytes.
@@ -96,100 +217,155 @@ impl<'a, P: Posix> File<'a, P> {
 
     /// Writes at the end of the file, as one atomic step. Returns the number of bytes.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.append(b"one line\n").map(drop)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::append`].
     pub fn append(&self, data: &[u8]) -> Result<usize> {
-        self.fs.append(self.handle(), data)
+        self.open.fs.append(self.handle(), data)
     }
 
     /// Returns the attributes of the file.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// let size = file.metadata()?.len();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::fstat`].
+    /// As [`Posix::stat`].
     pub fn metadata(&self) -> Result<Stat> {
-        self.fs.fstat(self.handle())
+        self.open.fs.stat(Target::Open(self.handle()))
     }
 
     /// Sets the size of the file. New bytes are zeros.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.set_len(0)
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::set_len`].
+    /// As [`Posix::truncate`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.fs.set_len(self.handle(), size)
+        self.open.fs.truncate(Target::Open(self.handle()), size)
     }
 
     /// Allocates, frees, zeroes, collapses or inserts a range of bytes, as `mode` states.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.fallocate(FallocateMode::Allocate, 0, 1 << 20)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::fallocate`].
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
-        self.fs.fallocate(self.handle(), mode, offset, length)
+        self.open.fs.fallocate(self.handle(), mode, offset, length)
     }
 
     /// Sets the permission bits.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.set_mode(0o600)
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::fchmod`].
+    /// As [`Posix::chmod`].
     pub fn set_mode(&self, mode: u16) -> Result<()> {
-        self.fs.fchmod(self.handle(), mode)
+        self.open.fs.chmod(Target::Open(self.handle()), mode)
     }
 
     /// Sets the times of last access and modification.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.set_times(SetTime::Omit, SetTime::Now)
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::futimens`].
+    /// As [`Posix::utimens`].
     pub fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<()> {
-        self.fs.futimens(self.handle(), accessed, modified)
+        self.open.fs.utimens(Target::Open(self.handle()), accessed, modified)
     }
 
     /// Makes the file as durable as its medium can make it.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.write_all_at(b"blue", 0)?;
+    /// file.sync_all()
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::fsync`].
     pub fn sync_all(&self) -> Result<()> {
-        self.fs.fsync(self.handle())
+        self.open.fs.fsync(self.handle())
     }
 
-    /// Closes the file. Unlike a drop of the file, this call returns an error of the close.
+    /// Makes the bytes of the file as durable as its medium can make them. Times need not be durable then.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.write_all_at(b"blue", 0)?;
+    /// file.sync_data()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::fdatasync`].
+    pub fn sync_data(&self) -> Result<()> {
+        self.open.fs.fdatasync(self.handle())
+    }
+
+    /// Closes the file. Unlike a drop of the file, this call returns an error of the close. If clones of the
+    /// file exist, the drop of the last one closes the file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.close()
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::close`].
-    pub fn close(mut self) -> Result<()> {
-        match self.handle.take() {
-            Some(handle) => self.fs.close(handle),
+    pub fn close(self) -> Result<()> {
+        match Arc::into_inner(self.open) {
+            Some(mut open) => open.handle.take().map_or(Ok(()), |handle| open.fs.close(handle)),
             None => Ok(()),
         }
     }
-
-    fn advance(&self, count: usize) {
-        self.position.set(self.position.get() + count as u64);
-    }
 }
 
-impl<P: Posix> Drop for File<'_, P> {
-    fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
-            // Only `close` can report a failure.
-            let _ = self.fs.close(handle);
-        }
-    }
-}
-
-impl<P: Posix> Read for &File<'_, P> {
+impl<P: Posix> Read for &File<P> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.read_at(out, self.position.get())?;
-        self.advance(count);
+        let mut position = self.open.position();
+        let count = self.read_at(out, *position)?;
+        *position += count as u64;
         Ok(count)
     }
 }
 
-impl<P: Posix> Write for &File<'_, P> {
+impl<P: Posix> Write for &File<P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let count = self.write_at(data, self.position.get())?;
+        let mut position = self.open.position();
+        let count = self.write_at(data, *position)?;
         // The bytes are written, so an error of `metadata` must not become an error of this call.
-        match self.append.then(|| self.metadata()) {
-            Some(Ok(stat)) => self.position.set(stat.size),
-            _ => self.advance(count),
+        match self.open.append.then(|| self.metadata()) {
+            Some(Ok(stat)) => *position = stat.size,
+            _ => *position += count as u64,
         }
         Ok(count)
     }
@@ -199,30 +375,31 @@ impl<P: Posix> Write for &File<'_, P> {
     }
 }
 
-impl<P: Posix> Seek for &File<'_, P> {
+impl<P: Posix> Seek for &File<P> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.open.position();
         let (base, distance) = match to {
             SeekFrom::Start(offset) => (offset, 0),
-            SeekFrom::Current(distance) => (self.position.get(), distance),
+            SeekFrom::Current(distance) => (*position, distance),
             SeekFrom::End(distance) => (self.metadata()?.size, distance),
         };
         match base.checked_add_signed(distance) {
-            Some(position) if position <= i64::MAX as u64 => {
-                self.position.set(position);
-                Ok(position)
+            Some(sought) if sought <= i64::MAX as u64 => {
+                *position = sought;
+                Ok(sought)
             }
             _ => Err(Errno::INVAL.into()),
         }
     }
 }
 
-impl<P: Posix> Read for File<'_, P> {
+impl<P: Posix> Read for File<P> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         (&*self).read(out)
     }
 }
 
-impl<P: Posix> Write for File<'_, P> {
+impl<P: Posix> Write for File<P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         (&*self).write(data)
     }
@@ -232,7 +409,7 @@ impl<P: Posix> Write for File<'_, P> {
     }
 }
 
-impl<P: Posix> Seek for File<'_, P> {
+impl<P: Posix> Seek for File<P> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         (&*self).seek(to)
     }

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
-use rustix::io::Errno;
+use eyrie_engine::{FallocateMode, Kind, RenameMode, Time, XattrMode};
 
 use super::*;
 use crate::pxfs::tests::empty;
-use crate::{Error, Host, Kvfs, Pxfs};
+use crate::{Errno, Error, Host, Kvfs, Pxfs};
 
 /// The largest offset, and the largest size of a file.
 const MOST: u64 = i64::MAX as u64;
@@ -26,9 +25,9 @@ fn calls_near_the_largest_offset<P: Posix>(fs: &P) -> Vec<(String, std::result::
     let mut note = |call: String, result: Result<u64>| {
         answers.push((call, result.map_err(|error| error.errno())));
     };
-    let open = |path: &str, flags| fs.open(path, flags, 0o600).unwrap();
+    let open = |path: &str, flags| fs.open(path.into(), flags, 0o600).unwrap();
     let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
-    fs.mkdir("d", 0o700).unwrap();
+    fs.mkdir("d".into(), 0o700).unwrap();
     let files = [
         ("both", open("f", read | write | OpenFlags::CREATE)),
         ("reading", open("f", read)),
@@ -52,11 +51,11 @@ fn calls_near_the_largest_offset<P: Posix>(fs: &P) -> Vec<(String, std::result::
             let mut bytes = vec![1; length];
             note(format!("read {range}"), fs.read_at(handle, &mut bytes, offset).map(|count| count as u64));
             note(format!("write {range}"), fs.write_at(handle, &bytes, offset).map(|count| count as u64));
-            fs.set_len(file, 0).unwrap();
+            fs.truncate(Target::Open(file), 0).unwrap();
         }
         for size in [MOST, MOST + 1, u64::MAX] {
-            note(format!("set_len {name} {size:#x}"), fs.set_len(handle, size).map(|()| 0));
-            fs.set_len(file, 0).unwrap();
+            note(format!("set_len {name} {size:#x}"), fs.truncate(Target::Open(handle), size).map(|()| 0));
+            fs.truncate(Target::Open(file), 0).unwrap();
         }
         for whence in [Whence::Data, Whence::Hole] {
             for offset in [0, 1, MOST, MOST + 1, u64::MAX] {
@@ -74,11 +73,11 @@ fn calls_near_the_largest_offset<P: Posix>(fs: &P) -> Vec<(String, std::result::
     }
     for path in ["f", "d", "none"] {
         for size in [MOST, MOST + 1, u64::MAX] {
-            note(format!("truncate {path} {size:#x}"), fs.truncate(path, size).map(|()| 0));
+            note(format!("truncate {path} {size:#x}"), fs.truncate(path.into(), size).map(|()| 0));
         }
     }
     for size in [MOST, MOST - 1] {
-        fs.set_len(file, size).unwrap();
+        fs.truncate(Target::Open(file), size).unwrap();
         for length in [2, 0, 1] {
             let count = fs.append(&files[3].1, &vec![1; length]).map(|count| count as u64);
             note(format!("append {length} to {size:#x}"), count);
@@ -116,21 +115,22 @@ fn ranges_past_the_largest_offset_fail_as_on_tmpfs() {
 fn append_writes_what_fits_while_another_thread_shortens_the_file() {
     let fs = empty();
     let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-    let (file, other) = (fs.open("f", flags, 0o600).unwrap(), fs.open("f", flags, 0o600).unwrap());
+    let (file, other) =
+        (fs.open("f".into(), flags, 0o600).unwrap(), fs.open("f".into(), flags, 0o600).unwrap());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     for size in [MOST - 2, 0] {
-                        fs.set_len(&other, size).unwrap();
+                        fs.truncate(Target::Open(&other), size).unwrap();
                     }
                 }
             });
         }
         let counts = (0..400_000).map(|_| {
             // At least two bytes fit at any time, because only this thread appends.
-            fs.set_len(&file, 0).unwrap();
+            fs.truncate(Target::Open(&file), 0).unwrap();
             fs.append(&file, b"abc")
         });
         let wrong: Vec<_> = counts.filter(|count| !matches!(count, Ok(2 | 3))).collect();
@@ -153,7 +153,7 @@ fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
             if let Some((calls, fs)) = longer {
                 *calls -= 1;
                 if *calls == 0 {
-                    fs.truncate("f", MOST - 1).unwrap();
+                    fs.truncate("f".into(), MOST - 1).unwrap();
                     *longer = None;
                 }
             }
@@ -163,13 +163,13 @@ fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
     let plain = empty();
     let fs = plain.with_clock(clock);
     fs.write("f", "").unwrap();
-    fs.truncate("f", MOST - 2).unwrap();
-    let file = fs.open("f", OpenFlags::WRITE, 0).unwrap();
+    fs.truncate("f".into(), MOST - 2).unwrap();
+    let file = fs.open("f".into(), OpenFlags::WRITE, 0).unwrap();
     // The first stamp is that of the append of all bytes, which fails. The second is that of the bytes that
     // fit below the largest size.
     LONGER.set(Some((2, plain)));
     assert_eq!(fs.append(&file, b"abc").unwrap(), 1);
-    assert_eq!(fs.stat("f").unwrap().size, MOST);
+    assert_eq!(fs.stat("f".into()).unwrap().size, MOST);
     fs.close(file).unwrap();
 }
 
@@ -243,9 +243,9 @@ fn remove_dir_all_keeps_removed_entries_removed_after_an_error() {
     fs.create_dir_all("/t/shut").unwrap();
     fs.write("/t/open/f", "").unwrap();
     fs.write("/t/shut/f", "").unwrap();
-    fs.chmod("/t", 0o777).unwrap();
-    fs.chmod("/t/open", 0o777).unwrap();
-    fs.chmod("/t/shut", 0o755).unwrap();
+    fs.chmod("/t".into(), 0o777).unwrap();
+    fs.chmod("/t/open".into(), 0o777).unwrap();
+    fs.chmod("/t/shut".into(), 0o755).unwrap();
     let user = fs.with_credentials(crate::Credentials::new(1, 1, &[]));
     let error = user.remove_dir_all("/t").unwrap_err();
     assert_eq!((error.errno(), error.path()), (Errno::ACCESS, Some(Path::new("/t/shut/f"))));
@@ -255,31 +255,34 @@ fn remove_dir_all_keeps_removed_entries_removed_after_an_error() {
 #[test]
 fn calls_on_the_wrong_kind_of_file_give_the_promised_errors() {
     let fs = empty();
-    fs.mkdir("/d", 0o777).unwrap();
+    fs.mkdir("/d".into(), 0o777).unwrap();
     fs.write("/f", "x").unwrap();
-    fs.mknod("/p", Kind::Fifo, 0o666, 0).unwrap();
-    fs.symlink("f", "/l").unwrap();
-    let dir = fs.open("/d", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
-    let file = fs.open("/f", OpenFlags::READ, 0).unwrap();
-    assert_eq!(errno(fs.at(&file)), Some(Errno::NOTDIR));
+    fs.mknod("/p".into(), Kind::Fifo, 0o666, 0).unwrap();
+    fs.symlink("f".as_ref(), "/l".into()).unwrap();
+    let dir = fs.open("/d".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    let file = fs.open("/f".into(), OpenFlags::READ, 0).unwrap();
+    assert_eq!(errno(fs.stat((&file, "inside").into())), Some(Errno::NOTDIR));
     assert_eq!(errno(fs.read_at(&dir, &mut [0], 0)), Some(Errno::ISDIR));
-    assert_eq!(errno(fs.set_len(&dir, 0)), Some(Errno::INVAL));
-    assert_eq!(errno(fs.set_len(&file, 0)), Some(Errno::INVAL), "it is not open for writing");
+    assert_eq!(errno(fs.truncate(Target::Open(&dir), 0)), Some(Errno::INVAL));
+    assert_eq!(errno(fs.truncate(Target::Open(&file), 0)), Some(Errno::INVAL), "it is not open for writing");
     assert_eq!(errno(fs.seek(&dir, 0, Whence::Data)), Some(Errno::INVAL));
     assert_eq!(errno(fs.list(&file, 0, &mut |_| true)), Some(Errno::NOTDIR));
     for (path, expected) in [("/d", Errno::ISDIR), ("/p", Errno::INVAL)] {
-        assert_eq!(errno(fs.truncate(path, 0)), Some(expected), "{path}");
+        assert_eq!(errno(fs.truncate(path.into(), 0)), Some(expected), "{path}");
     }
-    assert_eq!(errno(fs.unlink("/d")), Some(Errno::ISDIR));
-    assert_eq!(errno(fs.rmdir("/f")), Some(Errno::NOTDIR));
-    assert_eq!(errno(fs.readlink("/f")), Some(Errno::INVAL));
-    assert_eq!(errno(fs.mknod("/new", Kind::Directory, 0, 0)), Some(Errno::PERM));
-    assert_eq!(errno(fs.mknod("/new", Kind::Symlink, 0, 0)), Some(Errno::INVAL));
+    assert_eq!(errno(fs.unlink("/d".into())), Some(Errno::ISDIR));
+    assert_eq!(errno(fs.rmdir("/f".into())), Some(Errno::NOTDIR));
+    assert_eq!(errno(fs.readlink("/f".into())), Some(Errno::INVAL));
+    assert_eq!(errno(fs.mknod("/new".into(), Kind::Directory, 0, 0)), Some(Errno::PERM));
+    assert_eq!(errno(fs.mknod("/new".into(), Kind::Symlink, 0, 0)), Some(Errno::INVAL));
     let no_follow = fs.options().read(true).no_follow(true);
     assert_eq!(errno(no_follow.open("/l")), Some(Errno::LOOP));
     assert_eq!(errno(fs.options().read(true).directory(true).open("/f")), Some(Errno::NOTDIR));
-    assert_eq!(errno(fs.lsetxattr("/l", "user.a", b"", XattrMode::Set)), Some(Errno::PERM));
-    fs.rmdir("/d").unwrap();
+    assert_eq!(
+        errno(fs.setxattr(Target::NoFollow("/l".into()), b"user.a", b"", XattrMode::Set)),
+        Some(Errno::PERM)
+    );
+    fs.rmdir("/d".into()).unwrap();
     assert_eq!(errno(fs.list(&dir, 0, &mut |_| true)), Some(Errno::NOENT));
     fs.close(dir).unwrap();
     fs.close(file).unwrap();
@@ -305,4 +308,177 @@ fn reads_and_writes_through_std_keep_the_errno() {
     let question = || -> std::io::Result<()> { Ok(fs.create_dir("/f")?) };
     assert_eq!(question().err().and_then(raw), Some(Errno::EXIST));
     assert_eq!(question().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+/// Makes calls on names in an open directory, on open files, and on links that are not followed. Returns each
+/// call with its errno.
+fn calls_on_every_kind_of_target<P: Posix + Clone>(fs: &P) -> Vec<(String, Option<Errno>)> {
+    let mut answers = Vec::new();
+    let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
+    fs.create_dir_all("/d/sub").unwrap();
+    fs.write("/top", "top").unwrap();
+    fs.write("/d/file", "file").unwrap();
+    fs.symlink("file".as_ref(), "/d/link".into()).unwrap();
+    fs.symlink("none".as_ref(), "/d/broken".into()).unwrap();
+    let dir = fs.open("/d".into(), read | OpenFlags::DIRECTORY, 0).unwrap();
+    let removed = {
+        fs.create_dir("/gone").unwrap();
+        let removed = fs.open("/gone".into(), read | OpenFlags::DIRECTORY, 0).unwrap();
+        fs.remove_dir("/gone").unwrap();
+        removed
+    };
+    let file = fs.open((&dir, "file").into(), read | write, 0).unwrap();
+    let orphan = fs.open((&dir, "orphan").into(), write | OpenFlags::CREATE, 0o600).unwrap();
+    fs.unlink((&dir, "orphan").into()).unwrap();
+    let dirs = [("dir", &dir), ("removed", &removed), ("file", &file)];
+    for (at, handle) in dirs {
+        for name in ["file", "sub/../file", "../top", "/top", "link", "broken", "none", ".", "..", ""] {
+            // A removed directory has no parent, so a path through its `..` fails with `ESTALE` in a volume.
+            if at == "removed" && name.contains("..") {
+                continue;
+            }
+            let mut note = |call: &str, result: Result<()>| {
+                answers.push((format!("{call} {at} {name}"), errno(result)));
+            };
+            let path = PathAt { dir: Some(handle), path: name.as_ref() };
+            for (how, target) in [("", Target::Follow(path)), (" nofollow", Target::NoFollow(path))] {
+                note(&format!("stat{how}"), fs.stat(target).map(drop));
+                note(&format!("chmod{how}"), fs.chmod(target, 0o700));
+                note(&format!("chown{how}"), fs.chown(target, None, None));
+                note(&format!("utimens{how}"), fs.utimens(target, SetTime::Now, SetTime::Now));
+                note(&format!("access{how}"), fs.access(target, Access::READ));
+                note(&format!("truncate{how}"), fs.truncate(target, 3));
+                note(&format!("listxattr{how}"), fs.listxattr(target, &mut []).map(drop));
+                note(&format!("link{how}"), fs.link(target, (&dir, "new").into()));
+                let _ = fs.unlink((&dir, "new").into());
+            }
+            note("readlink", fs.readlink(path).map(drop));
+            note("open", fs.open(path, read, 0).and_then(|opened| fs.close(opened)));
+            note("mkdir", fs.mkdir(path, 0o700));
+            note("symlink", fs.symlink("x".as_ref(), path));
+            note("mknod", fs.mknod(path, Kind::Fifo, 0o600, 0));
+            note("rmdir", fs.rmdir(path));
+            note("rename", fs.rename_with(path, (&dir, "moved").into(), RenameMode::Replace));
+            let _ = fs.rename_with((&dir, "moved").into(), path, RenameMode::Replace);
+        }
+    }
+    for (name, handle) in [("dir", &dir), ("removed", &removed), ("file", &file), ("orphan", &orphan)] {
+        let mut note =
+            |call: &str, result: Result<()>| answers.push((format!("{call} {name}"), errno(result)));
+        let target = Target::Open(handle);
+        note("stat", fs.stat(target).map(drop));
+        note("chmod", fs.chmod(target, 0o700));
+        note("chown", fs.chown(target, None, None));
+        note("utimens", fs.utimens(target, SetTime::Now, SetTime::Omit));
+        note("truncate", fs.truncate(target, 2));
+        note("listxattr", fs.listxattr(target, &mut []).map(drop));
+        note("link", fs.link(target, (&dir, &format!("{name}-linked")).into()));
+        note("fdatasync", fs.fdatasync(handle));
+    }
+    let inode = |target| fs.stat(target).unwrap().inode;
+    assert_eq!(inode(Target::NoFollow((&dir, "file-linked").into())), inode(Target::Open(&file)));
+    for handle in [dir, removed, file, orphan] {
+        fs.close(handle).unwrap();
+    }
+    answers
+}
+
+#[test]
+fn targets_have_the_results_of_the_kernel() {
+    let fs = empty();
+    let answers = calls_on_every_kind_of_target(&fs);
+    let find = |call: &str| answers.iter().find(|(name, _)| name == call).expect("the call was made").1;
+    assert_eq!(find("stat dir file"), None);
+    assert_eq!(find("stat dir /top"), None);
+    assert_eq!(find("stat file file"), Some(Errno::NOTDIR));
+    assert_eq!(find("stat removed file"), Some(Errno::NOENT));
+    assert_eq!(find("chmod nofollow dir link"), Some(Errno::OPNOTSUPP));
+    assert_eq!(find("truncate nofollow dir link"), Some(Errno::LOOP));
+    assert_eq!(find("link orphan"), Some(Errno::NOENT));
+    // The calls work in the same way through a trait object, and in a directory as a file system.
+    let object: &dyn Posix<Handle = crate::pxfs::Handle> = &empty();
+    assert_eq!(answers, calls_on_every_kind_of_target(&object));
+    let Ok(place) = tempfile::tempdir_in("/dev/shm") else { return };
+    let host = Host::new(place.path()).expect("the directory exists");
+    for (ours, theirs) in answers.iter().zip(calls_on_every_kind_of_target(&host)) {
+        assert_eq!(*ours, theirs);
+    }
+}
+
+#[test]
+fn directory_is_a_file_system() {
+    let fs = empty();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/top", "top").unwrap();
+    fs.symlink("/top".as_ref(), "/a/absolute".into()).unwrap();
+    let dir = fs.dir("/a").unwrap();
+    dir.write("/b/file", "inside").unwrap();
+    assert_eq!(fs.read("/a/b/file").unwrap(), b"inside");
+    assert_eq!(dir.read("../top").unwrap(), b"top");
+    assert_eq!(dir.read("absolute").unwrap(), b"top", "the link begins at the true root");
+    assert_eq!(errno(dir.canonicalize("absolute")), Some(Errno::NOENT), "the file lies outside");
+    assert_eq!(dir.canonicalize("b/../b/./file").unwrap(), Path::new("/b/file"));
+    let below = dir.subdirectory("b").unwrap();
+    drop(dir);
+    fs.rename("/a/b", "/b").unwrap();
+    assert_eq!(below.clone().read_to_string("file").unwrap(), "inside", "the directory stays the same");
+    let names: Vec<_> = below.read_dir("/").unwrap().map(|entry| entry.unwrap().name().to_owned()).collect();
+    assert_eq!(names, ["file"]);
+    assert_eq!(errno(fs.dir("/top").map(drop)), Some(Errno::NOTDIR));
+}
+
+#[test]
+fn file_in_a_struct_moves_to_threads() {
+    use std::io::{Read, Seek, SeekFrom, Write};
+
+    struct Log {
+        file: crate::File<Pxfs<Model>>,
+    }
+
+    let fs = empty();
+    let log = Log { file: fs.options().read(true).write(true).create(true).open("/log").unwrap() };
+    drop(fs);
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let file = log.file.try_clone().unwrap();
+            std::thread::spawn(move || (0..100).for_each(|_| (&file).write_all(b"0123").unwrap()))
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    // The clones share one position, so no write went over another.
+    assert_eq!(log.file.metadata().unwrap().size, 1600);
+    assert_eq!((&log.file).stream_position().unwrap(), 1600);
+    let mut all = String::new();
+    (&log.file).seek(SeekFrom::Start(0)).unwrap();
+    (&log.file).read_to_string(&mut all).unwrap();
+    assert_eq!(all, "0123".repeat(400));
+    let error = log.file.read_exact_at(&mut [0; 2], 1599).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+    let clone = log.file.try_clone().unwrap();
+    log.file.close().unwrap();
+    assert_eq!(clone.read_at(&mut [0; 2], 0).unwrap(), 2, "the clone keeps the file open");
+}
+
+#[test]
+fn functions_of_std_fs_have_their_results() {
+    let fs = empty();
+    fs.write("/a", [0xff]).unwrap();
+    fs.set_mode("/a", 0o640).unwrap();
+    assert_eq!(errno(fs.read_to_string("/a")), Some(Errno::ILSEQ));
+    assert_eq!(fs.copy("/a", "/b").unwrap(), 1);
+    assert_eq!((fs.read("/b").unwrap(), fs.metadata("/b").unwrap().mode), (vec![0xff], 0o640));
+    fs.hard_link("/b", "/c").unwrap();
+    assert_eq!(errno(fs.copy("/b", "/c")), Some(Errno::INVAL), "both names lead to one file");
+    assert_eq!(fs.read("/c").unwrap(), [0xff], "the bytes are still there");
+    assert_eq!(errno(fs.copy("/", "/d")), Some(Errno::INVAL));
+    fs.symlink("sub/../c".as_ref(), "/link".into()).unwrap();
+    fs.create_dir("/sub").unwrap();
+    assert_eq!(fs.read_link("/link").unwrap(), Path::new("sub/../c"));
+    assert_eq!(fs.canonicalize("link").unwrap(), Path::new("/c"));
+    fs.symlink("loop".as_ref(), "/loop".into()).unwrap();
+    assert_eq!(errno(fs.canonicalize("/loop")), Some(Errno::LOOP));
+    fs.rename("/b", "/c").unwrap();
+    assert!(fs.exists("/b").unwrap(), "both names lead to one file, so both stay");
+    fs.rename("/a", "/sub/a").unwrap();
+    assert_eq!(fs.walk("/sub").unwrap().count(), 3);
 }

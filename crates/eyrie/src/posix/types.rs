@@ -1,6 +1,10 @@
 //! Arguments and results of the calls of [`Posix`](super::Posix).
 
+use std::time::SystemTime;
+
 use eyrie_engine::{Attributes, Kind, ObjectId, Time};
+
+use crate::{Errno, Error, Result};
 
 bitflags::bitflags! {
     /// Flags of an open: at least one of `READ` and `WRITE`.
@@ -26,6 +30,13 @@ bitflags::bitflags! {
 }
 
 /// A time to set.
+///
+/// ```
+/// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+/// fs.set_times("/egg", SetTime::Omit, SetTime::To(Time::new(1_000_000_000, 0)))?;
+/// fs.set_times("/egg", SetTime::Now, std::time::SystemTime::UNIX_EPOCH.into())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
     /// The time is set to that of the call (`UTIME_NOW`).
@@ -36,7 +47,27 @@ pub enum SetTime {
     To(Time),
 }
 
+impl From<Time> for SetTime {
+    fn from(time: Time) -> SetTime {
+        SetTime::To(time)
+    }
+}
+
+impl From<SystemTime> for SetTime {
+    fn from(time: SystemTime) -> SetTime {
+        SetTime::To(time.into())
+    }
+}
+
 /// The kind of range that [`Posix::seek`](super::Posix::seek) finds.
+///
+/// ```
+/// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+/// let data = fs.seek(&file, 0, Whence::Data)?;
+/// let hole = fs.seek(&file, data, Whence::Hole)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whence {
     /// Bytes that were written (`SEEK_DATA`).
@@ -45,8 +76,21 @@ pub enum Whence {
     Hole,
 }
 
-/// The attributes of a file, as `stat` returns them.
+/// The attributes of a file, as `stat` returns them. The methods are those of [`std::fs::Metadata`].
+///
+/// # Examples
+/// ```
+/// # use eyrie::{Host, PosixExt};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// fs.write("/egg", "blue")?;
+/// let stat = fs.metadata("/egg")?;
+/// assert!(stat.is_file() && stat.len() == 4);
+/// println!("{:o}, {} s old", stat.mode, stat.modified()?.elapsed()?.as_secs());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Stat {
     /// Number of the file system, as the host assigns it. 0 in a volume.
     pub file_system: u64,
@@ -78,9 +122,38 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Makes the attributes of a file of this kind. All numbers and times are 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use eyrie::{Kind, Stat};
+    ///
+    /// let mut stat = Stat::new(Kind::Directory);
+    /// stat.mode = 0o755;
+    /// assert!(stat.is_dir());
+    /// ```
+    pub fn new(kind: Kind) -> Stat {
+        let epoch = Time::default();
+        Stat {
+            file_system: 0,
+            inode: 0,
+            kind,
+            mode: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size: 0,
+            allocated: 0,
+            accessed: epoch,
+            modified: epoch,
+            changed: epoch,
+        }
+    }
+
     /// Makes the result of `stat` from the attributes of the object `id`.
     #[inline]
-    pub fn new(id: ObjectId, attributes: &Attributes) -> Stat {
+    pub(crate) fn of_object(id: ObjectId, attributes: &Attributes) -> Stat {
         Stat {
             file_system: 0,
             inode: id.raw(),
@@ -112,9 +185,74 @@ impl Stat {
     pub fn is_symlink(&self) -> bool {
         self.kind == Kind::Symlink
     }
+
+    /// Returns the [`size`](Stat::size).
+    #[expect(clippy::len_without_is_empty, reason = "`std::fs::Metadata` has no `is_empty` either")]
+    pub fn len(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the time of the last change of bytes or entries.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(stat: Stat) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    /// let age = stat.modified()?.elapsed()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if the standard library cannot express the time.
+    pub fn modified(&self) -> Result<SystemTime> {
+        system_time(self.modified)
+    }
+
+    /// Returns the time of the last access, if the file system keeps it up to date.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(stat: Stat) -> Result<()> {
+    /// let read_since = stat.accessed()? > stat.modified()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Stat::modified`].
+    pub fn accessed(&self) -> Result<SystemTime> {
+        system_time(self.accessed)
+    }
+
+    /// Returns the time of the last change of bytes, entries or attributes.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(stat: Stat) -> Result<()> {
+    /// let changed = stat.changed()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Stat::modified`].
+    pub fn changed(&self) -> Result<SystemTime> {
+        system_time(self.changed)
+    }
+}
+
+fn system_time(time: Time) -> Result<SystemTime> {
+    time.to_system_time().ok_or_else(|| Error::new(Errno::OVERFLOW, "stat"))
 }
 
 /// One entry of a listing.
+///
+/// ```
+/// # use eyrie::*; fn f(fs: &Host, nest: <Host as Posix>::Handle) -> Result<()> {
+/// let mut directories = 0;
+/// fs.list(&nest, 0, &mut |entry| {
+///     directories += u32::from(entry.kind == Kind::Directory);
+///     true
+/// })
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListEntry<'a> {
     /// The name of the entry, without `/`.
@@ -128,7 +266,18 @@ pub struct ListEntry<'a> {
 }
 
 /// The total and the free space of a file system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+///
+/// # Examples
+/// ```
+/// # use eyrie::{Host, Posix};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// let space = fs.statvfs()?;
+/// println!("{} bytes are free", space.blocks_free * space.block_size);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct StatVfs {
     /// Bytes of one block. The next two fields count such blocks.
     pub block_size: u64,

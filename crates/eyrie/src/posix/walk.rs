@@ -19,15 +19,28 @@ use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 use eyrie_engine::Kind;
-use rustix::io::Errno;
 
-use super::ladder::{Base, Identity, Ladder, identity_of};
-use super::{Posix, Stat};
-use crate::{Error, Result};
+use super::ladder::{Identity, Ladder, identity_of};
+use super::{Dir, Posix, Stat, Target};
+use crate::{Errno, Error, Result};
 
 /// An entry of a tree.
+///
+/// ```
+/// # use eyrie::{Host, PosixExt, WalkStep};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// fs.create_dir_all("/nest")?;
+/// fs.write("/nest/egg", "blue")?;
+/// for step in fs.walk("/nest")? {
+///     let WalkStep::Entry(entry) = step else { continue };
+///     println!("{:1$}{2}", "", entry.depth, entry.name().display());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct WalkEntry<'a, P> {
+#[non_exhaustive]
+pub struct WalkEntry<P: Posix> {
     /// The path under the root of the walk. The root has the empty path.
     pub relative: PathBuf,
     /// The number of levels under the root of the walk, which has depth 0.
@@ -38,37 +51,73 @@ pub struct WalkEntry<'a, P> {
     pub inode: u64,
     /// True for the last entry of its directory.
     pub last: bool,
-    base: Base<'a, P>,
+    dir: Dir<P>,
     name: PathBuf,
 }
 
-impl<'a, P: Posix> WalkEntry<'a, P> {
-    /// Returns the file system in which [`WalkEntry::name`] names the entry.
-    pub fn base(&self) -> &Base<'a, P> {
-        &self.base
+impl<P: Posix> WalkEntry<P> {
+    /// Returns the directory of the entry, as a file system in which [`WalkEntry::name`] names the entry.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(entry: WalkEntry<Host>) -> Result<()> {
+    /// entry.dir().chmod(entry.name().into(), 0o600)
+    /// # }
+    /// ```
+    pub fn dir(&self) -> &Dir<P> {
+        &self.dir
     }
 
-    /// Returns the name in [`WalkEntry::base`]. For the root of a walk it is the path that the caller gave.
+    /// Returns the name in [`WalkEntry::dir`]. For the root of a walk it is the path that the caller gave.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(entry: WalkEntry<Host>) {
+    /// println!("{}", entry.name().display());
+    /// # }
+    /// ```
     pub fn name(&self) -> &Path {
         &self.name
     }
 
     /// Returns the attributes of the entry itself. A symbolic link is not followed.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(entry: WalkEntry<Host>) -> Result<()> {
+    /// let size = entry.stat()?.len();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::lstat`].
+    /// As [`Posix::stat`].
     pub fn stat(&self) -> Result<Stat> {
-        self.base.lstat(&self.name)
+        self.dir.stat(Target::NoFollow((&self.name).into()))
     }
 }
 
 /// One step of a walk.
+///
+/// ```
+/// # use eyrie::{Host, PosixExt, WalkStep};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// fs.create_dir_all("/nest/north")?;
+/// let (mut entered, mut left) = (0, 0);
+/// for step in fs.walk("/nest")? {
+///     match step {
+///         WalkStep::Entry(_) => entered += 1,
+///         WalkStep::Left(_) => left += 1,
+///         WalkStep::Failed(path, error) => eprintln!("{}: {error}", path.display()),
+///     }
+/// }
+/// assert_eq!((entered, left), (2, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub enum WalkStep<'a, P> {
+pub enum WalkStep<P: Posix> {
     /// An entry. If it is a directory, the entries in it follow next, unless [`Walk::prune`] skips them.
-    Entry(WalkEntry<'a, P>),
+    Entry(WalkEntry<P>),
     /// A directory that the walk leaves after the last of its entries.
-    Left(WalkEntry<'a, P>),
+    Left(WalkEntry<P>),
     /// An entry that cannot be read: its path under the root of the walk, and the error.
     Failed(PathBuf, Error),
 }
@@ -94,9 +143,23 @@ struct Level {
 }
 
 /// An iterator over the steps of a walk. The first step is the root.
-pub struct Walk<'a, P> {
-    fs: &'a P,
-    ladder: Ladder<'a, P>,
+///
+/// ```
+/// # use eyrie::{Host, PosixExt, WalkStep};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// fs.create_dir_all("/nest/.git/objects")?;
+/// let mut walk = fs.walk("/nest")?;
+/// while let Some(step) = walk.next() {
+///     if matches!(&step, WalkStep::Entry(entry) if entry.name().ends_with(".git")) {
+///         walk.prune(); // nothing inside is visited
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Walk<P: Posix> {
+    has_mounts: bool,
+    ladder: Ladder<P>,
     /// The root of the walk. `None` after the first step.
     first: Option<Child>,
     /// The directory of the last step, if the walk enters it next.
@@ -108,22 +171,29 @@ pub struct Walk<'a, P> {
     wanted: fn(&OsStr) -> bool,
 }
 
-impl<P> std::fmt::Debug for Walk<'_, P> {
+impl<P: Posix> std::fmt::Debug for Walk<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Walk").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl<'a, P: Posix> Walk<'a, P> {
+impl<P: Posix + Clone> Walk<P> {
     /// Starts a walk through the tree `root`.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: Host) -> Result<()> {
+    /// let walk = Walk::new(fs, "/nest".as_ref())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// As [`Posix::lstat`].
-    pub fn new(fs: &'a P, root: &Path) -> Result<Walk<'a, P>> {
-        let stat = fs.lstat(root).map_err(|error| error.at(root))?;
+    /// As [`Posix::stat`].
+    pub fn new(fs: P, root: &Path) -> Result<Walk<P>> {
+        let stat = fs.stat(Target::NoFollow(root.into())).map_err(|error| error.at(root))?;
         let first = Child { name: root.into(), kind: stat.kind, inode: stat.inode };
         Ok(Walk {
-            fs,
+            has_mounts: fs.has_mounts(),
             ladder: Ladder::new(fs),
             first: Some(first),
             entering: None,
@@ -135,36 +205,51 @@ impl<'a, P: Posix> Walk<'a, P> {
     }
 
     /// Limits the walk to the root and the entries whose names `wanted` accepts.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// let walk = fs.walk("/nest")?.only(|name| name != ".git");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<'a, P> {
+    pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<P> {
         self.wanted = wanted;
         self
     }
 
     /// Skips the entries of the directory of the last step. No [`WalkStep::Left`] follows for this directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(mut walk: Walk<Host>) {
+    /// let root = walk.next();
+    /// walk.prune();
+    /// assert!(walk.next().is_none());
+    /// # }
+    /// ```
     pub fn prune(&mut self) {
         self.forget_entering();
     }
 
     /// Forgets a directory that was removed, because a new directory may get its inode number.
     fn forget(&mut self, inode: u64) {
-        if !P::MOUNTS {
+        if !self.has_mounts {
             self.visited.remove(&(0, inode));
         }
     }
 
     fn forget_entering(&mut self) {
         if let Some(Level { identity: Some(identity), .. }) = self.entering.take()
-            && P::MOUNTS
+            && self.has_mounts
         {
             self.visited.remove(&identity);
         }
     }
 
-    fn step_to(&mut self, base: Base<'a, P>, child: Child, relative: PathBuf, last: bool) -> WalkStep<'a, P> {
+    fn step_to(&mut self, dir: Dir<P>, child: Child, relative: PathBuf, last: bool) -> WalkStep<P> {
         let Child { name, kind, inode } = child;
         let name = PathBuf::from(name);
-        match identity_of(&*base, &name, kind, inode) {
+        match identity_of(&dir, &name, kind, inode) {
             Ok(None) => {}
             Ok(Some(identity)) if self.visited.insert(identity) => {
                 let (name, entries) = (name.clone(), Vec::new().into_iter());
@@ -174,14 +259,14 @@ impl<'a, P: Posix> Walk<'a, P> {
             Ok(identity) => return WalkStep::Failed(relative, self.two_names(identity)),
             Err(error) => return WalkStep::Failed(relative, error),
         }
-        WalkStep::Entry(WalkEntry { relative, depth: self.levels.len(), kind, inode, last, base, name })
+        WalkStep::Entry(WalkEntry { relative, depth: self.levels.len(), kind, inode, last, dir, name })
     }
 
     /// Returns the error for a directory that the walk has entered before.
     #[cold]
     fn two_names(&self, identity: Option<Identity>) -> Error {
         let inside = self.levels.iter().any(|level| level.identity == identity);
-        if P::MOUNTS {
+        if self.has_mounts {
             let reason = "the walk is already inside this directory, perhaps because of a bind mount";
             return Error::with_reason(Errno::LOOP, "walk", reason);
         }
@@ -195,7 +280,7 @@ impl<'a, P: Posix> Walk<'a, P> {
     }
 
     /// Enters a directory, and reads the entries that can be read.
-    fn enter(&mut self, mut level: Level) -> Option<WalkStep<'a, P>> {
+    fn enter(&mut self, mut level: Level) -> Option<WalkStep<P>> {
         let mut entries = Vec::new();
         let mut listed = Ok(());
         let wanted = self.wanted;
@@ -220,16 +305,16 @@ impl<'a, P: Posix> Walk<'a, P> {
     }
 
     /// Leaves the innermost directory.
-    fn leave(&mut self) -> Option<WalkStep<'a, P>> {
+    fn leave(&mut self) -> Option<WalkStep<P>> {
         let level = self.levels.pop()?;
-        if let (true, Some(identity)) = (P::MOUNTS, level.identity) {
+        if let (true, Some(identity)) = (self.has_mounts, level.identity) {
             self.visited.remove(&identity);
         }
         let relative = self.path.clone();
         self.path.pop();
         let climbed = if level.entered { self.ladder.up() } else { Ok(()) };
-        let base = match climbed.and_then(|()| self.ladder.here()) {
-            Ok(base) => base,
+        let dir = match climbed.and_then(|()| self.ladder.here()) {
+            Ok(dir) => dir,
             Err(error) => {
                 // The walk can no longer reach the directories above.
                 self.levels.clear();
@@ -238,16 +323,19 @@ impl<'a, P: Posix> Walk<'a, P> {
         };
         let Level { name, inode, last, .. } = level;
         let (depth, kind) = (self.levels.len(), Kind::Directory);
-        Some(WalkStep::Left(WalkEntry { relative, depth, kind, inode, last, base, name }))
+        Some(WalkStep::Left(WalkEntry { relative, depth, kind, inode, last, dir, name }))
     }
 }
 
-impl<'a, P: Posix> Iterator for Walk<'a, P> {
-    type Item = WalkStep<'a, P>;
+impl<P: Posix + Clone> Iterator for Walk<P> {
+    type Item = WalkStep<P>;
 
-    fn next(&mut self) -> Option<WalkStep<'a, P>> {
+    fn next(&mut self) -> Option<WalkStep<P>> {
         if let Some(root) = self.first.take() {
-            return Some(self.step_to(Base::Given(self.fs), root, PathBuf::new(), true));
+            return Some(match self.ladder.here() {
+                Ok(dir) => self.step_to(dir, root, PathBuf::new(), true),
+                Err(error) => WalkStep::Failed(PathBuf::new(), error),
+            });
         }
         if let Some(level) = self.entering.take()
             && let Some(failed) = self.enter(level)
@@ -259,7 +347,7 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
         let last = entries.len() == 0;
         let relative = self.path.join(&entry.name);
         match self.ladder.here() {
-            Ok(base) => Some(self.step_to(base, entry, relative, last)),
+            Ok(dir) => Some(self.step_to(dir, entry, relative, last)),
             Err(error) => Some(WalkStep::Failed(relative, error)),
         }
     }
@@ -268,7 +356,7 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
 /// Removes everything below `path`, and `path` itself unless it is the root of the file system. If part of
 /// the tree is damaged or was moved meanwhile, removes everything that the walk can still reach, and then
 /// returns the first error.
-pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
+pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
     // The root of the walk has an empty relative path, with which `join` would append a slash.
     let place = |relative: &Path| match relative.as_os_str().is_empty() {
         true => path.to_owned(),
@@ -280,14 +368,14 @@ pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
         let (relative, result) = match step {
             WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
             WalkStep::Entry(entry) => {
-                let result = entry.base().unlink(entry.name());
+                let result = entry.dir().unlink(entry.name().into());
                 (entry.relative, result)
             }
             WalkStep::Left(entry) if entry.name().components().all(|part| part.as_os_str() == "/") => {
                 continue;
             }
             WalkStep::Left(entry) => {
-                let result = entry.base().rmdir(entry.name());
+                let result = entry.dir().rmdir(entry.name().into());
                 if result.is_ok() {
                     walk.forget(entry.inode);
                 }
@@ -321,7 +409,7 @@ mod tests {
         let host = Host::new(dir.path()).expect("a directory");
         let mut walk = Walk::new(&host, Path::new(".")).expect("a directory");
         // A bind mount would give the directory `again` the identity of a directory that the walk is inside.
-        walk.visited.insert(identity(&host.lstat(Path::new("again")).expect("a directory")));
+        walk.visited.insert(identity(&host.stat(Target::NoFollow("again".into())).expect("a directory")));
         let failed = walk.find_map(|step| match step {
             WalkStep::Failed(path, error) => Some((path, error)),
             _ => None,

@@ -3,53 +3,33 @@
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
+use eyrie_engine::{Content, Engine, FallocateMode, Kind, RenameMode, XattrMode};
 use eyrie_medium::{PAGE_SIZE, epoch};
-use rustix::io::Errno;
 
-use super::path::PathWalk;
 use super::xattr::{check_name, check_value};
-use super::{CallResult, Handle, Pxfs, bytes};
-use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
-use crate::{NAME_MAX, Result};
+use super::{Handle, Pxfs};
+use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
+use crate::{Errno, NAME_MAX, Result};
 
 const BLOCK_SIZE: u64 = PAGE_SIZE;
 /// Bytes of the smallest object, which has only its header.
 const OBJECT_SIZE: u64 = 256;
 
-impl<E: Engine> Pxfs<E> {
-    /// Returns the object that `path` names. With `follow`, a symbolic link at the end is followed.
-    fn object_at(&self, path: &Path, follow: bool) -> CallResult<ObjectId> {
-        PathWalk::new(self, bytes(path))?.resolve(follow)
-    }
-
-    #[inline]
-    fn stat_path(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Stat> {
-        self.call(operation, || {
-            let id = match self.resolve_quickly(bytes(path))? {
-                Some(id) => id,
-                None => PathWalk::new(self, bytes(path))?.resolve(follow)?,
-            };
-            self.stat_of(id)
-        })
-    }
-}
-
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
 
     /// An open directory of a volume takes memory, but no descriptor.
-    const HANDLES: usize = usize::MAX;
+    fn open_dirs_max(&self) -> usize {
+        usize::MAX
+    }
 
-    const MOUNTS: bool = false;
-
-    fn at(&self, dir: &Handle) -> Result<Self> {
-        self.call("openat", || self.rooted(dir.id()))
+    fn has_mounts(&self) -> bool {
+        false
     }
 
     #[inline]
-    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Handle> {
-        self.call("open", || self.open_path(bytes(path.as_ref()), flags, mode))
+    fn open(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> Result<Handle> {
+        self.call("open", || self.open_path(path, flags, mode))
     }
 
     #[inline]
@@ -76,65 +56,59 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     #[inline]
-    fn fstat(&self, handle: &Handle) -> Result<Stat> {
-        self.call("fstat", || self.stat_of(handle.id()))
+    fn stat(&self, file: Target<'_, Handle>) -> Result<Stat> {
+        self.call("stat", || {
+            let quick = match file {
+                Target::Follow(path) | Target::NoFollow(path) => self.resolve_quickly(path)?,
+                Target::Open(handle) => Some(handle.id()),
+            };
+            self.stat_of(match quick {
+                Some(id) => id,
+                None => self.target(file)?,
+            })
+        })
     }
 
-    #[inline]
-    fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        self.stat_path("stat", path.as_ref(), true)
-    }
-
-    #[inline]
-    fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        self.stat_path("lstat", path.as_ref(), false)
-    }
-
-    fn set_len(&self, handle: &Handle, size: u64) -> Result<()> {
-        self.call("ftruncate", || self.set_handle_size(handle, size))
+    fn truncate(&self, file: Target<'_, Handle>, size: u64) -> Result<()> {
+        self.call("truncate", || match file {
+            Target::Open(handle) => self.set_handle_size(handle, size),
+            _ => self.truncate_path(file, size),
+        })
     }
 
     fn fallocate(&self, handle: &Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         self.call("fallocate", || self.fallocate_handle(handle, mode, offset, length))
     }
 
-    fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        self.call("truncate", || self.truncate_path(bytes(path.as_ref()), size))
+    fn mkdir(&self, path: PathAt<'_, Handle>, mode: u16) -> Result<()> {
+        self.call("mkdir", || self.make(path, Kind::Directory, mode, Content::Empty))
     }
 
-    fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        self.call("mkdir", || self.make(bytes(path.as_ref()), Kind::Directory, mode, Content::Empty))
-    }
-
-    fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.call("rmdir", || self.remove_directory(bytes(path.as_ref())))
+    fn rmdir(&self, path: PathAt<'_, Handle>) -> Result<()> {
+        self.call("rmdir", || self.remove_directory(path))
     }
 
     #[inline]
-    fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.call("unlink", || self.unlink_path(bytes(path.as_ref())))
+    fn unlink(&self, path: PathAt<'_, Handle>) -> Result<()> {
+        self.call("unlink", || self.unlink_path(path))
     }
 
     #[inline]
-    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        self.call("rename", || self.rename_path(bytes(from.as_ref()), bytes(to.as_ref()), mode))
+    fn rename_with(&self, from: PathAt<'_, Handle>, to: PathAt<'_, Handle>, mode: RenameMode) -> Result<()> {
+        self.call("rename", || self.rename_path(from, to, mode))
     }
 
-    fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        self.call("link", || self.make_link(bytes(existing.as_ref()), self, bytes(path.as_ref())))
+    fn link(&self, existing: Target<'_, Handle>, path: PathAt<'_, Handle>) -> Result<()> {
+        self.call("link", || self.make_link(existing, path))
     }
 
-    fn link_at(&self, existing: impl AsRef<Path>, to: &Self, path: impl AsRef<Path>) -> Result<()> {
-        self.call("linkat", || self.make_link(bytes(existing.as_ref()), to, bytes(path.as_ref())))
+    fn symlink(&self, target: &Path, path: PathAt<'_, Handle>) -> Result<()> {
+        self.call("symlink", || self.make_symlink(target, path))
     }
 
-    fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        self.call("symlink", || self.make_symlink(bytes(target.as_ref()), bytes(path.as_ref())))
-    }
-
-    fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    fn readlink(&self, path: PathAt<'_, Handle>) -> Result<Vec<u8>> {
         self.call("readlink", || {
-            let id = self.object_at(path.as_ref(), false)?;
+            let id = self.target(Target::NoFollow(path))?;
             match id.kind() {
                 Kind::Symlink => self.read_link(id),
                 _ => Err(Errno::INVAL.into()),
@@ -142,45 +116,29 @@ impl<E: Engine> Posix for Pxfs<E> {
         })
     }
 
-    fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        self.call("chmod", || self.set_mode(self.object_at(path.as_ref(), true)?, mode))
+    fn chmod(&self, file: Target<'_, Handle>, mode: u16) -> Result<()> {
+        self.call("chmod", || {
+            let id = self.target(file)?;
+            if id.kind() == Kind::Symlink {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            self.set_mode(id, mode)
+        })
     }
 
-    fn fchmod(&self, handle: &Handle, mode: u16) -> Result<()> {
-        self.call("fchmod", || self.set_mode(handle.id(), mode))
+    fn chown(&self, file: Target<'_, Handle>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.call("chown", || self.set_owner(self.target(file)?, uid, gid))
     }
 
-    fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call("chown", || self.set_owner(self.object_at(path.as_ref(), true)?, uid, gid))
-    }
-
-    fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call("lchown", || self.set_owner(self.object_at(path.as_ref(), false)?, uid, gid))
-    }
-
-    fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
+    fn utimens(&self, file: Target<'_, Handle>, accessed: SetTime, modified: SetTime) -> Result<()> {
         if accessed == SetTime::Omit && modified == SetTime::Omit {
             // The kernel does not even resolve the path.
             return Ok(());
         }
-        self.call("utimens", || self.set_times(self.object_at(path.as_ref(), true)?, accessed, modified))
+        self.call("utimens", || self.set_times(self.target(file)?, accessed, modified))
     }
 
-    fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        if accessed == SetTime::Omit && modified == SetTime::Omit {
-            return Ok(());
-        }
-        self.call("lutimens", || self.set_times(self.object_at(path.as_ref(), false)?, accessed, modified))
-    }
-
-    fn futimens(&self, handle: &Handle, accessed: SetTime, modified: SetTime) -> Result<()> {
-        if accessed == SetTime::Omit && modified == SetTime::Omit {
-            return Ok(());
-        }
-        self.call("futimens", || self.set_times(handle.id(), accessed, modified))
-    }
-
-    fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
+    fn mknod(&self, path: PathAt<'_, Handle>, kind: Kind, mode: u16, device: u64) -> Result<()> {
         self.call("mknod", || {
             // A device number has 12 bits of major and 20 bits of minor number. The C library refuses longer
             // numbers, so this call does, too.
@@ -193,7 +151,7 @@ impl<E: Engine> Posix for Pxfs<E> {
                 Kind::CharDevice | Kind::BlockDevice => Content::Device(device),
                 Kind::File | Kind::Fifo | Kind::Socket => Content::Empty,
             };
-            self.make(bytes(path.as_ref()), kind, mode, content)
+            self.make(path, kind, mode, content)
         })
     }
 
@@ -203,115 +161,37 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
 
-    fn access(&self, path: impl AsRef<Path>, access: Rights) -> Result<()> {
+    fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
         self.call("access", || {
-            let id = self.object_at(path.as_ref(), true)?;
-            Ok(access::check(&self.credentials, &self.protection(id)?, access)?)
+            let id = self.target(file)?;
+            self.check_writable(id, access)?;
+            Ok(access::check(self.credentials(), &self.protection(id)?, access)?)
         })
     }
 
-    fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
+    fn getxattr(&self, file: Target<'_, Handle>, name: &[u8], out: &mut [u8]) -> Result<usize> {
         self.call("getxattr", || {
             check_name(name)?;
-            self.get_xattr(self.object_at(path.as_ref(), true)?, name, out)
+            self.get_xattr(self.target(file)?, name, out)
         })
     }
 
-    fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
-        self.call("lgetxattr", || {
-            check_name(name)?;
-            self.get_xattr(self.object_at(path.as_ref(), false)?, name, out)
-        })
+    fn listxattr(&self, file: Target<'_, Handle>, out: &mut [u8]) -> Result<usize> {
+        self.call("listxattr", || self.list_xattrs(self.target(file)?, out))
     }
 
-    fn fgetxattr(&self, handle: &Handle, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
-        let name = name.as_ref();
-        self.call("fgetxattr", || {
-            check_name(name)?;
-            self.get_xattr(handle.id(), name, out)
-        })
-    }
-
-    fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
-        self.call("listxattr", || self.list_xattrs(self.object_at(path.as_ref(), true)?, out))
-    }
-
-    fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
-        self.call("llistxattr", || self.list_xattrs(self.object_at(path.as_ref(), false)?, out))
-    }
-
-    fn flistxattr(&self, handle: &Handle, out: &mut [u8]) -> Result<usize> {
-        self.call("flistxattr", || self.list_xattrs(handle.id(), out))
-    }
-
-    fn setxattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let name = name.as_ref();
+    fn setxattr(&self, file: Target<'_, Handle>, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.call("setxattr", || {
             check_name(name)?;
             check_value(value)?;
-            self.set_xattr(self.object_at(path.as_ref(), true)?, name, value, mode)
+            self.set_xattr(self.target(file)?, name, value, mode)
         })
     }
 
-    fn lsetxattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let name = name.as_ref();
-        self.call("lsetxattr", || {
-            check_name(name)?;
-            check_value(value)?;
-            self.set_xattr(self.object_at(path.as_ref(), false)?, name, value, mode)
-        })
-    }
-
-    fn fsetxattr(
-        &self,
-        handle: &Handle,
-        name: impl AsRef<[u8]>,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        let name = name.as_ref();
-        self.call("fsetxattr", || {
-            check_name(name)?;
-            check_value(value)?;
-            self.set_xattr(handle.id(), name, value, mode)
-        })
-    }
-
-    fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let name = name.as_ref();
+    fn removexattr(&self, file: Target<'_, Handle>, name: &[u8]) -> Result<()> {
         self.call("removexattr", || {
             check_name(name)?;
-            self.remove_xattr(self.object_at(path.as_ref(), true)?, name)
-        })
-    }
-
-    fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let name = name.as_ref();
-        self.call("lremovexattr", || {
-            check_name(name)?;
-            self.remove_xattr(self.object_at(path.as_ref(), false)?, name)
-        })
-    }
-
-    fn fremovexattr(&self, handle: &Handle, name: impl AsRef<[u8]>) -> Result<()> {
-        let name = name.as_ref();
-        self.call("fremovexattr", || {
-            check_name(name)?;
-            self.remove_xattr(handle.id(), name)
+            self.remove_xattr(self.target(file)?, name)
         })
     }
 
@@ -322,13 +202,17 @@ impl<E: Engine> Posix for Pxfs<E> {
     fn fsync(&self, handle: &Handle) -> Result<()> {
         self.call("fsync", || {
             // The caller may have seen a change of another thread that is not durable yet.
-            self.engine.wait_for(handle.id())?;
-            Ok(self.engine.sync()?)
+            self.engine().wait_for(handle.id())?;
+            Ok(self.engine().sync()?)
         })
     }
 
+    fn fdatasync(&self, handle: &Handle) -> Result<()> {
+        self.fsync(handle)
+    }
+
     fn statvfs(&self) -> Result<StatVfs> {
-        let space = self.engine.space();
+        let space = self.engine().space();
         let files_free = space.free / OBJECT_SIZE;
         Ok(StatVfs {
             block_size: BLOCK_SIZE,

@@ -2,21 +2,21 @@
 
 use eyrie_engine::access::{self, Protection};
 use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Owner, SetIds, Time};
-use rustix::io::Errno;
 
 use super::{CallResult, Pxfs};
+use crate::Errno;
 use crate::posix::SetTime;
 
 impl<E: Engine> Pxfs<E> {
     pub(super) fn set_mode(&self, id: ObjectId, mode: u16) -> CallResult<()> {
-        let mode = access::chmod(&self.credentials, &self.protection(id)?, mode)?;
+        let mode = access::chmod(self.credentials(), &self.protection(id)?, mode)?;
         self.set_attributes(id, AttributeChange { mode: Some(mode), ..AttributeChange::default() })
     }
 
     pub(super) fn set_owner(&self, id: ObjectId, uid: Option<u32>, gid: Option<u32>) -> CallResult<()> {
         // The highest number means "no change", as for the kernel.
         let (uid, gid) = (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX));
-        let set_ids = access::chown(&self.credentials, &self.protection(id)?, uid, gid)?;
+        let set_ids = access::chown(self.credentials(), &self.protection(id)?, uid, gid)?;
         self.set_attributes(id, AttributeChange { set_ids, uid, gid, ..AttributeChange::default() })
     }
 
@@ -26,30 +26,30 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::INVAL.into());
         }
         let both_now = accessed == SetTime::Now && modified == SetTime::Now;
-        access::check_set_times(&self.credentials, &self.protection(id)?, both_now)?;
+        access::check_set_times(self.credentials(), &self.protection(id)?, both_now)?;
         let now = self.now([id]);
         let (accessed, modified) = (chosen(accessed, now), chosen(modified, now));
         let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
-        self.engine.apply(&Op::SetAttributes { id, change, time: now })?;
+        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
         Ok(())
     }
 
     /// Returns the set-id bits that a file loses when these credentials write it.
     #[inline]
     pub(super) fn dropped_set_ids(&self, id: ObjectId) -> CallResult<SetIds> {
-        if access::keeps_set_ids(&self.credentials) {
+        if access::keeps_set_ids(self.credentials()) {
             return Ok(SetIds::Keep);
         }
-        Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
+        Ok(access::set_ids_after_write(self.credentials(), &self.protection(id)?))
     }
 
     /// Removes the set-id bits that a write with these credentials would remove. Keeps the change time of the
     /// object, which the caller passes as `changed`.
     pub(super) fn drop_set_ids(&self, id: ObjectId, changed: Time) -> CallResult<()> {
-        let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine.owner(id)?);
+        let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine().owner(id)?);
         if access::mode_after(mode, set_ids) != mode {
             let change = AttributeChange { set_ids, ..AttributeChange::default() };
-            self.engine.apply(&Op::SetAttributes { id, change, time: changed })?;
+            self.engine().apply(&Op::SetAttributes { id, change, time: changed })?;
         }
         Ok(())
     }
@@ -57,15 +57,15 @@ impl<E: Engine> Pxfs<E> {
     /// Checks that the credentials may remove the entry of `dir` that names `victim`.
     #[inline]
     pub(super) fn check_remove(&self, dir: &Protection, victim: ObjectId) -> CallResult<()> {
-        if access::is_sticky(&self.credentials, dir) {
-            Ok(access::check_remove(&self.credentials, dir, &self.protection(victim)?)?)
+        if access::is_sticky(self.credentials(), dir) {
+            Ok(access::check_remove(self.credentials(), dir, &self.protection(victim)?)?)
         } else {
-            Ok(access::check_add(&self.credentials, dir)?)
+            Ok(access::check_add(self.credentials(), dir)?)
         }
     }
 
     fn set_attributes(&self, id: ObjectId, change: AttributeChange) -> CallResult<()> {
-        self.engine.apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
+        self.engine().apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
         Ok(())
     }
 }

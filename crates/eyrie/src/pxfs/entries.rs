@@ -1,15 +1,17 @@
 //! Changes of directories: making, removing and renaming entries. The checks come in the order of Linux, so
 //! that a call with several errors returns the one that Linux returns.
 
-use std::sync::Arc;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
-use rustix::io::Errno;
 
 use super::cache::Directory;
 use super::path::{Last, Parent, PathWalk};
-use super::{CallResult, Pxfs};
+use super::{CallResult, Handle, Pxfs};
+use crate::Errno;
+use crate::posix::{PathAt, Target};
 
 impl<E: Engine> Pxfs<E> {
     /// Makes an object. The caller has checked that the credentials may add an entry to `dir`.
@@ -21,9 +23,9 @@ impl<E: Engine> Pxfs<E> {
         mode: u16,
         content: Content<'_>,
     ) -> CallResult<ObjectId> {
-        let owner = access::owner_of_new(&self.credentials, &dir.protection, kind, mode);
-        let id = self.engine.reserve(kind)?;
-        match self.engine.apply(&Op::Create {
+        let owner = access::owner_of_new(self.credentials(), &dir.protection, kind, mode);
+        let id = self.engine().reserve(kind)?;
+        match self.engine().apply(&Op::Create {
             dir: dir.id,
             name,
             id,
@@ -33,46 +35,54 @@ impl<E: Engine> Pxfs<E> {
         }) {
             Ok(_) => Ok(id),
             Err(error) => {
-                self.engine.unreserve(id);
+                self.engine().unreserve(id);
                 Err(error.into())
             }
         }
     }
 
     /// Makes an object at `path`. Fails if `path` exists. An open with `CREATE` does not use this function.
-    pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> CallResult<()> {
+    pub(super) fn make(
+        &self,
+        path: PathAt<'_, Handle>,
+        kind: Kind,
+        mode: u16,
+        content: Content<'_>,
+    ) -> CallResult<()> {
         let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
-        access::check_add(&self.credentials, &parent.dir.protection)?;
+        access::check_add(self.credentials(), &parent.dir.protection)?;
         if let Content::Device(device) = content {
-            access::check_device(&self.credentials, kind, device)?;
+            access::check_device(self.credentials(), kind, device)?;
         }
         self.create(&parent.dir, name, kind, mode, content)?;
         Ok(())
     }
 
-    pub(super) fn make_symlink(&self, target: &[u8], path: &[u8]) -> CallResult<()> {
+    pub(super) fn make_symlink(&self, target: &Path, path: PathAt<'_, Handle>) -> CallResult<()> {
+        let target = target.as_os_str().as_bytes();
         super::path::check_path(target)?;
         self.make(path, Kind::Symlink, 0o777, Content::Bytes(target))
     }
 
-    /// Gives the object that `existing` names in `self` the name `path` in `to`. Fails with `EXDEV` if `to`
-    /// is another file system.
-    pub(super) fn make_link(&self, existing: &[u8], to: &Self, path: &[u8]) -> CallResult<()> {
-        if !Arc::ptr_eq(&self.engine, &to.engine) {
-            return Err(Errno::XDEV.into());
-        }
-        let id = PathWalk::new(self, existing)?.resolve(false)?;
-        let mut walk = PathWalk::new(to, path)?;
+    /// Gives an object the name `path`.
+    pub(super) fn make_link(&self, existing: Target<'_, Handle>, path: PathAt<'_, Handle>) -> CallResult<()> {
+        let id = self.target(existing)?;
+        let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
-        access::check_link(self.rules, &self.credentials, &self.protection(id)?)?;
-        access::check_add(&self.credentials, &parent.dir.protection)?;
+        access::check_link(self.rules(), self.credentials(), &self.protection(id)?)?;
+        access::check_add(self.credentials(), &parent.dir.protection)?;
         if id.is_directory() {
             return Err(Errno::PERM.into());
         }
-        self.engine.apply(&Op::Link { dir: parent.dir.id, name, id, time: self.now([parent.dir.id, id]) })?;
+        self.engine().apply(&Op::Link {
+            dir: parent.dir.id,
+            name,
+            id,
+            time: self.now([parent.dir.id, id]),
+        })?;
         Ok(())
     }
 
@@ -94,14 +104,14 @@ impl<E: Engine> Pxfs<E> {
     }
 
     #[inline]
-    pub(super) fn unlink_path(&self, path: &[u8]) -> CallResult<()> {
+    pub(super) fn unlink_path(&self, path: PathAt<'_, Handle>) -> CallResult<()> {
         // If the credentials may change every entry of the directory, the engine's own look-up is enough.
         // This call then does not know the object, so it takes a stamp that is newer than the stamps that
         // `stat` has returned for any object.
         if let Some((dir, name)) = self.entry_quickly(path)
             && self.may_change_any(&dir.protection)
         {
-            self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.clock.stamp_of_any() })?;
+            self.engine().apply(&Op::Unlink { dir: dir.id, name, time: self.clock().stamp_of_any() })?;
             return Ok(());
         }
         let mut walk = PathWalk::new(self, path)?;
@@ -116,11 +126,11 @@ impl<E: Engine> Pxfs<E> {
         }
         self.check_remove(&dir.protection, id)?;
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now([dir.id, id]) })?;
+        self.engine().apply(&Op::Unlink { dir: dir.id, name, time: self.now([dir.id, id]) })?;
         Ok(())
     }
 
-    pub(super) fn remove_directory(&self, path: &[u8]) -> CallResult<()> {
+    pub(super) fn remove_directory(&self, path: PathAt<'_, Handle>) -> CallResult<()> {
         let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         match parent.last {
@@ -135,7 +145,7 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::NOTDIR.into());
         }
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine.apply(&Op::RemoveDirectory {
+        self.engine().apply(&Op::RemoveDirectory {
             dir: parent.dir.id,
             name,
             time: self.now([parent.dir.id, id]),
@@ -143,7 +153,12 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> CallResult<()> {
+    pub(super) fn rename_path(
+        &self,
+        from: PathAt<'_, Handle>,
+        to: PathAt<'_, Handle>,
+        mode: RenameMode,
+    ) -> CallResult<()> {
         // Within one directory, if the credentials may change all its entries, the engine makes all remaining
         // checks.
         if let (Some((from_dir, from_name)), Some((to_dir, to_name))) =
@@ -151,8 +166,8 @@ impl<E: Engine> Pxfs<E> {
             && from_dir.id == to_dir.id
             && self.may_change_any(&to_dir.protection)
         {
-            let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.clock.stamp_of_any());
-            self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
+            let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.clock().stamp_of_any());
+            self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
             return Ok(());
         }
         let mut from = PathWalk::new(self, from)?;
@@ -177,14 +192,14 @@ impl<E: Engine> Pxfs<E> {
         if new == Some(old) {
             // Both paths name one object, so POSIX keeps both names. The call that made the second name may
             // not be durable yet.
-            return Ok(self.engine.wait_for(old)?);
+            return Ok(self.engine().wait_for(old)?);
         }
         self.check_move(&moved)?;
         let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;
         let to_name = to.new_name(&to_parent)?;
         let (from_dir, to_dir) = (from_parent.dir.id, to_parent.dir.id);
         let time = self.now([from_dir, to_dir, old, new.unwrap_or(old)]);
-        self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
+        self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
         Ok(())
     }
 
@@ -192,7 +207,7 @@ impl<E: Engine> Pxfs<E> {
     /// the credentials may still be allowed to change some of the entries.
     #[inline]
     fn may_change_any(&self, dir: &Protection) -> bool {
-        !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()
+        !access::is_sticky(self.credentials(), dir) && access::check_add(self.credentials(), dir).is_ok()
     }
 
     /// Makes the checks that hold for all credentials: slashes follow only the name of a directory, no
@@ -226,7 +241,7 @@ impl<E: Engine> Pxfs<E> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
         match new {
-            None => access::check_add(&self.credentials, &to.dir.protection)?,
+            None => access::check_add(self.credentials(), &to.dir.protection)?,
             Some(new) => {
                 self.check_remove(&to.dir.protection, new)?;
                 match (old.is_directory(), new.is_directory()) {
@@ -237,11 +252,11 @@ impl<E: Engine> Pxfs<E> {
                 }
             }
         }
-        if from.dir.id != to.dir.id && !access::passes_everywhere(&self.credentials) {
+        if from.dir.id != to.dir.id && !access::passes_everywhere(self.credentials()) {
             // A directory that gets another parent is itself changed, because its `..` changes.
             let swapped = new.filter(|_| mode == RenameMode::Exchange);
             for id in [Some(old), swapped].into_iter().flatten().filter(|id| id.is_directory()) {
-                access::check(&self.credentials, &self.protection(id)?, Rights::WRITE)?;
+                access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
             }
         }
         Ok(())
@@ -257,7 +272,7 @@ impl<E: Engine> Pxfs<E> {
             if dir == ancestor {
                 return Ok(true);
             }
-            dir = match self.engine.parent_of(dir)? {
+            dir = match self.engine().parent_of(dir)? {
                 Some(parent) if parent != dir => parent,
                 _ => return Ok(false),
             };

@@ -8,6 +8,7 @@
 //! Differences from Linux's tmpfs:
 //! - Access times change only when a call sets them, as with the mount option `noatime`.
 //! - Pipes, sockets and devices can be made, but not opened (`ENXIO`).
+//! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
 //!   stands for no key cannot be made (`EINVAL`).
 //! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs
@@ -20,51 +21,51 @@ mod cache;
 mod calls;
 mod change;
 mod entries;
+mod handle;
 mod open;
 mod path;
+mod view;
 mod xattr;
 
-pub use open::Handle;
+pub use handle::Handle;
+pub use view::Pieces;
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::access::{AccessRules, Credentials};
 use eyrie_engine::{Engine, ObjectId, Time};
 use eyrie_medium::epoch;
-use rustix::io::Errno;
 
 use crate::posix::Stat;
 use crate::retry::Retries;
 use crate::stamps::{self, Clock};
-use crate::{Error, Result};
+use crate::{Errno, Error, Result};
 
 /// The POSIX calls over an engine, for one set of credentials. The [module](self) lists the differences from
-/// Linux.
+/// Linux. A clone costs one atomic increment.
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// use eyrie::{Credentials, Files, PosixExt};
+///
+/// let files: Files = volume.files(Credentials::of_process()); // `Files` is a `Pxfs`
+/// files.write("/egg", "blue")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Pxfs<E: Engine> {
+    shared: Arc<Shared<E>>,
+}
+
+/// The part that clones share.
+struct Shared<E: Engine> {
     engine: Arc<E>,
     credentials: Credentials,
     rules: AccessRules,
     /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
-    /// The directory where paths begin, if it is not the root.
-    start: Option<Arc<StartDirectory<E>>>,
-}
-
-/// The open directory where the paths of a rooted file system begin.
-struct StartDirectory<E: Engine> {
-    engine: Arc<E>,
-    id: ObjectId,
-}
-
-impl<E: Engine> Drop for StartDirectory<E> {
-    fn drop(&mut self) {
-        let _pin = epoch::pin();
-        self.engine.close(self.id);
-    }
 }
 
 /// Returns a number that no other file system of the process has had.
@@ -77,75 +78,93 @@ impl<E: Engine> Pxfs<E> {
     /// Makes a file system over `engine`. The calls of the file system use `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
-        Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock, start: None }
+        Pxfs::over(Shared { engine, credentials, rules: AccessRules::default(), instance, clock })
+    }
+
+    fn over(shared: Shared<E>) -> Pxfs<E> {
+        Pxfs { shared: Arc::new(shared) }
     }
 
     /// Returns the same file system for other credentials.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let as_ada = files.with_credentials(Credentials::new(1000, 1000, &[]));
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_credentials(&self, credentials: Credentials) -> Pxfs<E> {
-        Pxfs { credentials, ..self.clone() }
+        Pxfs::over(Shared { credentials, ..self.shared.copy() })
     }
 
     /// Returns the same file system with other rules for links, pipes and files in shared directories.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let as_host = files.with_rules(AccessRules::of_host());
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
-        Pxfs { rules, ..self.clone() }
+        Pxfs::over(Shared { rules, ..self.shared.copy() })
     }
 
-    /// Returns the same file system with another source of time stamps than the clocks of the system.
+    /// Returns the same file system with another source of time stamps than the clocks of the system. This
+    /// function needs the feature `testing`.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
-        Pxfs { clock: Clock::Given(clock), ..self.clone() }
-    }
-
-    /// Returns the same file system with paths that begin at the directory `id`. The result keeps the
-    /// directory open.
-    fn rooted(&self, id: ObjectId) -> CallResult<Pxfs<E>> {
-        if !id.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
-        self.engine.open(id)?;
-        let start = StartDirectory { engine: Arc::clone(&self.engine), id };
-        Ok(Pxfs { instance: next_instance(), start: Some(Arc::new(start)), ..self.clone() })
-    }
-
-    /// Returns the directory where paths begin.
-    fn start(&self) -> ObjectId {
-        self.start.as_ref().map_or_else(|| self.engine.root(), |start| start.id)
+        Pxfs::over(Shared { clock: Clock::Given(clock), ..self.shared.copy() })
     }
 
     /// Returns the credentials of the calls.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// println!("files of user {}", files.credentials().uid());
+    /// # }
+    /// ```
+    #[inline]
     pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+        &self.shared.credentials
     }
 
     /// Returns the rules for links, pipes and files in shared directories.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// assert!(files.rules().protected_hardlinks);
+    /// # }
+    /// ```
+    #[inline]
     pub fn rules(&self) -> AccessRules {
-        self.rules
+        self.shared.rules
     }
 
     /// Returns the engine.
+    #[inline]
     pub fn engine(&self) -> &Arc<E> {
-        &self.engine
+        &self.shared.engine
     }
 
     /// Returns the source of time stamps.
+    #[inline]
     pub(crate) fn clock(&self) -> Clock {
-        self.clock
+        self.shared.clock
     }
 
     /// Returns the stamp of a change of these objects.
     #[inline]
     fn now<const N: usize>(&self, ids: [ObjectId; N]) -> Time {
-        self.clock.stamp(ids)
+        self.clock().stamp(ids)
     }
 
     /// Returns the attributes of an object for `stat`.
     #[inline]
     fn stat_of(&self, id: ObjectId) -> CallResult<Stat> {
-        let attributes = self.engine.attributes(id)?;
+        let attributes = self.engine().attributes(id)?;
         stamps::show(id, attributes.changed);
-        Ok(Stat::new(id, &attributes))
+        Ok(Stat::of_object(id, &attributes))
     }
 
     /// Makes a call under a pin, and repeats it after an error as long as [`Retries`] allows.
@@ -173,7 +192,7 @@ impl<E: Engine> Pxfs<E> {
         loop {
             let is_worth_it = match &error {
                 CallError::Again => retries.allows_another(),
-                CallError::Engine(error) => retries.allows(error, &*self.engine),
+                CallError::Engine(error) => retries.allows(error, &**self.engine()),
                 CallError::Errno(_) => false,
             };
             if !is_worth_it {
@@ -188,24 +207,30 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// The copy shares the engine.
-impl<E: Engine> Clone for Pxfs<E> {
-    fn clone(&self) -> Self {
-        let Pxfs { engine, credentials, rules, instance, clock, start } = self;
-        Pxfs {
+impl<E: Engine> Shared<E> {
+    /// Returns a copy that shares the engine.
+    fn copy(&self) -> Shared<E> {
+        let Shared { engine, credentials, rules, instance, clock } = self;
+        Shared {
             engine: Arc::clone(engine),
             credentials: credentials.clone(),
             rules: *rules,
             instance: *instance,
             clock: *clock,
-            start: start.clone(),
         }
+    }
+}
+
+impl<E: Engine> Clone for Pxfs<E> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Pxfs { shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<E: Engine> std::fmt::Debug for Pxfs<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Pxfs { credentials, instance, .. } = self;
+        let Shared { credentials, instance, .. } = &*self.shared;
         f.debug_struct("Pxfs").field("credentials", credentials).field("instance", instance).finish()
     }
 }
@@ -243,11 +268,6 @@ impl From<eyrie_engine::Error> for CallError {
     fn from(error: eyrie_engine::Error) -> CallError {
         CallError::Engine(error)
     }
-}
-
-#[inline]
-fn bytes(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
 }
 
 #[cfg(test)]

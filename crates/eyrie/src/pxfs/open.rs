@@ -2,12 +2,12 @@
 
 use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
-use rustix::io::Errno;
 
 use super::path::{Last, Parent, PathWalk};
-use super::{CallError, CallResult, Pxfs};
+use super::{CallError, CallResult, Handle, Pxfs};
+use crate::Errno;
 use crate::names;
-use crate::posix::{ListEntry, OpenFlags, Whence};
+use crate::posix::{ListEntry, OpenFlags, PathAt, Target, Whence};
 
 /// The largest offset, and the largest size of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -15,24 +15,13 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// pages are marked dirty, so a larger Op would delay these calls too long.
 const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
-/// An open file or directory of a [`Pxfs`]. The handle keeps the rights that it was opened with, even if the
-/// mode of the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
-#[derive(Debug)]
-#[must_use = "a handle keeps its file open until the call of `close`"]
-pub struct Handle {
-    id: ObjectId,
-    flags: OpenFlags,
-}
-
-impl Handle {
-    /// Returns the open object.
-    pub fn id(&self) -> ObjectId {
-        self.id
-    }
-}
-
 impl<E: Engine> Pxfs<E> {
-    pub(super) fn open_path(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
+    pub(super) fn open_path(
+        &self,
+        path: PathAt<'_, Handle>,
+        flags: OpenFlags,
+        mode: u16,
+    ) -> CallResult<Handle> {
         let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
         // Linux also refuses `CREATE` together with `DIRECTORY`.
         if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
@@ -48,7 +37,7 @@ impl<E: Engine> Pxfs<E> {
         if create { self.open_or_create(path, flags, mode) } else { self.open_existing(path, flags) }
     }
 
-    fn open_existing(&self, path: &[u8], flags: OpenFlags) -> CallResult<Handle> {
+    fn open_existing(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
         let id = PathWalk::new(self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
         if flags.contains(OpenFlags::DIRECTORY) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -58,7 +47,7 @@ impl<E: Engine> Pxfs<E> {
 
     /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because a link may lead to a
     /// missing file, which is then made.
-    fn open_or_create(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
+    fn open_or_create(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> CallResult<Handle> {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let mut walk = PathWalk::new(self, path)?;
@@ -85,11 +74,11 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::ISDIR.into());
         }
         let dir = &parent.dir.protection;
-        if access::guards_opens(self.rules, dir, id.kind()) {
-            access::check_open_for_create(self.rules, &self.credentials, dir, &self.protection(id)?)?;
+        if access::guards_opens(self.rules(), dir, id.kind()) {
+            access::check_open_for_create(self.rules(), self.credentials(), dir, &self.protection(id)?)?;
         }
         // Another thread may have just made the file, and that change may not be durable yet.
-        self.engine.wait_for(id)?;
+        self.engine().wait_for(id)?;
         self.open_object(id, flags)
     }
 
@@ -101,7 +90,7 @@ impl<E: Engine> Pxfs<E> {
         mode: u16,
     ) -> CallResult<Handle> {
         let name = walk.new_name(parent)?;
-        access::check_add(&self.credentials, &parent.dir.protection)?;
+        access::check_add(self.credentials(), &parent.dir.protection)?;
         let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             // Another thread made the file since the look-up. The call begins again and opens that file. With
             // `EXCLUSIVE` the call fails.
@@ -110,7 +99,7 @@ impl<E: Engine> Pxfs<E> {
             }
             created => created?,
         };
-        self.engine.open(id)?;
+        self.engine().open(id)?;
         Ok(Handle { id, flags })
     }
 
@@ -123,36 +112,54 @@ impl<E: Engine> Pxfs<E> {
             Kind::Directory if rights.contains(Rights::WRITE) => return Err(Errno::ISDIR.into()),
             _ => {}
         }
-        if !access::passes_everywhere(&self.credentials) {
-            access::check(&self.credentials, &self.protection(id)?, rights)?;
+        self.check_writable(id, rights)?;
+        if !access::passes_everywhere(self.credentials()) {
+            access::check(self.credentials(), &self.protection(id)?, rights)?;
         }
         if !matches!(id.kind(), Kind::File | Kind::Directory) {
             return Err(Errno::NXIO.into());
         }
-        self.engine.open(id)?;
+        self.engine().open(id)?;
         let handle = Handle { id, flags };
         if flags.contains(OpenFlags::TRUNCATE)
             && let Err(error) = self.set_size(id, 0)
         {
-            self.engine.close(id);
+            self.engine().close(id);
             return Err(error);
         }
         Ok(handle)
     }
 
+    /// Refuses to write to the object if the volume was opened read-only. As on Linux, pipes, sockets and
+    /// devices can be written all the same, because their data are not in the volume.
+    #[inline]
+    pub(super) fn check_writable(&self, id: ObjectId, rights: Rights) -> CallResult<()> {
+        if rights.contains(Rights::WRITE)
+            && self.engine().is_read_only()
+            && matches!(id.kind(), Kind::File | Kind::Directory | Kind::Symlink)
+        {
+            return Err(eyrie_engine::Error::OpenedReadOnly.into());
+        }
+        Ok(())
+    }
+
     pub(super) fn close_handle(&self, handle: &Handle) {
-        self.engine.close(handle.id);
+        self.engine().close(handle.id);
     }
 
     #[inline]
     pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> CallResult<usize> {
         // Linux checks the offset, then the handle, then the length, and returns the first error.
-        check_range(offset, 0)?;
-        if !handle.flags.contains(OpenFlags::READ) {
-            return Err(Errno::BADF.into());
-        }
+        self.require_readable(handle, offset)?;
         check_range(offset, out.len())?;
-        Ok(self.engine.read(handle.id, offset, out)?)
+        Ok(self.engine().read(handle.id, offset, out)?)
+    }
+
+    /// Returns an error for an impossible offset, and for a handle that was not opened for reading.
+    #[inline]
+    pub(super) fn require_readable(&self, handle: &Handle, offset: u64) -> CallResult<()> {
+        check_range(offset, 0)?;
+        if handle.flags.contains(OpenFlags::READ) { Ok(()) } else { Err(Errno::BADF.into()) }
     }
 
     #[inline]
@@ -167,7 +174,7 @@ impl<E: Engine> Pxfs<E> {
         }
         if !data.is_empty() {
             let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-            self.engine.apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
+            self.engine().apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
         Ok(data.len())
     }
@@ -181,7 +188,7 @@ impl<E: Engine> Pxfs<E> {
             return Ok(0);
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-        match self.engine.apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
+        match self.engine().apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
             Ok(_) => Ok(data.len()),
             Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(id, data, set_ids),
             Err(error) => Err(error.into()),
@@ -193,12 +200,12 @@ impl<E: Engine> Pxfs<E> {
     #[cold]
     fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> CallResult<usize> {
         loop {
-            let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
+            let room = OFFSET_MAX.saturating_sub(self.engine().attributes(id)?.size) as usize;
             let fitting = &data[..data.len().min(room)];
             if fitting.is_empty() {
                 return Err(Errno::FBIG.into());
             }
-            match self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
+            match self.engine().apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
                 Ok(_) => return Ok(fitting.len()),
                 // The file has grown since its size was read, so fewer bytes fit.
                 Err(eyrie_engine::Error::TooLarge) => {}
@@ -241,13 +248,13 @@ impl<E: Engine> Pxfs<E> {
         };
         // A call whose range certainly does not fit must change nothing. Without this check the first steps
         // of the call would succeed.
-        if length > step && length > self.engine.space().free + self.engine.attributes(id)?.allocated {
+        if length > step && length > self.engine().space().free + self.engine().attributes(id)?.allocated {
             return Err(Errno::NOSPC.into());
         }
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let length = (end - at).min(step);
-            self.engine.apply(&Op::Fallocate {
+            self.engine().apply(&Op::Fallocate {
                 id,
                 mode,
                 offset: at,
@@ -260,22 +267,25 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn truncate_path(&self, path: &[u8], size: u64) -> CallResult<()> {
+    /// Sets the size of the file of a path.
+    pub(super) fn truncate_path(&self, file: Target<'_, Handle>, size: u64) -> CallResult<()> {
         if size > OFFSET_MAX {
             return Err(Errno::INVAL.into());
         }
-        let id = PathWalk::new(self, path)?.resolve(true)?;
+        let id = self.target(file)?;
         match id.kind() {
             Kind::File => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
+            Kind::Symlink => return Err(Errno::LOOP.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        let attributes = self.engine.attributes(id)?;
-        access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
-        if attributes.size == size && self.engine.seek(id, 0, false)?.is_none() {
+        self.check_writable(id, Rights::WRITE)?;
+        let attributes = self.engine().attributes(id)?;
+        access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
+        if attributes.size == size && self.engine().seek(id, 0, false)?.is_none() {
             // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as
             // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
-            self.engine.wait_for(id)?;
+            self.engine().wait_for(id)?;
             return self.drop_set_ids(id, attributes.changed);
         }
         self.set_size(id, size)
@@ -285,10 +295,10 @@ impl<E: Engine> Pxfs<E> {
         if handle.id.is_directory() {
             return Err(Errno::INVAL.into());
         }
-        if offset > OFFSET_MAX || offset >= self.engine.attributes(handle.id)?.size {
+        if offset > OFFSET_MAX || offset >= self.engine().attributes(handle.id)?.size {
             return Err(Errno::NXIO.into());
         }
-        let found = self.engine.seek(handle.id, offset, whence == Whence::Hole)?;
+        let found = self.engine().seek(handle.id, offset, whence == Whence::Hole)?;
         found.ok_or(Errno::NXIO.into())
     }
 
@@ -301,10 +311,10 @@ impl<E: Engine> Pxfs<E> {
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        if self.engine.is_removed(handle.id)? {
+        if self.engine().is_removed(handle.id)? {
             return Err(Errno::NOENT.into());
         }
-        Ok(self.engine.list(handle.id, cookie, &mut |entry| {
+        Ok(self.engine().list(handle.id, cookie, &mut |entry| {
             visit(ListEntry {
                 name: &names::encode(entry.name),
                 kind: entry.id.kind(),
@@ -316,7 +326,7 @@ impl<E: Engine> Pxfs<E> {
 
     fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
         let set_ids = self.dropped_set_ids(id)?;
-        self.engine.apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
+        self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -5,14 +5,16 @@
 //! with the new path.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use eyrie_engine::access::{self, Protection};
 use eyrie_engine::{Engine, Kind, ObjectId, Owner};
-use rustix::io::Errno;
 
 use super::cache::{self, Directory, Scope};
-use super::{CallResult, Pxfs};
-use crate::{NAME_MAX, names};
+use super::{CallResult, Handle, Pxfs};
+use crate::posix::{PathAt, Target};
+use crate::{Errno, NAME_MAX, names};
 
 /// Maximum length of a path, in bytes, including a final NUL, which the kernel counts.
 const PATH_MAX: usize = 4096;
@@ -62,6 +64,8 @@ enum Spelling {
 /// One walk of one path.
 pub(super) struct PathWalk<'p, 'fs, E: Engine> {
     fs: &'fs Pxfs<E>,
+    /// The open directory where the path begins. `None` means the root.
+    start: Option<ObjectId>,
     given: &'p [u8],
     /// The target of the symbolic link that the walk met last, followed by the part of the path after that
     /// link. Before the first symbolic link this buffer is empty and takes no memory.
@@ -88,22 +92,26 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), Errno> {
 
 impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[inline]
-    pub fn new(fs: &'fs Pxfs<E>, path: &'p [u8]) -> CallResult<PathWalk<'p, 'fs, E>> {
-        check_path(path)?;
-        Ok(PathWalk { fs, given: path, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
+    pub fn new(fs: &'fs Pxfs<E>, path: PathAt<'p, Handle>) -> CallResult<PathWalk<'p, 'fs, E>> {
+        let given = bytes(path.path);
+        check_path(given)?;
+        let start = path.dir.filter(|_| given[0] != b'/').map(Handle::id);
+        Ok(PathWalk { fs, start, given, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
     }
 
-    /// Walks to the parent of the last component. If the prefix is in the cache, the walk is one probe of the
-    /// cache.
+    /// Walks to the parent of the last component. If the path begins at the root and its prefix is in the
+    /// cache, the walk is one probe of the cache.
     #[inline]
     pub fn parent(&mut self) -> CallResult<Parent> {
         let scope = self.fs.scope();
-        let Some((prefix, start)) = split(self.given) else { return self.walk_from_root() };
+        let Some((prefix, start)) = split(self.given).filter(|_| self.start.is_none()) else {
+            return self.walk_from_start();
+        };
         if let Some(dir) = cache::find(&scope, prefix) {
             let part = start..self.given.len();
             return Ok(Parent { dir, last: Last::Name, slash: false, part, spelling: Spelling::Plain });
         }
-        let parent = self.walk_from_root()?;
+        let parent = self.walk_from_start()?;
         if self.plain {
             cache::remember(&scope, prefix, &parent.dir);
         }
@@ -131,7 +139,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[inline]
     pub fn lookup(&self, parent: &Parent) -> CallResult<Option<ObjectId>> {
         match self.name(parent)? {
-            Some(name) => Ok(self.fs.engine.lookup(parent.dir.id, name)?),
+            Some(name) => Ok(self.fs.engine().lookup(parent.dir.id, name)?),
             None => Ok(None),
         }
     }
@@ -169,8 +177,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         let (fs, dir) = (self.fs, &parent.dir.protection);
         // Linux compares the number of links with the limit before it checks the rules for the link. So for
         // one link too many, this function skips the rules, and `expand` returns `ELOOP`.
-        if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
-            access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
+        if self.links < LINKS_MAX && access::guards_links(fs.rules(), dir) {
+            access::check_follow(fs.rules(), fs.credentials(), dir, &fs.protection(link)?)?;
         }
         let dir = self.expand(parent.dir, link, parent.part.end)?;
         self.walk(dir)
@@ -182,9 +190,13 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
 
     #[cold]
     #[inline(never)]
-    fn walk_from_root(&mut self) -> CallResult<Parent> {
-        let root = self.fs.directory(self.fs.start())?;
-        self.walk(root)
+    fn walk_from_start(&mut self) -> CallResult<Parent> {
+        let start = self.start.unwrap_or_else(|| self.fs.engine().root());
+        if !start.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        let start = self.fs.directory(start)?;
+        self.walk(start)
     }
 
     /// Walks the path that `path()` returns, from `dir` on.
@@ -197,7 +209,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
                 let part = start..start;
                 return Ok(Parent { dir, last: Last::Root, slash: false, part, spelling: Spelling::Plain });
             }
-            access::check_search(&self.fs.credentials, &dir.protection)?;
+            access::check_search(self.fs.credentials(), &dir.protection)?;
             let length = path[start..].iter().position(|&byte| byte == b'/');
             let end = length.map_or(path.len(), |length| start + length);
             let next = end + leading_slashes(&path[end..]);
@@ -263,19 +275,23 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         self.plain = false;
         self.expanded = path;
         match self.expanded[0] {
-            // As for `openat`, an absolute target begins at the root of the volume, not at the directory
-            // where the paths of this file system begin (`Pxfs::start`).
-            b'/' => self.fs.directory(self.fs.engine.root()),
+            // As for `openat`, an absolute target begins at the root of the volume, also if the path begins
+            // at an open directory.
+            b'/' => self.fs.directory(self.fs.engine().root()),
             _ => Ok(dir),
         }
     }
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// Returns the directory and the last name of a path. Returns `None` unless the prefix is in the cache
-    /// and the last name is a common one (see [`split`]).
+    /// Returns the directory and the last name of a path. Returns `None` unless the path begins at the root,
+    /// its prefix is in the cache, and the last name is a common one (see [`split`]).
     #[inline(always)]
-    pub(super) fn entry_quickly<'p>(&self, path: &'p [u8]) -> Option<(Directory, &'p [u8])> {
+    pub(super) fn entry_quickly<'p>(&self, path: PathAt<'p, Handle>) -> Option<(Directory, &'p [u8])> {
+        if path.dir.is_some() {
+            return None;
+        }
+        let path = bytes(path.path);
         let (prefix, start) = split(path).filter(|_| check_path(path).is_ok())?;
         Some((cache::find(&self.scope(), prefix)?, &path[start..]))
     }
@@ -283,18 +299,28 @@ impl<E: Engine> Pxfs<E> {
     /// Returns the object of a path whose prefix is in the cache, unless the object is a symbolic link. Most
     /// calls need no other look-up.
     #[inline(always)]
-    pub(super) fn resolve_quickly(&self, path: &[u8]) -> CallResult<Option<ObjectId>> {
+    pub(super) fn resolve_quickly(&self, path: PathAt<'_, Handle>) -> CallResult<Option<ObjectId>> {
         let Some((dir, name)) = self.entry_quickly(path) else { return Ok(None) };
-        let id = self.engine.lookup(dir.id, name)?.ok_or(Errno::NOENT)?;
+        let id = self.engine().lookup(dir.id, name)?.ok_or(Errno::NOENT)?;
         Ok((id.kind() != Kind::Symlink).then_some(id))
+    }
+
+    /// Returns the object that is the target of a call.
+    #[inline]
+    pub(super) fn target(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
+        match file {
+            Target::Follow(path) => PathWalk::new(self, path)?.resolve(true),
+            Target::NoFollow(path) => PathWalk::new(self, path)?.resolve(false),
+            Target::Open(handle) => Ok(handle.id()),
+        }
     }
 
     #[inline]
     fn scope(&self) -> Scope {
         Scope {
-            instance: self.instance,
-            credentials: self.credentials.id(),
-            changes: self.engine.directory_changes(),
+            instance: self.shared.instance,
+            credentials: self.credentials().id(),
+            changes: self.engine().directory_changes(),
         }
     }
 
@@ -305,19 +331,19 @@ impl<E: Engine> Pxfs<E> {
 
     #[inline]
     pub(super) fn protection(&self, id: ObjectId) -> CallResult<Protection> {
-        let Owner { mode, uid, gid } = self.engine.owner(id)?;
+        let Owner { mode, uid, gid } = self.engine().owner(id)?;
         Ok(Protection { kind: id.kind(), mode, uid, gid })
     }
 
     fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
         // A directory that another thread removed has no parent. `Stale` makes the call begin again.
-        self.engine.parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
+        self.engine().parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
     }
 
     fn lookup_name(&self, dir: ObjectId, name: &[u8]) -> CallResult<Option<ObjectId>> {
         if names::is_marked(name) {
             return match names::decode(name) {
-                Some(key) if key.len() <= NAME_MAX => Ok(self.engine.lookup(dir, &key)?),
+                Some(key) if key.len() <= NAME_MAX => Ok(self.engine().lookup(dir, &key)?),
                 None if name.len() <= names::LONGEST => Ok(None),
                 _ => Err(Errno::NAMETOOLONG.into()),
             };
@@ -325,18 +351,23 @@ impl<E: Engine> Pxfs<E> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        Ok(self.engine.lookup(dir, name)?)
+        Ok(self.engine().lookup(dir, name)?)
     }
 
     /// Returns the target of a symbolic link.
     pub(super) fn read_link(&self, link: ObjectId) -> CallResult<Vec<u8>> {
-        let size = self.engine.attributes(link)?.size;
+        let size = self.engine().attributes(link)?.size;
         // The size of a damaged link may be huge.
         let mut target = vec![0; usize::try_from(size).map_err(|_| Errno::NAMETOOLONG)?.min(PATH_MAX)];
-        let count = self.engine.read(link, 0, &mut target)?;
+        let count = self.engine().read(link, 0, &mut target)?;
         target.truncate(count);
         Ok(target)
     }
+}
+
+#[inline]
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }
 
 fn leading_slashes(path: &[u8]) -> usize {

@@ -2,9 +2,9 @@
 
 use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
-use rustix::io::Errno;
 
 use super::{CallResult, Pxfs};
+use crate::Errno;
 
 /// Checks the rules for every name of an extended attribute. Linux makes this check before it resolves the
 /// path, so an error of the name comes first.
@@ -30,14 +30,14 @@ fn fitting(size: usize, out: &[u8]) -> CallResult<usize> {
 
 impl<E: Engine> Pxfs<E> {
     pub(super) fn get_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> CallResult<usize> {
-        access::check_get_xattr(&self.credentials, &self.protection(id)?, name)?;
-        fitting(self.engine.xattr(id, name, out)?.ok_or(Errno::NODATA)?, out)
+        access::check_get_xattr(self.credentials(), &self.protection(id)?, name)?;
+        fitting(self.engine().xattr(id, name, out)?.ok_or(Errno::NODATA)?, out)
     }
 
     pub(super) fn list_xattrs(&self, id: ObjectId, out: &mut [u8]) -> CallResult<usize> {
         let mut size = 0;
-        self.engine.xattr_names(id, &mut |name| {
-            if !access::lists_xattr(&self.credentials, name) {
+        self.engine().xattr_names(id, &mut |name| {
+            if !access::lists_xattr(self.credentials(), name) {
                 return;
             }
             let end = size + name.len() + 1;
@@ -57,14 +57,14 @@ impl<E: Engine> Pxfs<E> {
         value: &[u8],
         mode: XattrMode,
     ) -> CallResult<()> {
-        access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
-        self.engine.apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
+        access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
+        self.engine().apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())
     }
 
     pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> CallResult<()> {
-        access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
-        self.engine.apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
+        access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
+        self.engine().apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
         Ok(())
     }
 }

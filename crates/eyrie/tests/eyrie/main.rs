@@ -4,14 +4,17 @@
 
 mod bad_input;
 mod dropped;
+mod lives;
+mod read_only;
 mod refusals;
 mod space;
+mod views;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
 /// in the volume of another test. Some tests need the last free page of a volume. Therefore the tests of
-/// `bad_input` run alone. The tests of `dropped`, `refusals` and `space` run side by side.
+/// `bad_input` run alone. The tests of the other modules run side by side.
 static PINS: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test runs. No other test runs while the guard lives.

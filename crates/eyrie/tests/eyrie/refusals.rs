@@ -60,7 +60,7 @@ fn volumes_that_cannot_be_made_or_opened_give_the_promised_errors() {
     fs::remove_dir_all(&path).unwrap();
 
     let volume = create(&path, MIB).unwrap();
-    let text = Volume::open(&path).err().expect("in use").to_string();
+    let text = Volume::open(&path).expect_err("in use").to_string();
     assert_eq!(
         text.matches(&path.display().to_string()).count(),
         1,
@@ -70,9 +70,10 @@ fn volumes_that_cannot_be_made_or_opened_give_the_promised_errors() {
     assert_eq!(errno_at(&path, Volume::resize(&path, 2 * MIB)), Errno::BUSY);
     assert_eq!(errno_at(&path, Volume::inspect(&path, eyrie::PagedOptions::for_host())), Errno::BUSY);
     let files = root(&volume);
-    assert_eq!(errno_at(&path, volume.close()), Errno::BUSY);
+    assert_eq!(errno_at(&path, volume.close().map_err(Error::from)), Errno::BUSY);
     drop(files);
     Volume::open(&path).unwrap().close().unwrap();
+    assert!(!Volume::open(&path).unwrap().information().recovered, "the drop of the files has saved it");
     fs::File::options().write(true).open(path.join("segment-0000")).unwrap().set_len(MIB - 4096).unwrap();
     assert_eq!(errno_at(&path, Volume::open(&path)), Errno::IO, "the volume is truncated");
 }
@@ -148,7 +149,7 @@ fn calls_on_the_wrong_kind_of_file_of_a_volume_fail_as_promised() {
     let files = root(&volume);
     files.create_dir("/dir").unwrap();
     files.write("/file", "x").unwrap();
-    files.mknod("/pipe", Kind::Fifo, 0o666, 0).unwrap();
+    files.mknod("/pipe".into(), Kind::Fifo, 0o666, 0).unwrap();
     let dir = files.options().read(true).directory(true).open("/dir").unwrap();
     let file = files.options().read(true).write(true).open("/file").unwrap();
     let errno = |error: Error| error.errno();
@@ -156,7 +157,8 @@ fn calls_on_the_wrong_kind_of_file_of_a_volume_fail_as_promised() {
     assert_eq!(dir.read_at(&mut [], 0).map_err(errno), Err(Errno::ISDIR));
     assert_eq!(files.seek(dir.handle(), 0, Whence::Hole).map_err(errno), Err(Errno::INVAL));
     assert_eq!(files.list(file.handle(), 0, &mut |_| true).map_err(errno), Err(Errno::NOTDIR));
-    assert_eq!(files.at(file.handle()).map(drop).map_err(errno), Err(Errno::NOTDIR));
+    let inside = files.stat((file.handle(), "inside").into());
+    assert_eq!(inside.map(drop).map_err(errno), Err(Errno::NOTDIR));
     let largest = i64::MAX as u64;
     file.set_len(largest).unwrap();
     assert_eq!(file.append(b"x").map_err(errno), Err(Errno::FBIG));
@@ -172,7 +174,7 @@ fn calls_on_the_wrong_kind_of_file_of_a_volume_fail_as_promised() {
         assert_eq!(store.put(key, "1").map_err(errno), Err(expected), "{key}");
         assert_eq!(store.erase(key).map_err(errno), Err(expected), "{key}");
     }
-    let error = files.setxattr("/file", "user.none", b"", XattrMode::Replace).unwrap_err();
+    let error = files.setxattr("/file".into(), b"user.none", b"", XattrMode::Replace).unwrap_err();
     assert_eq!((error.errno(), error.path()), (Errno::NODATA, None), "calls of `Posix` do not keep the path");
     let io = std::io::Error::from(error);
     assert_eq!(io.raw_os_error(), Some(Errno::NODATA.raw_os_error()));

@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng};
 
 use crate::side_by_side;
 
-const MEDIA: [MediumChoice; 2] = [MediumChoice::Dram, MediumChoice::Paged];
+pub const MEDIA: [MediumChoice; 2] = [MediumChoice::Dram, MediumChoice::Paged];
 
-fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
+pub fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
     Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).expect("room")
 }
 
@@ -193,7 +193,9 @@ fn free_groups_return_to_the_host_and_are_reused() {
             files.remove_file("/large").unwrap();
             let trimmed = volume.trim().unwrap();
             assert!(trimmed >= 40 << 20, "{medium:?}: {trimmed}");
-            assert_eq!(host_bytes(&path), full - trimmed);
+            // The background work for huge pages can meanwhile take up to two of them.
+            let rest = full - trimmed;
+            assert!((rest..=rest + (4 << 20)).contains(&host_bytes(&path)), "{medium:?}: {rest}");
             assert_eq!(files.read("/kept").unwrap(), vec![5; 100 << 10]);
         }
         files.write("/large", vec![8; 48 << 20]).unwrap();
@@ -253,7 +255,7 @@ fn file_larger_than_the_volume_is_sparse() {
         assert_eq!(&bytes, b"\0\0\0end");
         file.read_at(&mut bytes, END / 2).unwrap();
         assert_eq!(&bytes, b"middle");
-        let handle = files.open("/sparse", OpenFlags::READ, 0).unwrap();
+        let handle = files.open("/sparse".into(), OpenFlags::READ, 0).unwrap();
         let seek = |offset, whence| files.seek(&handle, offset, whence).unwrap();
         assert_eq!(seek(0, Whence::Data), END / 2);
         assert_eq!(seek(END / 2, Whence::Hole), END / 2 + 4096);
@@ -268,7 +270,7 @@ fn file_larger_than_the_volume_is_sparse() {
 
 /// Returns the number of bytes of those pages of a file that have data.
 fn data_bytes(files: &Files, path: &str) -> u64 {
-    let handle = files.open(path, OpenFlags::READ, 0).expect("sound");
+    let handle = files.open(path.into(), OpenFlags::READ, 0).expect("sound");
     let (mut bytes, mut offset) = (0, 0);
     while let Ok(start) = files.seek(&handle, offset, Whence::Data) {
         offset = files.seek(&handle, start, Whence::Hole).expect("sound");
@@ -308,7 +310,7 @@ fn sparse_file_takes_the_space_of_its_data() {
                     assert_eq!(stat.allocated, data_bytes(&files, &path), "{medium:?}, {path}: {stat:?}");
                 }
             }
-            files.unlink(&path).unwrap();
+            files.unlink((&path).into()).unwrap();
         }
     }
 }
@@ -395,10 +397,10 @@ fn stepwise_allocation_that_does_not_fit_changes_nothing() {
     let file = files.options().read(true).write(true).create(true).open("/file").expect("room");
     for length in [300 << 20, 1 << 40, i64::MAX as u64] {
         let refused = file.fallocate(FallocateMode::Allocate, 0, length).expect_err("too much");
-        assert_eq!((refused.errno(), files.stat("/file").expect("there").size), (Errno::NOSPC, 0));
+        assert_eq!((refused.errno(), files.stat("/file".into()).expect("there").size), (Errno::NOSPC, 0));
     }
     file.fallocate(FallocateMode::Allocate, 0, 150 << 20).expect("three steps");
-    assert_eq!(files.stat("/file").expect("there").size, 150 << 20);
+    assert_eq!(files.stat("/file".into()).expect("there").size, 150 << 20);
 }
 
 #[test]
@@ -411,7 +413,7 @@ fn long_allocation_keeps_the_steps_before_an_error() {
     let file = files.options().read(true).write(true).create(true).open("/file").expect("room");
     file.fallocate(FallocateMode::Allocate, 0, 100 * MIB).expect("room");
     let refused = file.fallocate(FallocateMode::Allocate, 100 * MIB, 200 * MIB).expect_err("too much");
-    let steps = files.stat("/file").expect("there").size - 100 * MIB;
+    let steps = files.stat("/file".into()).expect("there").size - 100 * MIB;
     assert_eq!((refused.errno(), steps), (Errno::NOSPC, 128 * MIB), "two steps of 64 MiB fit");
     drop(file);
     drop(files);

@@ -36,9 +36,9 @@ pub struct DaxGuestArgs {
 /// Time limit for a boot that runs the tests.
 const TEST_PATIENCE: Duration = Duration::from_secs(120);
 /// Time limit for each later boot. Such a boot checks the volume and makes few steps, or is killed less than
-/// [`MOST_RUN_MS`] after a line that it prints.
+/// [`MAX_RUN_MS`] after a line that it prints.
 const CRASH_PATIENCE: Duration = Duration::from_secs(40);
-const MOST_RUN_MS: u64 = 3000;
+const MAX_RUN_MS: u64 = 3000;
 /// The text that the guest prints before the number of the last step that the volume has.
 const FOUND: &str = "found: ";
 const VOLUME: &str = "/mnt/volume";
@@ -110,10 +110,10 @@ fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
     Ok(log.iter().filter_map(report).next_back().unwrap_or(reported))
 }
 
-/// Returns a random time below [`MOST_RUN_MS`].
+/// Returns a random time below [`MAX_RUN_MS`].
 fn some_time() -> Result<Duration> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    Ok(Duration::from_millis(u64::from(now.subsec_micros()) % MOST_RUN_MS))
+    Ok(Duration::from_millis(u64::from(now.subsec_micros()) % MAX_RUN_MS))
 }
 
 /// Returns the number in a report. Returns `None` if the report was cut off before its `;`.

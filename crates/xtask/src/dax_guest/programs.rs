@@ -24,15 +24,15 @@ pub fn build(target_dir: &Path) -> Result<[Program; 3]> {
         "test",
         "--no-run",
         "-p",
-        "eyrie-medium",
+        "eyriefs-medium",
         "-p",
-        "eyrie-testkit",
+        "eyriefs-testkit",
         "--test",
         "pmem",
         "--test",
         "testkit",
     ];
-    let program = ["build", "--profile", "test", "-p", "eyrie-testkit", "--bin", "dax_guest"];
+    let program = ["build", "--profile", "test", "-p", "eyriefs-testkit", "--bin", "dax_guest"];
     let tests = executables(&tests, target_dir)?;
     let programs = executables(&program, target_dir)?;
     let find = |list: &[(String, PathBuf)], name: &'static str| -> Result<Program> {

@@ -135,14 +135,14 @@ fn alternate(
 }
 
 /// The file system of one side, and the open files for its calls.
-struct DiskCalls<'a, P: Posix> {
+struct DiskCalls<'a, P: Posix + Clone> {
     fs: &'a P,
-    large: eyrie::File<'a, P>,
-    growing: eyrie::File<'a, P>,
+    large: eyrie::File<P>,
+    growing: eyrie::File<P>,
     block: Vec<u8>,
 }
 
-impl<'a, P: Posix> DiskCalls<'a, P> {
+impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
     fn new(fs: &'a P) -> Result<DiskCalls<'a, P>> {
         let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
         let large = open("/large")?;
@@ -235,7 +235,7 @@ fn drop_caches() -> Result<()> {
 /// Compares the durable import of a directory tree into the volume with a durable copy on the host.
 fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let build = ["build", "--release", "--quiet", "--package", "eyrie-cli"];
+    let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
     output(Command::new(env!("CARGO")).args(build))?;
     let eyrie = std::env::current_exe()?.with_file_name("eyrie");
     for round in 0..=ROUNDS {

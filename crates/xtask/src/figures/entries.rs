@@ -6,6 +6,7 @@ use std::time::Instant;
 use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
 
 use super::figure::{Figure, median};
+use super::in_scratch;
 use crate::run::Result;
 
 /// Numbers of entries of the measured directories.
@@ -83,7 +84,7 @@ fn fill(fs: &impl Posix, count: u32) -> Result<()> {
 }
 
 fn create(fs: &impl Posix, path: &str) -> Result<()> {
-    let handle = fs.open(path, OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE, 0o644)?;
+    let handle = fs.open(path.into(), OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE, 0o644)?;
     Ok(fs.close(handle)?)
 }
 
@@ -100,13 +101,13 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
     match call {
         EntryCall::Open => {
             for path in &old {
-                fs.close(fs.open(path, OpenFlags::READ, 0)?)?;
+                fs.close(fs.open(path.into(), OpenFlags::READ, 0)?)?;
             }
         }
-        EntryCall::Stat => old.iter().try_for_each(|path| fs.stat(path).map(drop))?,
+        EntryCall::Stat => old.iter().try_for_each(|path| fs.stat(path.into()).map(drop))?,
         EntryCall::Create => new.iter().try_for_each(|path| create(fs, path))?,
-        EntryCall::Unlink => new.iter().try_for_each(|path| fs.unlink(path))?,
-        EntryCall::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat(&dir).map(drop))?,
+        EntryCall::Unlink => new.iter().try_for_each(|path| fs.unlink(path.into()))?,
+        EntryCall::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat((&dir).into()).map(drop))?,
         EntryCall::List => {
             done = 0;
             for entry in fs.read_dir(&dir)? {
@@ -123,12 +124,7 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
 
 /// Measures both sides below `memory`, a directory of a tmpfs.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
-    let path = memory.join(format!("eyrie-entries-{}", std::process::id()));
-    let done = compare(&path.join("volume"), &path.join("host"));
-    // If the removal fails, the directory stays. The directory's name has the process id, so the directory
-    // disturbs no other run.
-    let _ = std::fs::remove_dir_all(&path);
-    done
+    in_scratch(memory, "entries", |path| compare(&path.join("volume"), &path.join("host")))
 }
 
 /// Fills the directories, measures every call on both sides, and prints the times.

@@ -3,11 +3,13 @@
 mod disk;
 mod entries;
 mod figure;
+mod fsync;
 mod scale;
+mod scans;
 mod speed;
 mod stalls;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -23,10 +25,14 @@ pub enum FigureGroup {
     Scale,
     /// Calls in directories of 10 to 1,000,000 entries, compared with tmpfs
     Entries,
+    /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
+    Scans,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
     Disk,
+    /// `fsync` of one file beside a writer of other files, on a disk
+    Fsync,
 }
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +43,7 @@ pub struct FiguresArgs {
     /// Directory on a disk, for the figures of disks
     #[arg(long, default_value = "target/figures")]
     disk: PathBuf,
-    /// Directory on a tmpfs, for the groups scale, entries and stalls
+    /// Directory on a tmpfs, for the groups scale, entries, scans and stalls
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
@@ -50,6 +56,16 @@ pub struct ChildArgs {
     step: scale::ScaleStep,
     /// The volume.
     volume: PathBuf,
+}
+
+/// Runs `measure` with the path of a directory below `memory` that does not exist yet, and removes that
+/// directory afterwards.
+fn in_scratch<T>(memory: &Path, name: &str, measure: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let path = memory.join(format!("eyrie-{name}-{}", std::process::id()));
+    let done = measure(&path);
+    // If the removal fails, the directory stays. Its name has the process id, so it disturbs no other run.
+    let _ = std::fs::remove_dir_all(&path);
+    done
 }
 
 /// Measures the figures and prints them. Returns an error if a figure is missed.
@@ -65,11 +81,17 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     if wants(FigureGroup::Entries) {
         figures.extend(entries::measure(&directory(&arguments.memory)?)?);
     }
+    if wants(FigureGroup::Scans) {
+        figures.extend(scans::measure(&directory(&arguments.memory)?)?);
+    }
     if wants(FigureGroup::Stalls) {
         figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
     }
     if wants(FigureGroup::Disk) {
         figures.extend(disk::measure(&directory(&arguments.disk)?)?);
+    }
+    if wants(FigureGroup::Fsync) {
+        figures.extend(fsync::measure(&directory(&arguments.disk)?)?);
     }
     let widest = |cell: fn(&Figure) -> &str| figures.iter().map(|figure| cell(figure).chars().count()).max();
     let (name, wanted) = (widest(|figure| &figure.name), widest(|figure| &figure.wanted));

@@ -38,7 +38,7 @@ const RATES: [(&str, f64, Option<f64>); 4] = [
 /// Runs `eyrie tour`, and compares its rows with the promises.
 pub fn measure() -> Result<Vec<Figure>> {
     let mut tour = Command::new(env!("CARGO"));
-    tour.args(["run", "--release", "--quiet", "--package", "eyrie-cli", "--"]);
+    tour.args(["run", "--release", "--quiet", "--package", "eyriefs-cli", "--"]);
     let printed = output(tour.args(["tour", "--json", "--remove", "--seconds", SECONDS]))?;
     let tour: Value = serde_json::from_str(&printed)?;
     let rows = tour["measurements"].as_array().ok_or("the tour measured nothing")?;

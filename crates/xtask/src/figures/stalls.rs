@@ -177,7 +177,7 @@ fn calls(fs: &impl Posix, load: GrowthLoad) -> Result<Calls> {
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let mut calls = Calls::new()?;
     if load == GrowthLoad::Append {
-        let handle = fs.open("/growing", flags, 0o644)?;
+        let handle = fs.open("/growing".into(), flags, 0o644)?;
         for _ in 0..APPENDS {
             calls.time(|| fs.append(&handle, &block).map(drop).map_err(Into::into))?;
         }
@@ -191,7 +191,7 @@ fn calls(fs: &impl Posix, load: GrowthLoad) -> Result<Calls> {
             }
             let path = format!("{dir}/file-{number:07}");
             calls.time(|| {
-                let handle = fs.open(&path, flags, 0o644)?;
+                let handle = fs.open((&path).into(), flags, 0o644)?;
                 fs.write_at(&handle, &block, 0)?;
                 Ok(fs.close(handle)?)
             })?;

@@ -5,15 +5,16 @@ mod mode;
 use std::io::Write;
 
 use clap::Args;
-use eyrie::Posix;
+use eyrie::{Credentials, Posix};
 
 use self::mode::ModeChange;
-use super::each_file::{Reach, Target, each_file};
+use super::each_file::{ChangedFile, Reach, each_file};
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::output::Output;
 use crate::place::{self, Place};
-use crate::{text, volumes};
+use crate::text;
+use crate::volumes::Purpose;
 
 const WHAT: &str = "change the mode of";
 
@@ -47,23 +48,23 @@ pub struct ChmodArgs {
 
 pub fn run(mut arguments: ChmodArgs, output: &mut Output) -> Result<()> {
     let places = place::all_inside(std::mem::take(&mut arguments.places))?;
-    let umask = volumes::credentials().umask();
+    let umask = Credentials::of_process().umask();
     let reach = Reach { recursive: arguments.recursive, follows_argument: true };
-    for_each(&places, |files, inside| {
+    for_each(&places, Purpose::Change, |files, inside| {
         each_file(files, inside, reach, |target| change(&arguments, target, umask, output))
     })
 }
 
 /// Changes the mode of one file.
-fn change(arguments: &ChmodArgs, target: &Target<'_>, umask: u16, output: &mut Output) -> Result<()> {
+fn change(arguments: &ChmodArgs, target: &ChangedFile<'_>, umask: u16, output: &mut Output) -> Result<()> {
     // A link has no mode of its own.
     if target.is_link_below {
         return Ok(());
     }
     let place = &target.place;
-    let stat = target.files.stat(target.path).doing(WHAT, place)?;
+    let stat = target.files.stat(target.path.into()).doing(WHAT, place)?;
     let mode = arguments.mode.apply(stat.mode, stat.is_dir(), umask);
-    target.files.chmod(target.path, mode).doing(WHAT, place)?;
+    target.files.chmod(target.path.into(), mode).doing(WHAT, place)?;
     let shown = |mode| format!("{mode:04o} ({})", &text::mode(stat.kind, mode)[1..]);
     if mode != stat.mode && (arguments.verbose || arguments.changes) {
         writeln!(output, "mode of '{place}' changed from {} to {}", shown(stat.mode), shown(mode))?;

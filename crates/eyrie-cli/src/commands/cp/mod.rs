@@ -8,6 +8,7 @@ pub(super) use self::one::{Copying, Existing, copy_one, existing};
 use crate::endpoint::for_each_source;
 use crate::failure::Result;
 use crate::place::{self, Place};
+use crate::volumes::Purpose;
 
 /// Copy files to, from, inside or between volumes
 #[derive(Debug, Args)]
@@ -66,5 +67,7 @@ pub fn run(arguments: CpArgs) -> Result<()> {
         verbose: arguments.verbose,
     };
     let what = "cp";
-    for_each_source(&arguments.sources, &arguments.target, what, |from, to| copy_one(from, to, copying))
+    for_each_source(&arguments.sources, &arguments.target, what, Purpose::Read, |from, to| {
+        copy_one(from, to, copying)
+    })
 }

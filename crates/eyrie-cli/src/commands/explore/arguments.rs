@@ -154,7 +154,7 @@ impl ExploredMedium {
 
 impl ExploreArgs {
     /// Returns the medium of the volume, and the sizes of the volume and its journal.
-    pub fn ground(&self) -> RunMedium {
+    pub fn medium(&self) -> RunMedium {
         RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }
 }

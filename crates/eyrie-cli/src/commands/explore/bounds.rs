@@ -11,7 +11,7 @@ use crate::interrupt;
 pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(60);
 /// In a run with kills, each process opens the volume that the previous process left. This is the maximum
 /// number of processes that end, by a kill or a power failure, before the last one.
-const MOST_KILLED: u32 = 3;
+const MAX_KILLED: u32 = 3;
 
 /// Returns the limits for the images of each crash.
 pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
@@ -32,7 +32,7 @@ pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
 /// Returns the limits for killed processes.
 pub(super) fn kill_limits(arguments: &ExploreArgs) -> KillLimits {
     let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: arguments.recoveries };
-    KillLimits { moments: arguments.kills, processes: MOST_KILLED, limits }
+    KillLimits { moments: arguments.kills, processes: MAX_KILLED, limits }
 }
 
 /// The time at which an exploration ends. `None` means no time limit.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use eyrie_sim::explore::faults::{FaultFailure, FaultReport, Faults, told};
+use eyrie_sim::explore::faults::{FaultFailure, FaultReport, Faults, fault_spec};
 use eyrie_sim::explore::workload;
 use eyrie_sim::script::Script;
 use serde_json::json;
@@ -104,11 +104,13 @@ fn wrong(
         text.push_str(&format!("with this script in calls.txt:\n{script}"));
         from = " --start start.txt".to_string();
     }
-    let fault =
-        failure.failing.as_ref().map_or(String::new(), |failing| format!(" --fault '{}'", told(failing)));
+    let fault = failure
+        .failing
+        .as_ref()
+        .map_or(String::new(), |failing| format!(" --fault '{}'", fault_spec(failing)));
     text.push_str(&format!(
         "replay it with: eyrie explore --faults{from} --script {path}{}{fault}",
-        flags(arguments, arguments.ground(), arguments.close)
+        flags(arguments, arguments.medium(), arguments.close)
     ));
     Failure::of_line(text)
 }

@@ -6,10 +6,10 @@ use eyrie_sim::explore::{self, CrashRule, ProcessEnd, RunMedium};
 
 use super::arguments::ExploreArgs;
 
-/// Returns the options of a command that repeats a run on a volume like `ground`.
-pub(super) fn flags(arguments: &ExploreArgs, ground: RunMedium, closes: bool) -> String {
-    let mut flags = format!(" --size {}", ground.bytes);
-    if let Some(bytes) = ground.journal_bytes {
+/// Returns the options of a command that repeats a run on a volume like `medium`.
+pub(super) fn flags(arguments: &ExploreArgs, medium: RunMedium, closes: bool) -> String {
+    let mut flags = format!(" --size {}", medium.bytes);
+    if let Some(bytes) = medium.journal_bytes {
         // Writing to a string cannot fail.
         let _ = write!(flags, " --journal {bytes}");
     }

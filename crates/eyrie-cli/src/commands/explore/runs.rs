@@ -12,7 +12,7 @@ use crate::{input, text};
 
 /// Refuses volumes that are too large to explore.
 pub(super) fn check_size(bytes: u64) -> Result<()> {
-    if bytes > trace::MOST_BYTES {
+    if bytes > trace::MAX_BYTES {
         return Err(Failure::usage(
             "the volume is too large",
             text::size(bytes),
@@ -23,16 +23,16 @@ pub(super) fn check_size(bytes: u64) -> Result<()> {
 }
 
 /// Makes an empty volume on a simulated medium.
-pub(in crate::commands) fn empty_volume(ground: RunMedium) -> Result<StartVolume> {
-    check_size(ground.bytes.saturating_add(ground.journal_bytes.unwrap_or(0)))?;
-    StartVolume::on(ground)
-        .map_err(|error| Failure::new("cannot make the volume", text::size(ground.bytes), error))
+pub(in crate::commands) fn empty_volume(medium: RunMedium) -> Result<StartVolume> {
+    check_size(medium.bytes.saturating_add(medium.journal_bytes.unwrap_or(0)))?;
+    StartVolume::on(medium)
+        .map_err(|error| Failure::new("cannot make the volume", text::size(medium.bytes), error))
 }
 
 /// Makes the volume from which the script starts: an empty volume, or the volume after the script of
 /// `--start`.
 pub(super) fn start_volume(arguments: &ExploreArgs) -> Result<StartVolume> {
-    let start = empty_volume(arguments.ground())?;
+    let start = empty_volume(arguments.medium())?;
     let Some(path) = &arguments.start else { return Ok(start) };
     let (name, script) = input::script(path)?;
     start.after(&script).map_err(|error| Failure::new("cannot make the volume to start from", name, error))

@@ -143,7 +143,7 @@ impl ScriptRun<'_> {
         let start = start.as_ref().map_or(String::new(), |path| format!(" --start {}", quoted(path)));
         let beside =
             beside.as_ref().map_or(String::new(), |path| format!(" --beside {} --seed {seed}", quoted(path)));
-        let flags = flags(self.arguments, self.arguments.ground(), *close);
+        let flags = flags(self.arguments, self.arguments.medium(), *close);
         format!("eyrie explore{start} --script {}{beside}{flags}", quoted(self.path))
     }
 }

@@ -43,7 +43,7 @@ fn lost(
         let _ = write!(text, "with this script in others.txt:\n{script}");
         let _ = write!(command, " --beside others.txt --seed {seed}");
     }
-    command.push_str(&flags(arguments, work.ground, arguments.close || work.closes));
+    command.push_str(&flags(arguments, work.medium, arguments.close || work.closes));
     text.push_str(&replay_hint(&command, failure));
     Failure::of_line(text)
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use eyrie::{Files, Kind, Posix, PosixExt, WalkStep};
+use eyrie::{Files, Kind, Posix, PosixExt, Target, WalkStep};
 use serde_json::Value;
 
 use super::columns::Columns;
@@ -37,20 +37,26 @@ impl<'a> Listing<'a> {
         let mut name = place.volume.clone().into_os_string().into_vec();
         name.push(b':');
         name.extend_from_slice(place.path.as_os_str().as_bytes());
-        let stat = files.lstat(&place.path).doing("list", place)?;
+        let stat = files.stat(Target::NoFollow((&place.path).into())).doing("list", place)?;
         let listed = self.listed(files, &place.path, OsString::from_vec(name), place.clone());
         let is_root = !self.arguments.directory
             && (stat.is_dir()
                 || stat.is_symlink()
                     && !self.arguments.has_columns()
-                    && files.stat(&place.path).is_ok_and(|stat| stat.is_dir()));
+                    && files.stat((&place.path).into()).is_ok_and(|stat| stat.is_dir()));
         Ok((Listed { kind: stat.kind, ..listed.doing("list", place)? }, is_root))
     }
 
     /// Reads the attributes of the file at `path` of `files`, if the listing needs them.
-    fn listed(&self, files: &Files, path: &Path, name: OsString, place: Inside) -> eyrie::Result<Listed> {
-        let stat = files.lstat(path)?;
-        let target = if stat.is_symlink() { Some(files.readlink(path)?) } else { None };
+    fn listed<P: Posix>(
+        &self,
+        files: &P,
+        path: &Path,
+        name: OsString,
+        place: Inside,
+    ) -> eyrie::Result<Listed> {
+        let stat = files.stat(Target::NoFollow(path.into()))?;
+        let target = if stat.is_symlink() { Some(files.readlink(path.into())?) } else { None };
         Ok(Listed { name, place, kind: stat.kind, stat: Some(stat), target })
     }
 
@@ -68,7 +74,7 @@ impl<'a> Listing<'a> {
                         writeln!(self.output)?;
                     }
                     let place = if entry.depth == 0 { root.clone() } else { root.join(&entry.relative) };
-                    self.block(entry.base(), entry.name(), &place, titled)?;
+                    self.block(entry.dir(), entry.name(), &place, titled)?;
                 }
                 WalkStep::Entry(_) | WalkStep::Left(_) => {}
                 WalkStep::Failed(relative, error) => self.skipped.add(root.join(relative), &error),
@@ -79,7 +85,7 @@ impl<'a> Listing<'a> {
 
     /// Lists the entries of the directory `path` of `files`. Messages and titles show `dir`, the place of
     /// this directory.
-    fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
+    fn block<P: Posix + Clone>(&mut self, files: &P, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
         let entries = match entries(files, path, self.arguments.all) {
             Ok(entries) => entries,
             // The walk reports this error, and continues with the next directory.
@@ -143,7 +149,7 @@ impl<'a> Listing<'a> {
 }
 
 /// Reads the names and kinds of a directory's entries. Without `all`, leaves out hidden names.
-fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
+fn entries<P: Posix + Clone>(files: &P, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
     let mut entries = Vec::new();
     for entry in files.read_dir(dir)? {
         let entry = entry?;

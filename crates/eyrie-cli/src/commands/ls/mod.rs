@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{ArgAction, Args, ColorChoice};
-use eyrie::{Files, Walk};
+use eyrie::{Files, PosixExt, Walk};
 use serde_json::Value;
 
 use self::listed::Listed;
@@ -22,6 +22,7 @@ use crate::interrupt;
 use crate::opened::{OpenVolumes, with_volumes};
 use crate::output::Output;
 use crate::place::{Inside, Place};
+use crate::volumes::Purpose;
 
 /// List files and the contents of directories
 #[derive(Debug, Args)]
@@ -115,7 +116,7 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     let shown = places.last().map(ToString::to_string).unwrap_or_default();
     let json = arguments.json;
     let mut listing = Listing::new(arguments, output);
-    let listed = with_volumes(|volumes| list(&mut listing, &places, titled, volumes));
+    let listed = with_volumes(Purpose::Read, |volumes| list(&mut listing, &places, titled, volumes));
     let Listing { values, skipped, output, .. } = listing;
     if json && !listed.as_ref().is_err_and(|failure| failure.ends_command()) {
         output.json(&Value::Array(values))?;
@@ -155,9 +156,9 @@ fn is_hidden(name: &OsStr) -> bool {
 
 /// Starts a walk through the directory `root`. If `root` is a symbolic link, the link is followed. Without
 /// `all` the walk leaves out hidden names.
-pub(super) fn walk<'a>(files: &'a Files, root: &Inside, all: bool) -> Result<Walk<'a, Files>> {
+pub(super) fn walk(files: &Files, root: &Inside, all: bool) -> Result<Walk<Files>> {
     // With a slash at the end of the path, the walk follows the link.
     let path = if root.path.file_name().is_some() { root.path.join("") } else { root.path.clone() };
-    let walk = Walk::new(files, &path).doing("list", root)?;
+    let walk = files.walk(&path).doing("list", root)?;
     Ok(if all { walk } else { walk.only(|name| !is_hidden(name)) })
 }

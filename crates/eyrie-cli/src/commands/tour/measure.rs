@@ -12,21 +12,21 @@
 //! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each, except a get in
 //! place, which reads one byte. Paths have three components. Every operation on a name first writes the
 //! digits of its file or key into the name. Both sides use the same calls of [`Posix`] and the same methods
-//! of [`Keys`].
+//! of [`KeyValueStore`].
 
 use std::time::{Duration, Instant};
 
-use eyrie::{Errno, Error, Posix, Result};
+use eyrie::{Errno, Error, KeyValueStore, Posix, Result};
 
 use super::operation::{Amounts, BATCH, Row, groups};
-use super::subject::{Keys, Subject};
+use super::subject::Subject;
 use super::targets::{Coverage, is_covering, targets};
 use crate::interrupt;
 
 /// Minimum number of counted rounds, so that a few disturbed rounds hardly change the median.
 const FEWEST_ROUNDS: usize = 40;
 /// Maximum number of counted rounds.
-const MOST_ROUNDS: usize = 2000;
+const MAX_ROUNDS: usize = 2000;
 /// Number of rounds at the start that are not counted.
 const WARM_UP: u32 = 3;
 
@@ -70,11 +70,11 @@ impl Samples {
     }
 
     /// Measures one round: a batch on Eyrie, then the same batch on the host.
-    fn round<E: Posix, H: Posix>(
+    fn round<E: Posix + Clone, H: Posix + Clone>(
         &mut self,
         round: u32,
-        eyrie: &mut Subject<'_, E, impl Keys>,
-        host: &mut Subject<'_, H, impl Keys>,
+        eyrie: &mut Subject<'_, E, impl KeyValueStore>,
+        host: &mut Subject<'_, H, impl KeyValueStore>,
         amounts: Amounts,
     ) -> Result<()> {
         let targets = targets(self.row.operation, round, amounts.among(self.row));
@@ -106,9 +106,9 @@ impl Samples {
 ///
 /// # Errors
 /// As the calls that are measured. `EIO` if a row touches too few blocks, files or keys.
-pub fn measure<E: Posix, H: Posix>(
-    eyrie: &mut Subject<'_, E, impl Keys>,
-    host: &mut Subject<'_, H, impl Keys>,
+pub fn measure<E: Posix + Clone, H: Posix + Clone>(
+    eyrie: &mut Subject<'_, E, impl KeyValueStore>,
+    host: &mut Subject<'_, H, impl KeyValueStore>,
     amounts: Amounts,
     budget: Duration,
     mut progress: impl FnMut(),
@@ -127,10 +127,10 @@ pub fn measure<E: Posix, H: Posix>(
 
 /// Measures the rows of one group in alternation, because one row makes the files that the next row needs.
 /// Returns `None` after an interrupt.
-fn measure_group<E: Posix, H: Posix>(
+fn measure_group<E: Posix + Clone, H: Posix + Clone>(
     group: &[Row],
-    eyrie: &mut Subject<'_, E, impl Keys>,
-    host: &mut Subject<'_, H, impl Keys>,
+    eyrie: &mut Subject<'_, E, impl KeyValueStore>,
+    host: &mut Subject<'_, H, impl KeyValueStore>,
     amounts: Amounts,
     share: Duration,
 ) -> Result<Option<Vec<Samples>>> {
@@ -138,7 +138,7 @@ fn measure_group<E: Posix, H: Posix>(
     let mut all: Vec<Samples> = group.iter().copied().map(Samples::new).collect();
     for round in 0.. {
         let rounds = all[0].eyrie.len();
-        if rounds >= MOST_ROUNDS || rounds >= FEWEST_ROUNDS && started.elapsed() > share {
+        if rounds >= MAX_ROUNDS || rounds >= FEWEST_ROUNDS && started.elapsed() > share {
             break;
         }
         if interrupt::requested() {

@@ -182,7 +182,7 @@ impl Guide<'_> {
         let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
         let copy = Path::new("/").join(name);
         // The copies get the modes of their sources, so the umask does not apply.
-        let files = volume.files(Credentials::of_process());
+        let files = volume.files(Credentials::of_process().with_umask(0));
         if !self.arguments.json {
             self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
         }
@@ -275,9 +275,10 @@ impl Guide<'_> {
 
         let amounts = self.amounts;
         let bar = bar(WHAT, measure::steps(amounts));
-        let mut ours = Subject::new(files, [&stores[0], &stores[1]], amounts).doing(WHAT, "Eyrie")?;
-        let mut theirs =
-            Subject::new(&on_host, [&host_stores[0], &host_stores[1]], amounts).doing(WHAT, "the host")?;
+        let of_volume = [&stores[0], &stores[1]];
+        let mut ours = Subject::new(files, of_volume, Some(of_volume), amounts).doing(WHAT, "Eyrie")?;
+        let mut theirs = Subject::new(&on_host, [&host_stores[0], &host_stores[1]], None, amounts)
+            .doing(WHAT, "the host")?;
         let budget = Duration::from_secs(self.arguments.seconds);
         let measured = measure::measure(&mut ours, &mut theirs, amounts, budget, || bar.inc(1));
         bar.finish_and_clear();

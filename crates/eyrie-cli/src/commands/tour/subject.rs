@@ -5,89 +5,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use eyrie::{File, HostStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Store};
+use eyrie::{File, KeyValueStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Store};
 
 use super::operation::{Amounts, BLOCK_BYTES, Operation, Row, Scale};
 
 /// Bytes of each write that fills the large file.
 const FILL_BYTES: usize = 4 << 20;
 
-/// The calls of a store that are measured.
-pub trait Keys {
-    /// Replaces the contents of `out` by the value. Returns false if the key does not exist.
-    ///
-    /// # Errors
-    /// As the method of the store.
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
-
-    /// Sets the value.
-    ///
-    /// # Errors
-    /// As the method of the store.
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Removes the key. Returns false if the key does not exist.
-    ///
-    /// # Errors
-    /// As the method of the store.
-    fn erase(&self, key: &[u8]) -> Result<bool>;
-
-    /// Reads the length and the first byte of a value in place. Both are 0 if the key does not exist. Returns
-    /// `None` if the store cannot read values in place.
-    ///
-    /// # Errors
-    /// As the method of the store.
-    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>>;
-}
-
-impl Keys for Store {
-    #[inline]
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        self.get_into(key, out)
-    }
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Store::put(self, key, value).map(drop)
-    }
-
-    #[inline]
-    fn erase(&self, key: &[u8]) -> Result<bool> {
-        Store::erase(self, key)
-    }
-
-    #[inline]
-    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>> {
-        let pin = self.pin();
-        let seen = self.get_in_place(key, &pin);
-        Some(
-            seen.map(|value| {
-                value.map_or((0, 0), |value| (value.len(), value.first().copied().unwrap_or(0)))
-            }),
-        )
-    }
-}
-
-impl Keys for HostStore {
-    #[inline]
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        self.get_into(key, out)
-    }
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        HostStore::put(self, key, value)
-    }
-
-    #[inline]
-    fn erase(&self, key: &[u8]) -> Result<bool> {
-        HostStore::erase(self, key)
-    }
-
-    #[inline]
-    fn look(&self, _key: &[u8]) -> Option<Result<(usize, u8)>> {
-        None
-    }
+/// Reads the length and the first byte of a value in place. Both are 0 if the key does not exist.
+fn look(store: &Store, key: &[u8]) -> Result<(usize, u8)> {
+    let pin = store.pin();
+    let value = store.get_in_place(key, &pin)?;
+    Ok(value.map_or((0, 0), |value| (value.len(), value.first().copied().unwrap_or(0))))
 }
 
 /// A name whose last six characters are a number.
@@ -124,25 +53,32 @@ impl NumberedName {
 }
 
 /// One side of the comparison: its files and keys.
-pub struct Subject<'a, P: Posix, K> {
+pub struct Subject<'a, P: Posix + Clone, K> {
     fs: &'a P,
     /// The store with few keys and the store with many keys.
     stores: [&'a K; 2],
-    large: File<'a, P>,
-    growing: File<'a, P>,
+    /// The same stores, if values can be read in place.
+    in_place: Option<[&'a Store; 2]>,
+    large: File<P>,
+    growing: File<P>,
     block: Vec<u8>,
     value: Vec<u8>,
     /// A sum over all results, so that the compiler cannot remove a read.
     seen: usize,
 }
 
-impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
+impl<'a, P: Posix + Clone, K: KeyValueStore> Subject<'a, P, K> {
     /// Makes the files and keys for the measurements. The files are in the directory `/bench`, which must not
     /// exist. The stores must be empty.
     ///
     /// # Errors
     /// As the calls that it makes.
-    pub fn new(fs: &'a P, stores: [&'a K; 2], amounts: Amounts) -> Result<Subject<'a, P, K>> {
+    pub fn new(
+        fs: &'a P,
+        stores: [&'a K; 2],
+        in_place: Option<[&'a Store; 2]>,
+        amounts: Amounts,
+    ) -> Result<Subject<'a, P, K>> {
         for dir in ["/bench", "/bench/few", "/bench/many"] {
             fs.create_dir(dir)?;
         }
@@ -167,7 +103,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         let growing = open("/bench/few/growing")?;
         // If the buffer is larger than the value, the host needs only one read: see `HostStore::get_into`.
         let value = Vec::with_capacity(2 * BLOCK_BYTES);
-        Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
+        Ok(Subject { fs, stores, in_place, large, growing, block, value, seen: 0 })
     }
 
     /// Empties the file to which a batch appends, or puts the keys that a batch erases. Returns false if this
@@ -177,7 +113,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         let mut key = NumberedName::new("gone-");
         match row.operation {
             Operation::Append => self.growing.set_len(0)?,
-            Operation::GetInPlace => return Ok(store.look(key.number(0)).is_some()),
+            Operation::GetInPlace => return Ok(self.in_place.is_some()),
             Operation::Erase => {
                 for &target in targets {
                     store.put(key.number(target), &self.block)?;
@@ -194,7 +130,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
             let (mut from, mut to) =
                 (NumberedName::of(row.scale, "two-"), NumberedName::of(row.scale, "file-"));
             for &target in targets {
-                self.fs.rename(from.path(target), to.path(target), RenameMode::Replace)?;
+                self.fs.rename_with(from.path(target).into(), to.path(target).into(), RenameMode::Replace)?;
             }
         }
         Ok(())
@@ -225,10 +161,10 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
             let offset = u64::from(target) * BLOCK_BYTES as u64;
             match operation {
                 Operation::Open => {
-                    let handle = fs.open(file.path(target), OpenFlags::READ, 0)?;
+                    let handle = fs.open(file.path(target).into(), OpenFlags::READ, 0)?;
                     fs.close(handle)?;
                 }
-                Operation::Stat => self.seen += fs.stat(file.path(target))?.size as usize,
+                Operation::Stat => self.seen += fs.stat(file.path(target).into())?.size as usize,
                 Operation::Read | Operation::ReadOn => {
                     self.seen += fs.read_at(self.large.handle(), &mut buffer, offset)?;
                 }
@@ -242,21 +178,25 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
                 Operation::Append => self.seen += fs.append(self.growing.handle(), &self.block)?,
                 Operation::Create => {
                     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-                    let handle = fs.open(new.path(target), flags, 0o644)?;
+                    let handle = fs.open(new.path(target).into(), flags, 0o644)?;
                     self.seen += fs.write_at(&handle, &self.block, 0)?;
                     fs.close(handle)?;
                 }
-                Operation::Unlink => fs.unlink(new.path(target))?,
+                Operation::Unlink => fs.unlink(new.path(target).into())?,
                 Operation::Rename => {
-                    fs.rename(file.path(target), renamed.path(target), RenameMode::Replace)?;
+                    fs.rename_with(
+                        file.path(target).into(),
+                        renamed.path(target).into(),
+                        RenameMode::Replace,
+                    )?;
                 }
                 Operation::Get => {
-                    store.get(key.number(target), &mut self.value)?;
+                    store.get_into(key.number(target), &mut self.value)?;
                     self.seen += self.value.len();
                 }
                 Operation::GetInPlace => {
-                    if let Some(seen) = store.look(key.number(target)) {
-                        let (length, first) = seen?;
+                    if let Some(stores) = self.in_place {
+                        let (length, first) = look(stores[scale as usize], key.number(target))?;
                         self.seen += length + usize::from(first);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use eyrie::{Host, Stat, Walk, WalkStep};
+use eyrie::{Host, PosixExt, Stat, WalkStep};
 
 use crate::failure::{Doing, Result};
 use crate::{interrupt, text};
@@ -35,7 +35,7 @@ impl Survey {
         let mut survey = Survey { entries: Vec::new(), bytes: 0, block_bytes: 0 };
         // With a slash at the end of the path, the walk follows a symbolic link.
         let root = root.join("");
-        for step in Walk::new(host, &root).doing("look at", text::path(&root))? {
+        for step in host.walk(&root).doing("look at", text::path(&root))? {
             interrupt::check("tour")?;
             let WalkStep::Entry(entry) = step else { continue };
             let Ok(stat) = entry.stat() else { continue };

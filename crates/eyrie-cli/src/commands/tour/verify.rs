@@ -1,15 +1,14 @@
 //! Compares the volume with the source: files, and keys with their values.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{Errno, Host, NAME_MAX, Posix, PosixExt, Stat, Store, VALUE_MAX};
+use eyrie::{Host, NAME_MAX, Posix, PosixExt, Stat, Store, Target, VALUE_MAX};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::survey::{Survey, SurveyEntry};
-use crate::copy::bar;
+use crate::copy::{bar, comparable_xattrs};
 use crate::failure::{Doing, Failure, Result};
 use crate::place::join;
 use crate::{interrupt, text};
@@ -48,7 +47,7 @@ impl Verified {
 /// Reads all entries of the copy and compares them with the source: kind, mode, size, modification time,
 /// device, `user` and `trusted` attributes, targets of links, names in directories, and checksums of the
 /// bytes. Root also compares owners.
-pub fn files<P: Posix>(
+pub fn files<P: Posix + Clone>(
     survey: &Survey,
     (host, root): (&Host, &Path),
     (volume, copy): (&P, &Path),
@@ -62,7 +61,7 @@ pub fn files<P: Posix>(
         bar.inc(1);
         let (from, to) = (join(root, &entry.relative), join(copy, &entry.relative));
         let mut differ = |what: String| verified.differences.push(format!("{}: {what}", text::path(&from)));
-        let stat = match volume.lstat(&to) {
+        let stat = match volume.stat(Target::NoFollow((&to).into())) {
             Ok(stat) => stat,
             Err(error) => {
                 differ(error.to_string());
@@ -107,27 +106,15 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
 
 /// Returns true if source and target have the same `user` and `trusted` attributes. Attributes of the target
 /// that cannot be read are a difference.
-fn same_xattrs<S: Posix, D: Posix>(
+fn same_xattrs<S: Posix + Clone, D: Posix + Clone>(
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
 ) -> eyrie::Result<bool> {
-    let wanted = xattrs(source, from)?;
-    Ok(xattrs(target, to).is_ok_and(|found| found == wanted))
+    let wanted = comparable_xattrs(source, from)?;
+    Ok(comparable_xattrs(target, to).is_ok_and(|found| found == wanted))
 }
 
-/// Returns the `user` and `trusted` attributes. Attributes of other namespaces, such as labels that the host
-/// itself makes, are not compared.
-fn xattrs<P: Posix>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let names = match fs.symlink_xattr_names(path) {
-        Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
-        names => names?,
-    };
-    let is_compared = |name: &Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
-    let with_value = |name: Vec<u8>| Ok((name.clone(), fs.symlink_xattr(path, name)?));
-    names.into_iter().filter(is_compared).map(with_value).collect()
-}
-
-fn same_content<S: Posix, D: Posix>(
+fn same_content<S: Posix + Clone, D: Posix + Clone>(
     entry: &SurveyEntry,
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
@@ -144,14 +131,14 @@ fn same_content<S: Posix, D: Posix>(
             Ok(left == names(target, to).doing("list the copy of", &shown)?)
         }
         eyrie::Kind::Symlink => {
-            let left = source.readlink(from).doing("read", &shown)?;
-            Ok(left == target.readlink(to).doing("read the copy of", &shown)?)
+            let left = source.readlink(from.into()).doing("read", &shown)?;
+            Ok(left == target.readlink(to.into()).doing("read the copy of", &shown)?)
         }
         _ => Ok(true),
     }
 }
 
-fn checksum<P: Posix>(fs: &P, path: &Path, buffer: &mut [u8]) -> eyrie::Result<u64> {
+fn checksum<P: Posix + Clone>(fs: &P, path: &Path, buffer: &mut [u8]) -> eyrie::Result<u64> {
     let file = fs.open_file(path)?;
     let mut hash = Xxh3Default::new();
     let mut offset = 0;
@@ -165,7 +152,7 @@ fn checksum<P: Posix>(fs: &P, path: &Path, buffer: &mut [u8]) -> eyrie::Result<u
     }
 }
 
-fn names<P: Posix>(fs: &P, path: &Path) -> eyrie::Result<Vec<OsString>> {
+fn names<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<Vec<OsString>> {
     let entries = fs.read_dir(path)?;
     let mut names: Vec<OsString> =
         entries.map(|entry| Ok(entry?.name().to_owned())).collect::<eyrie::Result<_>>()?;
@@ -235,9 +222,9 @@ mod tests {
         files.write(left, "").unwrap();
         files.write(right, "").unwrap();
         assert!(same(left, right));
-        files.setxattr(left, "user.x", b"value", XattrMode::Set).unwrap();
+        files.setxattr(left.into(), b"user.x", b"value", XattrMode::Set).unwrap();
         assert!(!same(left, right) && !same(right, left));
-        files.setxattr(right, "user.x", b"value", XattrMode::Set).unwrap();
+        files.setxattr(right.into(), b"user.x", b"value", XattrMode::Set).unwrap();
         assert!(same(left, right));
     }
 

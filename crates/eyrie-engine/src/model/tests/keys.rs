@@ -1,6 +1,7 @@
 //! Tests of `Put`, `Erase` and `Batch`.
 
 use super::*;
+use crate::{Condition, FallocateMode, Version};
 
 impl Fixture {
     fn put(&self, dir: ObjectId, name: &str, data: &[u8], time: Time) -> Result<Applied> {
@@ -133,6 +134,66 @@ fn batch_takes_puts_and_erases_of_distinct_keys() {
     assert_refused!(f.model.apply(&Op::Batch { dir: file, ops: &[], time: at(2) }), Error::NotDirectory);
     f.batch(&[], at(2)).unwrap();
     assert_eq!(f.times(f.root), (1, 1));
+}
+
+#[test]
+fn batch_with_a_failed_condition_does_nothing() {
+    let f = Fixture::new();
+    f.dir(f.root, "d");
+    f.put(f.root, "k", b"v", START).unwrap();
+    let id = f.get(f.root, "k").unwrap();
+    let version = f.model.version(id).unwrap();
+    let expect = |name, condition| Op::Expect { dir: f.root, name, condition };
+    let holds = [
+        expect(b"k", Condition::Present),
+        expect(b"k", Condition::Version(version)),
+        expect(b"none", Condition::Absent),
+    ];
+    let fails = [
+        expect(b"k", Condition::Absent),
+        expect(b"none", Condition::Present),
+        expect(b"none", Condition::Version(version)),
+        expect(b"k", Condition::Version(Version::from_raw([0; 3]))),
+    ];
+    for condition in fails {
+        assert_refused!(
+            f.batch(&[f.put_op(b"new", b"n"), condition, f.erase_op(b"k")], at(4)),
+            Error::ConditionFailed
+        );
+        assert_eq!((f.names(f.root), f.times(f.root)), (vec!["d".to_owned(), "k".to_owned()], (1, 1)));
+    }
+    // A condition refers to the key before the batch, also behind a change of the key.
+    f.batch(&[f.put_op(b"k", b"w"), holds[1], holds[2]], at(4)).unwrap();
+    assert_refused!(f.batch(&[holds[1]], at(5)), Error::ConditionFailed);
+    f.batch(&[holds[0], holds[2]], at(5)).unwrap();
+    assert_eq!((f.value("k").unwrap(), f.times(id)), (b"w".to_vec(), (4, 4)));
+    assert_refused!(f.batch(&[expect(b"d", Condition::Absent)], at(5)), Error::IsDirectory);
+    assert_refused!(f.batch(&[holds[0], holds[0]], at(5)), Error::Invalid(_));
+    assert_refused!(f.model.apply(&holds[0]), Error::Invalid(_));
+}
+
+#[test]
+fn version_changes_with_the_bytes_alone() {
+    let f = Fixture::new();
+    let id = f.file(f.root, "x");
+    let mut seen = vec![f.model.version(id).unwrap()];
+    let change = |op: &Op<'_>| f.model.apply(op).map(drop);
+    let (set_ids, time) = (SetIds::Keep, at(2));
+    for op in [
+        Op::Write { id, offset: 0, data: b"1", set_ids, time },
+        Op::Append { id, data: b"1", set_ids, time },
+        Op::SetSize { id, size: 1, set_ids, time },
+        f.put_op(b"x", b"1"),
+        Op::Fallocate { id, mode: FallocateMode::ZeroRange, offset: 0, length: 1, set_ids, time },
+    ] {
+        change(&op).unwrap();
+        let version = f.model.version(id).unwrap();
+        assert!(!seen.contains(&version), "{op:?}");
+        seen.push(version);
+    }
+    f.link(f.root, "y", id, at(3)).unwrap();
+    assert_eq!(f.model.version(id).unwrap(), seen[5]);
+    assert_refused!(f.model.version(f.root), Error::IsDirectory);
 }
 
 fn errno(error: &Error) -> i32 {

@@ -45,6 +45,12 @@ impl Selector {
         Selector(kept.wrapping_add(1 << Selector::VERSION_SHIFT))
     }
 
+    /// Returns the version, which grows with every change of the object.
+    #[inline]
+    pub fn version(self) -> u64 {
+        self.0 >> Selector::VERSION_SHIFT
+    }
+
     /// Returns the number of the current hot copy.
     #[inline]
     pub fn hot_copy(self) -> usize {
@@ -73,6 +79,12 @@ impl Selector {
     #[inline]
     pub fn unlinked(self) -> bool {
         self.0 & Selector::UNLINKED != 0
+    }
+
+    /// Returns the same selector with the sealed bit.
+    #[must_use]
+    pub(super) fn as_sealed(self) -> Selector {
+        Selector(self.0 | Selector::SEALED)
     }
 
     /// Returns the same selector with the unlinked bit.
@@ -242,7 +254,7 @@ mod tests {
         assert_eq!((first.hot_copy(), first.cold_copy(), first.unlinked()), (0, 0, false));
         let next = first.next(true, false);
         assert!(next.is_of(Kind::Symlink) && next.sealed() && !next.follows());
-        assert_eq!((next.hot_copy(), next.cold_copy(), next.0 >> 8), (1, 1, (first.0 >> 8) + 1));
+        assert_eq!((next.hot_copy(), next.cold_copy(), next.version()), (1, 1, first.version() + 1));
         let third = next.next(false, true);
         assert_eq!((third.hot_copy(), third.cold_copy(), third.follows()), (0, 1, true));
         assert!(third.as_unlinked().unlinked());

@@ -128,6 +128,7 @@ impl Header {
     }
 
     /// Adds `change` to the commit of the transaction.
+    #[inline]
     pub(crate) fn change(self, transaction: &mut Transaction<'_>, now: &Hot, change: &HotChange) {
         transaction.line(self.line(now, change));
     }
@@ -157,6 +158,12 @@ impl Header {
         transaction.write(line, cold.as_bytes())?;
         self.change(transaction, now, &HotChange { cold: !in_place, ..change });
         Ok(())
+    }
+
+    /// Adds the sealed bit to the commit of the transaction. `now` is the selector, which changes in no other
+    /// way: the version of the bytes stays the same.
+    pub(crate) fn seal(self, transaction: &mut Transaction<'_>, now: Selector) {
+        transaction.word(self.hot_line(), now.as_sealed().0);
     }
 
     /// Sets the unlinked bit of an object. Later opens of the object then fail, unless a handle keeps it

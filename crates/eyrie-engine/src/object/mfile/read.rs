@@ -4,14 +4,16 @@
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
 use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, Under, slot_addr, slot_of, span, start_of};
+use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
 
-/// A contiguous piece of a file from an offset on, and the length of the piece from there.
+/// A contiguous piece of a file, from an offset of the file on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FilePiece {
-    /// Address and number of bytes of stored data.
-    Data(Addr, u64),
+    /// An extent with stored data, and the place in the extent where the piece begins. The piece extends to
+    /// the end of the extent.
+    Data(Extent, u64),
     /// Number of bytes that are zeros without stored data.
     Hole(u64),
 }
@@ -19,7 +21,8 @@ pub(crate) enum FilePiece {
 impl FilePiece {
     fn len(self) -> u64 {
         match self {
-            FilePiece::Data(_, len) | FilePiece::Hole(len) => len,
+            FilePiece::Data(extent, from) => extent.bytes() - from,
+            FilePiece::Hole(len) => len,
         }
     }
 }
@@ -35,7 +38,7 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
         let Some(extent) = file.root_extent()? else { return Ok(FilePiece::Hole(u64::MAX - offset)) };
         let bytes = extent.bytes();
         return Ok(match offset < bytes {
-            true => FilePiece::Data(extent.addr.add(offset), bytes - offset),
+            true => FilePiece::Data(extent, offset),
             false => FilePiece::Hole(u64::MAX - offset),
         });
     }
@@ -48,7 +51,7 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
         let level = subtree.level;
         match subtree.look()? {
             Under::Hole | Under::Unwritten(_) => return Ok(FilePiece::Hole(span(level) - within)),
-            Under::Leaf(extent) => return Ok(FilePiece::Data(extent.addr.add(within), span(level) - within)),
+            Under::Leaf(extent) => return Ok(FilePiece::Data(extent, within)),
             Under::Node(node) => {
                 let at = slot_addr(node, slot_of(level, within));
                 within %= span(level - 1);
@@ -75,7 +78,7 @@ pub fn read(medium: &Medium, file: FileTree, offset: u64, out: &mut [u8]) -> Res
         let len = piece.len().min((wanted - done) as u64) as usize;
         let part = &mut out[done..done + len];
         match piece {
-            FilePiece::Data(addr, _) => medium.read(addr, part)?,
+            FilePiece::Data(extent, from) => medium.read(extent.addr.add(from), part)?,
             FilePiece::Hole(_) => part.fill(0),
         }
         done += len;
@@ -113,26 +116,40 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     Ok((hole && offset < size).then_some(size))
 }
 
-/// Returns the address and length of all bytes of a file, if they are in one extent.
+/// Returns the address and length of stored bytes from `offset` on, up to `end`. Extents whose addresses
+/// follow one another count as one. The length is 0 in a hole, and at and past the end of the file.
+///
+/// `require` returns an error for an extent that cannot be an extent of an object.
 ///
 /// # Errors
-/// `Corrupt`.
+/// The errors of `require`; `Corrupt`, `Fault`.
 #[inline]
-pub fn single(file: FileTree) -> Result<Option<(Addr, u64)>> {
-    let size = file.size;
-    if size == 0 {
-        return Ok(Some((Addr::NULL, 0)));
+pub fn contiguous(
+    medium: &Medium,
+    file: FileTree,
+    (offset, end): (u64, u64),
+    require: impl Fn(Extent) -> Result<()>,
+) -> Result<(Addr, u64)> {
+    let end = end.min(file.size);
+    let (mut first, mut len) = (Addr::NULL, 0);
+    while offset + len < end {
+        let piece = find(medium, file, offset + len)?;
+        let FilePiece::Data(extent, from) = piece else { break };
+        let addr = extent.addr.add(from);
+        if len == 0 {
+            first = addr;
+        } else if addr != first.add(len) {
+            break;
+        }
+        require(extent)?;
+        len += piece.len().min(end - offset - len);
     }
-    if file.root.height() != 0 {
-        return Ok(None);
-    }
-    let extent = file.root_extent()?;
-    Ok(extent.filter(|extent| size <= extent.bytes()).map(|extent| (extent.addr, size)))
+    Ok((first, len))
 }
 
 /// Maximum number of nodes that one count of storage reads. This limit bounds the cost of `stat`. Below a
 /// node that is not read, every page counts as allocated.
-const MOST_COUNTED: usize = 256;
+const MAX_COUNTED: usize = 256;
 
 /// Returns the number of bytes of storage under a root, without the nodes. Searches for holes only if
 /// `may_have_holes`.
@@ -146,7 +163,7 @@ pub fn allocated(medium: &Medium, file: FileTree, may_have_holes: bool) -> Resul
         None => Ok(0),
         Some(extent) if root.height() == 0 => Ok(extent.bytes()),
         Some(_) if may_have_holes && root.height() <= MAX_HEIGHT => {
-            let mut nodes = MOST_COUNTED;
+            let mut nodes = MAX_COUNTED;
             counted(medium, file.subtree(), size, &mut nodes)
         }
         Some(_) => Ok(pages(size, root.height())),

@@ -87,10 +87,11 @@ fn overwrite_word(
     let FilePart { offset, data } = part;
     if offset / 8 == (part.end() - 1) / 8
         && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
-        && let FilePiece::Data(addr, _) = find(transaction.medium(), file, offset / 8 * 8)?
+        && let FilePiece::Data(extent, from) = find(transaction.medium(), file, offset / 8 * 8)?
     {
         // The pointer may be damaged. Refuse to store outside the space for extents.
-        transaction.volume().require_own(Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
+        transaction.volume().require_own(extent)?;
+        let addr = extent.addr.add(from);
         let mut word = transaction.medium().load(addr)?.to_le_bytes();
         let first = (offset % 8) as usize;
         word[first..first + data.len()].copy_from_slice(data);

@@ -3,12 +3,13 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, LinkFields, NameFields,
-    OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION,
-    XattrFields, present,
+    self, BatchFields, CreateFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE, LinkFields,
+    NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
+    VERSION, XattrFields, present,
 };
 use crate::{
-    AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time, XattrMode,
+    AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+    Version, XattrMode,
 };
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -174,6 +175,11 @@ impl<'a> RecordBody<'a> {
                     time: time(fields.stamp)?,
                 }
             }
+            Tag::Expect => {
+                let fields: &ExpectFields = self.fields()?;
+                let condition = condition(fields.condition, fields.version.map(layout::U64::get))?;
+                Op::Expect { dir: id(fields.dir)?, name: self.name(fields.name_size)?, condition }
+            }
             Tag::Batch => return Err(DecodeError::Malformed("a batch within a batch")),
         })
     }
@@ -284,6 +290,15 @@ fn optional<T: Default + PartialEq>(is_present: u32, value: T) -> Result<Option<
 
 fn id(raw: layout::U64) -> Result<ObjectId> {
     ObjectId::from_raw(raw.get()).ok_or(DecodeError::Malformed("kind in an object id"))
+}
+
+fn condition(number: layout::U32, version: [u64; 3]) -> Result<Condition> {
+    match (number.get(), version) {
+        (layout::EXPECT_ABSENT, [0, 0, 0]) => Ok(Condition::Absent),
+        (layout::EXPECT_PRESENT, [0, 0, 0]) => Ok(Condition::Present),
+        (layout::EXPECT_VERSION, version) => Ok(Condition::Version(Version::from_raw(version))),
+        _ => Err(DecodeError::Malformed("condition of a key")),
+    }
 }
 
 fn set_ids(number: layout::U32) -> Result<SetIds> {

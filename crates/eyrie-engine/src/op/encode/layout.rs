@@ -55,11 +55,12 @@ pub(super) enum Tag {
     SetXattr = 13,
     RemoveXattr = 14,
     Fallocate = 15,
+    Expect = 16,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 15] = [
+        const ALL: [Tag; 16] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -75,6 +76,7 @@ impl Tag {
             Tag::SetXattr,
             Tag::RemoveXattr,
             Tag::Fallocate,
+            Tag::Expect,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -291,6 +293,27 @@ const _: () = {
     assert!(offset_of!(PutFields, owner) == 24);
     assert!(offset_of!(PutFields, name_size) == 36);
     assert!(offset_of!(PutFields, stamp) == 40);
+};
+
+pub(super) const EXPECT_ABSENT: u32 = 0;
+pub(super) const EXPECT_PRESENT: u32 = 1;
+pub(super) const EXPECT_VERSION: u32 = 2;
+
+/// Fields of `Expect`. The name follows.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct ExpectFields {
+    pub(super) dir: U64,
+    pub(super) condition: U32,
+    pub(super) name_size: U32,
+    /// The parts of a version, which are 0 unless `condition` is `EXPECT_VERSION`.
+    pub(super) version: [U64; 3],
+}
+const _: () = {
+    assert!(size_of::<ExpectFields>() == 40);
+    assert!(offset_of!(ExpectFields, condition) == 8);
+    assert!(offset_of!(ExpectFields, name_size) == 12);
+    assert!(offset_of!(ExpectFields, version) == 16);
 };
 
 /// Fields of `Batch`. `count` records follow.

@@ -18,12 +18,13 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, LinkFields, NameFields,
-    OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION,
-    XattrFields, present,
+    BatchFields, CreateFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE, LinkFields,
+    NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
+    VERSION, XattrFields, present,
 };
 use crate::{
-    AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time, XattrMode,
+    AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+    XattrMode,
 };
 use zerocopy::IntoBytes;
 
@@ -117,6 +118,7 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             put(out, &fields, &[name, data]);
             Tag::Put
         }
+        Op::Expect { dir, name, condition } => encode_expect(out, dir, name, condition),
         Op::Batch { dir, ops, time } => {
             let fields = BatchFields { dir: raw(dir), count: length(ops.len()), stamp: stamp(time) };
             put(out, &fields, &[]);
@@ -216,6 +218,22 @@ fn encode_xattr(
     };
     put(out, &fields, &[name, value]);
     tag
+}
+
+fn encode_expect(out: &mut Vec<u8>, dir: ObjectId, name: &[u8], condition: Condition) -> Tag {
+    let (condition, version) = match condition {
+        Condition::Absent => (layout::EXPECT_ABSENT, [0; 3]),
+        Condition::Present => (layout::EXPECT_PRESENT, [0; 3]),
+        Condition::Version(version) => (layout::EXPECT_VERSION, version.raw()),
+    };
+    let fields = ExpectFields {
+        dir: raw(dir),
+        condition: condition.into(),
+        name_size: length(name.len()),
+        version: version.map(Into::into),
+    };
+    put(out, &fields, &[name]);
+    Tag::Expect
 }
 
 fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, fields: &T, parts: &[&[u8]]) {

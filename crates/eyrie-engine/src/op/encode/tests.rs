@@ -5,7 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Kind;
+use crate::{Kind, Version};
 
 /// The parts of an Op, as owned values.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 14;
+const SINGLE_VARIANTS: u8 = 15;
 
 impl Sample {
     fn op(&self) -> Op<'_> {
@@ -55,7 +55,12 @@ impl Sample {
                 let mode = FallocateMode::ALL[data.len() % FallocateMode::ALL.len()];
                 Op::Fallocate { id, mode, offset: number, length: dir.place(), set_ids, time }
             }
-            12 => Op::Put { dir, name, id, owner, data, time },
+            12 => {
+                let version = Version::from_raw([number, dir.raw(), id.raw()]);
+                let all = [Condition::Absent, Condition::Present, Condition::Version(version)];
+                Op::Expect { dir, name, condition: all[usize::from(choice)] }
+            }
+            13 => Op::Put { dir, name, id, owner, data, time },
             _ => Op::Erase { dir, name, time },
         }
     }
@@ -202,7 +207,7 @@ proptest! {
         let length = bytes.len() as u64;
         if bytes.len() >= HEADER_SIZE {
             bytes[..8].copy_from_slice(&length.to_le_bytes());
-            let kind = bytes[14] % 17;
+            let kind = bytes[14] % 18;
             bytes[12..16].copy_from_slice(&[2, 0, kind, 0]);
             seal(&mut bytes);
             let _ = decode(&bytes);
@@ -240,9 +245,9 @@ fn unknown_versions_and_kinds_are_told_apart() {
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(1)));
     record[12] = 2;
-    record[14] = 16;
+    record[14] = 17;
     seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Kind(16)));
+    assert_eq!(decode(&record), Err(DecodeError::Kind(17)));
 }
 
 #[test]
@@ -267,6 +272,19 @@ fn a_batch_within_a_batch_is_refused() {
     let mut out = Vec::new();
     encode(&Op::Batch { dir, ops: &inner, time: Time::default() }, &mut out);
     assert!(matches!(decode(&out), Err(DecodeError::Malformed(_))));
+}
+
+#[test]
+fn unknown_conditions_are_refused() {
+    let dir = ObjectId::new(64, Kind::Directory);
+    let mut out = Vec::new();
+    encode(&Op::Expect { dir, name: b"key", condition: Condition::Present }, &mut out);
+    for (at, byte) in [(HEADER_SIZE + 8, 3), (HEADER_SIZE + 16, 1)] {
+        let mut record = out.clone();
+        record[at] = byte;
+        seal(&mut record);
+        assert_eq!(decode(&record), Err(DecodeError::Malformed("condition of a key")));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 use crate::Result;
 use crate::host::device::{self, NewVolume};
-use crate::host::{Hold, HostPlace};
+use crate::host::{Hold, HostPlace, Sharing};
 use crate::volume::{MediumChoice, Opened, Options, Volume};
 
 const BYTES: u64 = 16 << 20;
@@ -182,8 +182,23 @@ fn device_refuses_other_media_and_sizes() {
 #[test]
 fn a_device_that_another_holds_is_in_use() {
     let file = NamedTempFile::new().expect("a file");
-    let held = device::claim(file.path()).expect("free");
-    assert!(refusal(device::claim(file.path())).contains("in use"));
+    let held = device::claim(file.path(), Sharing::Exclusive).expect("free");
+    for sharing in [Sharing::Exclusive, Sharing::Shared] {
+        assert!(refusal(device::claim(file.path(), sharing)).contains("in use"));
+    }
     drop(held);
-    device::claim(file.path()).expect("free again");
+    device::claim(file.path(), Sharing::Exclusive).expect("free again");
+}
+
+#[test]
+fn readers_share_a_device_and_change_nothing() {
+    let file = device(BYTES);
+    make(&file, &options()).expect("created").close().expect("sound");
+    let before = std::fs::read(file.path()).expect("there");
+    let open = || Volume::open_copy_at(HostPlace::Device(file.path()), PagedOptions::for_host());
+    let [first, second] = [open(), open()].map(|opened| opened.expect("shared").0);
+    assert!(refusal(device::claim(file.path(), Sharing::Exclusive)).contains("in use"));
+    drop((first, second));
+    assert!(std::fs::read(file.path()).expect("there") == before, "a reader has changed the device");
+    device::claim(file.path(), Sharing::Exclusive).expect("free again");
 }

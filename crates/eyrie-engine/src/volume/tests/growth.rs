@@ -185,7 +185,7 @@ fn full_host_refuses_no_memory_that_was_announced() {
         (0..20).for_each(|_| space.announce(8 << 20));
         let (site, provisioned) = steps(plan);
         for kind in [FailureKind::Io, FailureKind::Full] {
-            plan.fail(Some(Failing { site, kind, first: 1, lasts: true }));
+            plan.fail(Some(Failing { site, kind, first: 1, is_persistent: true }));
             space.announce(8 << 20);
             space.announce(4 << 20);
             assert_eq!(plan.failed(), 2, "an announcement reports no error");
@@ -312,7 +312,7 @@ fn volume_grows_without_provisioning_thread() {
     let site = sites.keys().find(|site| site.kind == SiteKind::Host && is_start(site.file));
     let site = *site.expect("it starts a thread");
     assert_eq!(sites[&site], 1, "a medium has one");
-    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: true }));
+    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, is_persistent: true }));
     let path = parent.path().join("v");
     plan.on_this_thread(|| {
         let volume = on_file(&path);

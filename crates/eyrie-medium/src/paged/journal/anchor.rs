@@ -5,7 +5,7 @@ use std::io;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::{
-    ANCHOR_MAGIC, Anchor, CHUNK, MOST_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITHOUT_OVERFLOW, page_buffer,
+    ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITHOUT_OVERFLOW, page_buffer,
 };
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
@@ -77,7 +77,7 @@ impl Anchor {
             .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
         // Replay reads a record as a whole, so this limit bounds the memory that replay allocates for a
         // hostile anchor.
-        let fits = fits && anchor.journal_bytes <= MOST_JOURNAL_BYTES;
+        let fits = fits && anchor.journal_bytes <= MAX_JOURNAL_BYTES;
         Ok(Some(anchor).filter(|_| whole && aligned && fits))
     }
 

@@ -21,10 +21,10 @@ pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
 /// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
-pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;
+pub(in crate::paged) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay of a hostile
 /// journal takes.
-pub(in crate::paged) const MOST_OVERFLOW_BYTES: u64 = 1 << 30;
+pub(in crate::paged) const MAX_OVERFLOW_BYTES: u64 = 1 << 30;
 
 /// The start of the last page of a volume on a disk. It describes the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

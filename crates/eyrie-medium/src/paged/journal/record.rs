@@ -3,7 +3,7 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    ChangedPage, FreshPage, LINE, MOST_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
+    ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
 };
 use super::lines::pack;
 use crate::addr::PAGE_SIZE;
@@ -65,7 +65,7 @@ impl CutRecord {
         let entry = size_of::<FreshPage>();
         let room = (journal_bytes as usize).saturating_sub(size_of::<RecordHead>());
         let count = body.len().saturating_sub(room).div_ceil(PAGE - entry);
-        let pages: Vec<usize> = lent.take(count.min((MOST_OVERFLOW_BYTES / PAGE_SIZE) as usize)).collect();
+        let pages: Vec<usize> = lent.take(count.min((MAX_OVERFLOW_BYTES / PAGE_SIZE) as usize)).collect();
         if pages.len() < count {
             return None;
         }

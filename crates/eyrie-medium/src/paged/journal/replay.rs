@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::anchor::io_fault;
 use super::layout::{
-    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MOST_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC,
+    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC,
     RecordHead, page_buffer,
 };
 use super::lines::{take, unpack};
@@ -55,7 +55,7 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
 
 /// Returns the bytes of overflow pages, or `None` if one of them does not match its checksum.
 fn read_overflow(blocks: &dyn Blocks, overflow: &[FreshPage]) -> io::Result<Option<Vec<u8>>> {
-    if overflow.len() as u64 > MOST_OVERFLOW_BYTES / PAGE_SIZE {
+    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
         return Ok(None);
     }
     let mut tail = Vec::new();

@@ -4,7 +4,7 @@ use eyrie_faults::SplitMix64;
 use rustix::fs::MemfdFlags;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::layout::{MOST_JOURNAL_BYTES, PAGE, RECORD_MAGIC, WORD};
+use super::layout::{MAX_JOURNAL_BYTES, PAGE, RECORD_MAGIC, WORD};
 use super::*;
 use crate::addr::PAGE_SIZE;
 use crate::paged::blocks::{Blocks, FileBlocks};
@@ -263,7 +263,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
     }
     // Replay reads a record as a whole, so a very large journal could make replay allocate any amount of
     // memory.
-    let journal = MOST_JOURNAL_BYTES + PAGE_SIZE;
+    let journal = MAX_JOURNAL_BYTES + PAGE_SIZE;
     let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");
     assert_eq!(found(&disk), None);

@@ -27,7 +27,6 @@ use super::medium::apply_stores;
 use super::record::{RecordSession, errno};
 use super::recovered::caught;
 use super::{Limits, RecordError, StartVolume};
-use crate::script::errno::name as errno_name;
 use crate::script::{Script, ScriptLine, perform};
 
 /// Limits of the images of each crash in a trial with a failure. There are many trials, so each crash gets
@@ -87,7 +86,7 @@ pub struct FaultFailure {
 impl fmt::Display for FaultFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(failing) = &self.failing {
-            write!(f, "{}, in {}: ", told(failing), self.during)?;
+            write!(f, "{}, in {}: ", fault_spec(failing), self.during)?;
         } else {
             write!(f, "without any failure, in {}: ", self.during)?;
         }
@@ -99,15 +98,15 @@ impl std::error::Error for FaultFailure {}
 
 /// Returns the failure in the form that `eyrie explore --fault` takes: errno, site and number of the access.
 /// A `+` means that all later accesses at this site fail, too.
-pub fn told(failing: &Failing) -> String {
-    let lasts = if failing.lasts { "+" } else { "" };
-    format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
+pub fn fault_spec(failing: &Failing) -> String {
+    let is_persistent = if failing.is_persistent { "+" } else { "" };
+    format!("{} {} {}{is_persistent}", name(failing.kind), failing.site, failing.first)
 }
 
-/// Returns true if `name` consists of the first words, or all words, of the text that [`told`] returns for
-/// the failure.
+/// Returns true if `name` consists of the first words, or all words, of the text that [`fault_spec`] returns
+/// for the failure.
 fn is_named(failing: &Failing, name: &str) -> bool {
-    told(failing).strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    fault_spec(failing).strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 fn name(kind: FailureKind) -> &'static str {
@@ -166,9 +165,9 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Starts without reports. With `only`, trials inject only the failure for which [`told`] returns that
-    /// text. If `only` has no number of an access, they inject that failure into each access that is tried at
-    /// the site.
+    /// Starts without reports. With `only`, trials inject only the failure for which [`fault_spec`] returns
+    /// that text. If `only` has no number of an access, they inject that failure into each access that is
+    /// tried at the site.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
@@ -253,7 +252,7 @@ impl Faults {
             results: BTreeMap::new(),
         });
         report.injected += outcome.met.failed;
-        let result = outcome.result.map_or("0".to_string(), |errno| errno_name(errno).into_owned());
+        let result = outcome.result.map_or("0".to_string(), |errno| format!("{errno:?}"));
         *report.results.entry(result).or_default() += 1;
     }
 }
@@ -311,12 +310,15 @@ impl FaultTrial<'_> {
     /// changes after a failure.
     fn allow(&self, result: Option<Errno>, met: &Met) -> Result<(), String> {
         let is_disk = self.start.rule() == CrashRule::Sectors;
-        let planned = self.failing.filter(|_| met.failed > 0).map(|failing| Errno::from(failing.kind));
+        let planned = self
+            .failing
+            .filter(|_| met.failed > 0)
+            .and_then(|failing| Errno::from_io_error(&failing.kind.into()));
         match result {
             None => Ok(()),
             Some(Errno::ROFS) if is_disk && met.failed > 0 => Ok(()),
             Some(errno) if planned == Some(errno) => Ok(()),
-            Some(errno) => Err(format!("gives {}, which is not the injected error", errno_name(errno))),
+            Some(errno) => Err(format!("gives {errno:?}, which is not the injected error")),
         }
     }
 

@@ -1,17 +1,24 @@
 //! Every crash leaves an allowed state on nearly full volumes, in batches, and with journals that start over.
 //! The checks of readers, damage and resizes find no error.
 
+use eyrie_engine::Engine;
+use eyrie_engine::object::header::Header;
+use eyrie_engine::scm::Scm;
+use eyrie_medium::epoch;
+
+use super::super::record::RecordSession;
 use super::super::suite::{RunKind, Scripts, Work, kinds};
 use super::super::{damage, readers, resizing};
 use super::*;
-use crate::script::Script;
+use crate::script::{Call, Script, perform};
 
-const TIGHT: [&str; 7] = [
+const TIGHT: [&str; 8] = [
     "batches",
     "reuse",
     "journals that start over",
     "reuse on a disk",
     "several syncs",
+    "several calls in a cut",
     "a full journal",
     "more than the journal",
 ];
@@ -67,11 +74,50 @@ fn a_small_journal_starts_over_several_times() {
     let start = work.start().expect("room");
     let (script, _) = work.scripts.next().expect("a script");
     let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
-    let place = (work.ground.bytes + work.ground.journal_bytes.expect("small")) as usize;
+    let place = (work.medium.bytes + work.medium.journal_bytes.expect("small")) as usize;
     let is_anchor =
         |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
     let renames = recorded.run.events.iter().filter(is_anchor).count();
     assert!(renames >= 4, "the anchor was written only {renames} times");
+}
+
+/// Returns the number of buckets of a directory in the root, or 0 if it does not exist.
+fn buckets(engine: &Scm, name: &[u8]) -> u64 {
+    let Some(id) = engine.lookup(engine.root(), name).expect("sound") else { return 0 };
+    let medium = engine.volume().medium();
+    let _pin = epoch::pin();
+    let table = Header::of(id).hot(medium).expect("alive").root.extent().expect("a table");
+    medium.load(table.addr).expect("a table")
+}
+
+#[test]
+fn a_cut_has_a_split_and_a_removal_or_an_object_made_twice() {
+    let all = kinds(CrashRule::Sectors, 1 << 20, 1);
+    let work = all.into_iter().find(|kind| kind.name == "several calls in a cut").map(|kind| kind.work);
+    let Some(Work::Scripts(work)) = work else { panic!("there are scripts") };
+    let start = work.start().expect("room");
+    let (mut split_and_removal, mut made_twice) = (0, 0);
+    for (script, _) in work.scripts {
+        let session = RecordSession::open(&start, &FaultPlan::default()).expect("a sound volume");
+        let (mut before, mut removals, mut made) = (0, 0, Vec::new());
+        for line in script.lines() {
+            session.set_clock(line);
+            perform(&session.files, &line.call).expect("room");
+            match &line.call {
+                Call::Unlink { .. } => removals += 1,
+                Call::Mkdir { path, .. } => made.push(path.clone()),
+                Call::Sync => {
+                    let now = buckets(session.files.engine(), b"turnover");
+                    split_and_removal += u32::from(now > before && before > 0 && removals > 0);
+                    let names: BTreeSet<_> = made.iter().collect();
+                    made_twice += u32::from(names.len() < made.len());
+                    (before, removals, made) = (now, 0, Vec::new());
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(split_and_removal >= 3 && made_twice >= 2, "{split_and_removal}, {made_twice}");
 }
 
 #[test]
@@ -83,7 +129,7 @@ fn calls_larger_than_the_journal_overflow() {
     for (number, (script, _)) in work.scripts.by_ref().enumerate() {
         let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
         assert_eq!(recorded.without_room, 0, "script {number}");
-        let journal = work.ground.bytes;
+        let journal = work.medium.bytes;
         let overflow = std::mem::offset_of!(eyrie_medium::RecordHead, overflow);
         let overflows = recorded.run.events.iter().any(|event| match event {
             Event::Store { addr, bytes, .. } if addr.offset() == journal => {

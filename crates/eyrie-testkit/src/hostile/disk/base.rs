@@ -27,10 +27,7 @@ pub struct DiskBase {
 
 /// The options have the minimum of memory, so that the medium reads few pages ahead. The interval is so long
 /// that only calls drain.
-const OPTIONS: PagedOptions = PagedOptions {
-    memory_bytes: PagedOptions::LEAST_MEMORY_BYTES,
-    drain_interval: Duration::from_secs(1 << 20),
-};
+const OPTIONS: PagedOptions = PagedOptions::new(PagedOptions::MIN_MEMORY_BYTES, Duration::from_secs(1 << 20));
 
 /// Returns a disk that holds `bytes`.
 pub(super) fn disk(bytes: &[u8]) -> Result<Arc<SimulatedDisk>, Fault> {

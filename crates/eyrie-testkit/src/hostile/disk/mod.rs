@@ -5,11 +5,13 @@
 
 mod base;
 mod damage;
+mod fields;
 mod image;
 mod journal;
 
 pub use base::{DiskBase, disk_bases};
 pub use damage::DiskDamage;
+pub use fields::journal_damages;
 pub use image::HostileDisk;
 
 #[cfg(test)]

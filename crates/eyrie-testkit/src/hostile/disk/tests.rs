@@ -10,7 +10,7 @@ use eyrie_medium::{Addr, Anchor, Medium, PAGE_SIZE, RecordHead};
 use super::base::opened;
 use super::journal::{mend, word};
 use super::*;
-use crate::hostile::Examined;
+use crate::hostile::{Examined, journal_damages};
 
 fn has(base: &DiskBase, name: &[u8]) -> bool {
     let engine = Scm::open_on(base.volume.copy()).expect("a sound volume");
@@ -68,4 +68,19 @@ fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     let flip = DiskDamage::Flip { at: end + 100, bit: 0 };
     assert_ne!(loaded_word(vec![forged.clone(), flip.clone()], false), 7);
     assert_eq!(loaded_word(vec![forged, flip], true), 7);
+}
+
+#[test]
+fn impossible_fields_of_the_journal_give_an_answer_or_an_error() {
+    let (mut refused, mut sound) = (0, 0);
+    for base in &disk_bases() {
+        for (_, bytes) in journal_damages(&base.bytes) {
+            match (HostileDisk { bytes, ..HostileDisk::of(base, Vec::new(), false) }).examine() {
+                Examined::Refused => refused += 1,
+                Examined::Sound => sound += 1,
+                Examined::Broken => {}
+            }
+        }
+    }
+    assert!(refused > 20 && sound > 20, "{refused} refused, {sound} sound");
 }

@@ -1,0 +1,131 @@
+//! `eyrie diff`: compares two trees of volumes or of the host.
+
+mod compare;
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::compare::{Compare, Difference, Found};
+use crate::endpoint::with_both;
+use crate::failure::{Failure, NOT_FOUND, Result};
+use crate::output::{Output, json_name};
+use crate::place::{self, Place};
+
+/// Exit status if the trees differ.
+const DIFFERENT: u8 = 1;
+/// Exit status if the trees cannot be compared.
+const TROUBLE: u8 = 2;
+
+/// Compare two trees
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  eyrie diff vol:/doc ./doc
+  eyrie diff --contents vol:/doc ./doc
+  eyrie diff -q one:/ two:/ && echo equal
+
+Each path that only one tree has is printed, and each path at which the trees differ, with the differences: \
+type, mode, owner, size, contents, target, device or xattrs. Times are not compared. Of the extended \
+attributes, those of the namespaces user and trusted are. A hole equals zeros.
+
+{}
+
+Exit status, as of diff(1): 0 equal, 1 different, 2 trouble. 3 if a place does not exist.", place::HELP))]
+pub struct DiffArgs {
+    /// File or directory to compare
+    #[arg(value_name = "PLACE", value_parser = Place::parser())]
+    left: Place,
+    /// File or directory to compare with the first one
+    #[arg(value_name = "PLACE", value_parser = Place::parser())]
+    right: Place,
+    /// Compare only types, contents and targets, as `diff -r --no-dereference`
+    #[arg(long)]
+    contents: bool,
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+    /// Print nothing, and stop at the first difference; the exit status tells the result
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Compares two trees. The status [`DIFFERENT`] is only for trees that differ, so other failures get the
+/// status [`TROUBLE`].
+pub fn run(arguments: &DiffArgs, output: &mut Output) -> Result<()> {
+    let trouble = |failure: Failure| match failure.status() {
+        DIFFERENT => failure.with_status(TROUBLE),
+        _ => failure,
+    };
+    let status = compare(arguments, output).map_err(trouble)?;
+    if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
+}
+
+/// Compares two trees, prints the differences, and returns the exit status.
+fn compare(arguments: &DiffArgs, output: &mut Output) -> Result<u8> {
+    let DiffArgs { left, right, contents, json, quiet } = arguments;
+    let (mut count, mut values) = (0_u64, Vec::new());
+    let mut report = |found: &Found<'_>| {
+        count += 1;
+        match (json, quiet) {
+            (true, _) => values.push(json_of(found)),
+            (_, true) => return Ok(false),
+            _ => print(left, right, found, output)?,
+        }
+        Ok(true)
+    };
+    let mut compare = Compare::new([left, right], *contents, &mut report);
+    let troubles = with_both(left, right, &mut compare)?;
+    if *json {
+        output.json(&Value::Array(values))?;
+    }
+    Ok(match (troubles, count) {
+        (0, 0) => 0,
+        (0, _) => DIFFERENT,
+        _ => TROUBLE,
+    })
+}
+
+/// Prints a difference in the words of diff(1).
+fn print(left: &Place, right: &Place, found: &Found<'_>, output: &mut Output) -> Result<()> {
+    let only = |place: &Place, path: &Path, output: &mut Output| {
+        write!(output, "Only in ")?;
+        name(&place.join(path.parent().unwrap_or(path)), output)?;
+        write!(output, ": ")?;
+        output.name(path.file_name().unwrap_or_default().as_bytes())?;
+        writeln!(output)
+    };
+    match &found.difference {
+        Difference::OnlyLeft => only(left, found.path, output)?,
+        Difference::OnlyRight => only(right, found.path, output)?,
+        Difference::Both(what) => {
+            name(&left.join(found.path), output)?;
+            write!(output, " and ")?;
+            name(&right.join(found.path), output)?;
+            writeln!(output, " differ: {}", what.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn name(place: &Place, output: &mut Output) -> std::io::Result<()> {
+    match place {
+        Place::Host(path) => output.name(path.as_os_str().as_bytes()),
+        Place::Inside(inside) => output.place(inside),
+    }
+}
+
+fn json_of(found: &Found<'_>) -> Value {
+    let mut value = match &found.difference {
+        Difference::OnlyLeft => json!({ "only_in": "first" }),
+        Difference::OnlyRight => json!({ "only_in": "second" }),
+        Difference::Both(what) => json!({ "differ": what }),
+    };
+    json_name(&mut value, "path", found.path.as_os_str().as_bytes());
+    value
+}
+
+const _: () = assert!(NOT_FOUND != DIFFERENT && NOT_FOUND != TROUBLE);

@@ -1,0 +1,96 @@
+//! Opens the volumes in `tests/golden`, which earlier versions of the program made. A later version that
+//! cannot use one of them would lose the volumes of its users.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Sandbox;
+
+/// Byte of the superblock at which the version of the format begins.
+const FORMAT_VERSION: usize = 8;
+/// Byte of the journal's anchor at which the version of the journal begins.
+const JOURNAL_VERSION: usize = 40;
+const PAGE: usize = 4096;
+
+/// A golden volume, and the versions that it proves.
+struct Golden {
+    name: &'static str,
+    format: u8,
+    /// Version of the journal, if the volume is on the medium `paged`.
+    journal: Option<u8>,
+}
+
+const GOLDEN: [Golden; 3] = [
+    Golden { name: "format-1-dram", format: 1, journal: None },
+    Golden { name: "format-1-journal-1", format: 1, journal: Some(1) },
+    Golden { name: "format-1-journal-2", format: 1, journal: Some(2) },
+];
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the bytes that `od -Ax -tx8` shows as `text`: words of eight bytes, and a `*` for lines that are
+/// equal to the line before.
+fn bytes_of(text: &str) -> Vec<u8> {
+    let (mut bytes, mut line) = (Vec::new(), Vec::new());
+    for shown in text.lines().filter(|shown| *shown != "*") {
+        let mut words = shown.split(' ');
+        let offset = usize::from_str_radix(words.next().unwrap(), 16).unwrap();
+        while bytes.len() < offset {
+            bytes.extend_from_slice(&line);
+        }
+        let word = |word: &str| u64::from_str_radix(word, 16).unwrap().to_le_bytes();
+        line = words.flat_map(word).collect();
+        bytes.extend_from_slice(&line);
+    }
+    bytes
+}
+
+/// Returns the version of the journal, from the anchor in the last page.
+fn journal_version(volume: &[u8]) -> u8 {
+    let anchor = &volume[volume.len() - PAGE..];
+    assert_eq!(&anchor[..7], b"EyrJrnl");
+    anchor[JOURNAL_VERSION]
+}
+
+#[test]
+fn every_golden_volume_opens_and_can_be_changed() {
+    for Golden { name, format, journal } in GOLDEN {
+        let sandbox = Sandbox::new();
+        let segment = sandbox.path("vol/segment-0000");
+        let golden = bytes_of(&fixture(&format!("{name}.od")));
+        assert_eq!(golden[FORMAT_VERSION], format, "{name}");
+        assert_eq!(journal.map(|_| journal_version(&golden)), journal, "{name}");
+        fs::create_dir(sandbox.path("vol")).unwrap();
+        fs::write(sandbox.path("vol/lock"), "").unwrap();
+        fs::write(&segment, &golden).unwrap();
+
+        let report = sandbox.succeed(["fsck", "vol"]);
+        assert!(report.starts_with("vol is sound: 10 objects"), "{name}: {report}");
+        assert!(fs::read(&segment).unwrap() == golden, "{name}: the check changed the volume");
+        // The program that made the volume was killed.
+        let information = sandbox.succeed(["info", "vol"]);
+        assert!(information.contains("opened     after a crash"), "{name}: {information}");
+        assert_eq!(sandbox.succeed(["tree", "--canonical", "vol:/"]), fixture("tree.txt"), "{name}");
+
+        sandbox.succeed(["kv", "put", "vol:/store", "new", "value"]);
+        sandbox.succeed(["fsck", "vol"]);
+        assert_eq!(sandbox.succeed(["kv", "get", "vol:/store", "new"]), "value", "{name}");
+        if journal.is_some() {
+            // Records of the present version may now follow, so the anchor must have the present version.
+            assert_eq!(journal_version(&fs::read(&segment).unwrap()), 2, "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_fixture_has_a_test() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> =
+        names.filter_map(|name| name.strip_suffix(".od").map(str::to_owned)).collect();
+    found.sort();
+    assert_eq!(found, GOLDEN.map(|golden| golden.name));
+}

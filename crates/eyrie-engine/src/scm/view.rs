@@ -1,0 +1,53 @@
+//! Views: the bytes of files in place.
+
+use eyrie_medium::epoch::{Guard, pin};
+use eyrie_medium::rules::{SafetyRule, broken};
+
+use super::Scm;
+use super::arguments::require_file;
+use crate::object::mfile;
+use crate::transaction::Transaction;
+use crate::{FileView, ObjectId, Result};
+
+impl Scm {
+    #[inline]
+    pub(super) fn read_view<'a>(
+        &'a self,
+        id: ObjectId,
+        range: (u64, u64),
+        guard: &'a Guard,
+    ) -> Result<Option<FileView<'a>>> {
+        self.on_file(id, |hot, file| {
+            // No call changes the bytes of a volume that was opened read-only.
+            if !hot.selector.sealed() && !self.read_only && !broken(SafetyRule::OnlySealedBytesAreLent) {
+                return Ok(None);
+            }
+            // Only an extent in the space for extents can be viewed in place, because headers and tables do
+            // change.
+            let require = |extent| self.volume.require_own(extent);
+            let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
+            Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))
+        })
+    }
+
+    /// Seals a file, so that no Op changes its bytes in place from now on. The lock of the file waits for an
+    /// Op that is changing bytes in place.
+    pub(super) fn seal_file(&self, id: ObjectId) -> Result<()> {
+        require_file(id)?;
+        let header = self.header(id)?;
+        if self.read_only || header.selector(self.medium())?.sealed() {
+            return Ok(());
+        }
+        let space = self.volume.space();
+        let seal = || {
+            let _pin = pin();
+            let _held = self.locks.hold(&[id]);
+            let selector = header.selector(self.medium())?;
+            let mut transaction = Transaction::begin(&self.volume);
+            header.seal(&mut transaction, selector);
+            transaction.commit()?;
+            Ok(())
+        };
+        space.with_room(|| 0, || 0, || space.stop_on_panic(seal))
+    }
+}

@@ -1,0 +1,127 @@
+//! The pace of Ops beside threads that synchronise.
+//!
+//! A drain writes all *fresh* pages (pages that the allocator gave out since the last cut), because the cut
+//! leads to them. So a thread that synchronises one small change waits for the fresh pages of all other
+//! threads. Therefore Ops wait, or drain, while there are too many fresh pages: more than [`MIN_FRESH`] and
+//! a fixed part of all pages that became fresh since a thread last synchronised. So a sync costs a small part
+//! of the time since the sync before it.
+//!
+//! The thread that synchronised last has no such limit, because it waits only for its own pages. So a program
+//! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit depends
+//! on pages and not on time, so that the time of a call does not decide where the cuts are.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::epoch;
+
+/// Number of fresh pages that never delay an Op: 128 KiB, which an SSD writes in about the time of a flush.
+pub(super) const MIN_FRESH: usize = 32;
+/// Besides, one page of so many that became fresh since the last sync may be fresh without a delay.
+const PART: usize = 8;
+/// Number of early drains that the keeper makes at most in the interval of its drains. With the default
+/// interval, early drains are at least a millisecond apart.
+const EARLY_DRAINS: u32 = 5000;
+/// Time after a drain in which a thread that synchronises again and again begins its next drain.
+const PATIENCE: Duration = Duration::from_micros(100);
+
+/// The counts of fresh pages.
+pub(super) struct Pace {
+    /// Number of fresh pages of the next cut.
+    fresh: AtomicUsize,
+    /// Number of pages that were fresh in the cuts since a thread last synchronised. The greatest number if
+    /// no thread has synchronised yet.
+    since_sync: AtomicUsize,
+    /// The [index](epoch::thread_index) of the thread that synchronised last. A later thread may get the same
+    /// index. It then writes without a limit until another thread synchronises, which does no other harm.
+    syncer: AtomicUsize,
+    opened: Instant,
+    /// The end of the last drain, in µs after `opened`.
+    drained_us: AtomicU64,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace {
+            fresh: AtomicUsize::new(0),
+            since_sync: AtomicUsize::new(usize::MAX),
+            syncer: AtomicUsize::new(usize::MAX),
+            opened: Instant::now(),
+            drained_us: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a page that became fresh. Returns true if the keeper should look at [`Pace::is_pressing`].
+    pub(super) fn one_more(&self) -> bool {
+        let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
+        fresh.is_multiple_of(MIN_FRESH) && fresh > self.most_fresh() / 2 && !self.is_syncer()
+    }
+
+    /// Counts a fresh page that was freed before its cut.
+    pub(super) fn one_less(&self) {
+        // A thread outside the gate may free a page just after the cut, when the count is zero.
+        let _ = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| fresh.checked_sub(1));
+    }
+
+    /// Counts the fresh pages of a cut. The caller makes the cut, and no Op is in progress.
+    pub(super) fn cut(&self) {
+        let fresh = self.fresh.swap(0, Ordering::Relaxed);
+        let before = self.since_sync.load(Ordering::Relaxed);
+        self.since_sync.store(before.saturating_add(fresh), Ordering::Relaxed);
+    }
+
+    /// Notes that this thread has synchronised.
+    pub(super) fn synced(&self) {
+        self.since_sync.store(0, Ordering::Relaxed);
+        self.syncer.store(epoch::thread_index(), Ordering::Relaxed);
+    }
+
+    /// Notes the end of a drain.
+    pub(super) fn drained(&self) {
+        self.drained_us.store(self.opened.elapsed().as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the number of fresh pages of the next cut.
+    #[cfg(test)]
+    pub(super) fn fresh(&self) -> usize {
+        self.fresh.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of fresh pages above which large Ops wait.
+    fn most_fresh(&self) -> usize {
+        MIN_FRESH + self.since_sync.load(Ordering::Relaxed) / PART
+    }
+
+    /// Returns true if an Op must wait. Small Ops wait at twice as many pages, so that they seldom wait
+    /// because of the large Ops of other threads.
+    pub(super) fn is_ahead(&self, is_large: bool) -> bool {
+        let fresh = self.fresh.load(Ordering::Relaxed);
+        let counted = if is_large { fresh } else { fresh / 2 };
+        counted > MIN_FRESH && counted > self.most_fresh() && !self.is_syncer()
+    }
+
+    /// Returns true if this thread synchronised last.
+    fn is_syncer(&self) -> bool {
+        self.syncer.load(Ordering::Relaxed) == epoch::thread_index()
+    }
+
+    /// Returns true if the last drain ended just now. If an Op that is ahead drained right after a thread
+    /// that synchronises again and again, that thread would have to wait for the Op's drain.
+    pub(super) fn has_just_drained(&self) -> bool {
+        self.since_drain() < PATIENCE
+    }
+
+    /// Returns the time since the last drain.
+    fn since_drain(&self) -> Duration {
+        let drained = Duration::from_micros(self.drained_us.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(drained)
+    }
+
+    /// Returns true if the keeper should drain before its `interval` has passed, because Ops will soon have
+    /// to wait. The result is false shortly after a drain: if a thread synchronises again and again, a drain
+    /// of the keeper would only delay the next drain of that thread.
+    pub(super) fn is_pressing(&self, interval: Duration) -> bool {
+        self.fresh.load(Ordering::Relaxed) > self.most_fresh() / 2
+            && self.since_drain() > interval / EARLY_DRAINS
+    }
+}

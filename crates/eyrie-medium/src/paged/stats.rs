@@ -1,0 +1,63 @@
+//! Counts of the work of a page cache.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The state of the page cache of a volume on a disk, and its work since the volume was opened. Sizes are in
+/// bytes. The numbers are read one after another while other threads work, so together they may describe no
+/// single moment.
+///
+/// ```
+/// # fn f(stats: eyrie_medium::PagedStats) {
+/// println!("{} KiB wait for the next drain", stats.dirty_bytes / 1024);
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PagedStats {
+    /// Memory of the pages that are in memory.
+    pub resident_bytes: u64,
+    /// Size of the pages that changed since the last drain.
+    pub dirty_bytes: u64,
+    /// Number of drains, which make earlier changes durable.
+    pub drains: u64,
+    /// Bytes that drains wrote to the journal, and to the places of pages.
+    pub written_bytes: u64,
+    /// Bytes of the pages that were read from the disk.
+    pub read_bytes: u64,
+}
+
+/// Counters of the work of a page cache. Only work with the disk counts, so no call that stays in memory
+/// pays for them.
+#[derive(Default)]
+pub(super) struct DiskCounts {
+    drains: AtomicU64,
+    written_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl DiskCounts {
+    pub(super) fn drained(&self) {
+        self.drains.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn wrote(&self, ranges: &[(u64, &[u8])]) {
+        let bytes = ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, bytes: usize) {
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the counts for a cache whose pages in memory have `resident_bytes`, and whose changed pages
+    /// have `dirty_bytes`.
+    pub(super) fn stats(&self, resident_bytes: u64, dirty_bytes: u64) -> PagedStats {
+        PagedStats {
+            resident_bytes,
+            dirty_bytes,
+            drains: self.drains.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+        }
+    }
+}

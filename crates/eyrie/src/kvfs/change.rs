@@ -1,0 +1,249 @@
+//! Changes: puts, erases, conditional changes and batches.
+
+use std::collections::BTreeMap;
+
+use eyrie_engine::op::VALUE_MAX;
+use eyrie_engine::{Condition, Engine, Kind, ObjectId, Op};
+
+use super::{Kvfs, OpenStore};
+use crate::key_value::{Batch, KeyChange};
+use crate::names::check_key;
+use crate::{Errno, Error, Result};
+
+/// The outcome of a conditional change: see [`Kvfs::put_if`].
+///
+/// ```
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+/// # let store = volume.store("/", eyrie::Credentials::root())?;
+/// use eyrie::{Condition, Outcome};
+///
+/// match store.put_if("leader", "ada", Condition::Absent)? {
+///     Outcome::Done => println!("ada leads"),
+///     Outcome::ConditionFailed => println!("somebody else leads"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[must_use = "the change is not done if its condition does not hold"]
+pub enum Outcome {
+    /// The condition held, and the change is done.
+    Done,
+    /// The condition did not hold, and nothing is changed.
+    ConditionFailed,
+}
+
+fn check_value(value: &[u8], operation: &'static str) -> Result<()> {
+    if value.len() > VALUE_MAX {
+        return Err(Error::with_reason(Errno::FBIG, operation, "a value has at most 64 MiB"));
+    }
+    Ok(())
+}
+
+impl<E: Engine> Kvfs<E> {
+    /// Sets the value of `key`. Returns true if the key is new.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// assert!(store.put("colour", "blue")?);
+    /// assert!(!store.put("colour", "green")?, "the key is not new");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
+    /// MiB. `ENOSPC` if the volume is full. `EROFS` if its disk has failed. `ENOENT` if the directory of the
+    /// store was removed.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let (name, data) = (key.as_ref(), value.as_ref());
+        check_key(name, "put")?;
+        check_value(data, "put")?;
+        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let id = self.call("put", || engine.reserve(Kind::File))?;
+        let put = Op::Put { dir, name, id, owner, data, time: clock.stamp_of_any() };
+        let applied = self.call("put", || engine.apply(&put));
+        match applied {
+            Ok(applied) if applied.created => Ok(true),
+            Ok(_) => {
+                engine.unreserve(id);
+                Ok(false)
+            }
+            Err(error) => {
+                engine.unreserve(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets the value of `key` if `condition` holds for the key. The check and the change are one step, so of
+    /// several threads that change one version of a value, exactly one succeeds.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::{Condition, Outcome};
+    ///
+    /// assert_eq!(store.put_if("leader", "ada", Condition::Absent)?, Outcome::Done);
+    /// assert_eq!(store.put_if("leader", "bob", Condition::Absent)?, Outcome::ConditionFailed);
+    /// assert_eq!(store.get("leader")?.as_deref(), Some(&b"ada"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvfs::put`]. A condition that does not hold is no error.
+    pub fn put_if(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        condition: Condition,
+    ) -> Result<Outcome> {
+        let (name, data) = (key.as_ref(), value.as_ref());
+        check_key(name, "put")?;
+        check_value(data, "put")?;
+        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let id = self.call("put", || engine.reserve(Kind::File))?;
+        let time = clock.stamp_of_any();
+        let outcome = self.change_if("put", condition, &Op::Put { dir, name, id, owner, data, time });
+        // The engine itself gives back the id of a change that is done, if the key existed.
+        if !matches!(outcome, Ok(Outcome::Done)) {
+            engine.unreserve(id);
+        }
+        outcome
+    }
+
+    /// Removes `key`. Returns false if the key did not exist.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// assert!(store.erase("colour")?);
+    /// assert!(!store.erase("colour")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EROFS` if the disk of the volume has
+    /// failed.
+    pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let name = key.as_ref();
+        check_key(name, "erase")?;
+        let &OpenStore { ref engine, dir, clock, .. } = &*self.store;
+        let erase = Op::Erase { dir, name, time: clock.stamp_of_any() };
+        self.call("erase", || match engine.apply(&erase) {
+            Ok(_) => Ok(true),
+            // A call of another thread may have removed the key, and that removal may not be durable yet.
+            // This call reports that the key is missing, so the call waits until the removal is durable.
+            Err(eyrie_engine::Error::NotFound) => engine.wait_for(dir).map(|()| false),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Removes `key` if `condition` holds for it. The check and the removal are one step.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::{Condition, Outcome};
+    ///
+    /// store.put("lease", "ada")?;
+    /// let seen = Condition::Version(store.version("lease")?.expect("it was put"));
+    /// store.put("lease", "bob")?; // by another thread
+    /// assert_eq!(store.erase_if("lease", seen)?, Outcome::ConditionFailed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvfs::erase`]. `ENOENT` if the directory of the store was removed.
+    pub fn erase_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<Outcome> {
+        let name = key.as_ref();
+        check_key(name, "erase")?;
+        let &OpenStore { dir, clock, .. } = &*self.store;
+        self.change_if("erase", condition, &Op::Erase { dir, name, time: clock.stamp_of_any() })
+    }
+
+    /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
+    fn change_if(&self, operation: &'static str, condition: Condition, change: &Op<'_>) -> Result<Outcome> {
+        let (Op::Put { dir, name, time, .. } | Op::Erase { dir, name, time }) = *change else {
+            unreachable!("callers pass puts and erases")
+        };
+        let ops = [Op::Expect { dir, name, condition }, *change];
+        self.call(operation, || match self.store.engine.apply(&Op::Batch { dir, ops: &ops, time }) {
+            Ok(_) => Ok(Outcome::Done),
+            Err(eyrie_engine::Error::ConditionFailed) => Ok(Outcome::ConditionFailed),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Makes all changes of a batch in one step, or none if the call returns an error. The batch can be
+    /// committed again, for example after an error.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// use eyrie::Batch;
+    ///
+    /// let mut batch = Batch::new();
+    /// batch.put("name", "ada").put("city", "london").erase("draft");
+    /// store.commit(&batch)?;
+    /// assert_eq!(store.len()?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Kvfs::put`]. `ECANCELED` if a condition of the batch does not hold. `EINVAL` if two changed keys
+    /// of the batch name one file, as hard links do.
+    pub fn commit(&self, batch: &Batch) -> Result<()> {
+        for (key, change) in batch.changes() {
+            check_key(key, "commit")?;
+            if let KeyChange::Put(value) = change {
+                check_value(value, "commit")?;
+            }
+        }
+        batch.conditions().try_for_each(|(key, _)| check_key(key, "commit"))?;
+        self.call("commit", || self.attempt(batch))
+    }
+
+    fn attempt(&self, batch: &Batch) -> eyrie_engine::Result<()> {
+        let mut reserved = BTreeMap::new();
+        let result = self.reserve(batch, &mut reserved).and_then(|()| self.apply(batch, &reserved));
+        if result.is_err() {
+            reserved.into_values().for_each(|id| self.store.engine.unreserve(id));
+        }
+        result
+    }
+
+    /// Reserves an id for each key that gets a value. The engine gives back the ids of keys that exist.
+    fn reserve<'b>(
+        &self,
+        batch: &'b Batch,
+        reserved: &mut BTreeMap<&'b [u8], ObjectId>,
+    ) -> eyrie_engine::Result<()> {
+        for (key, change) in batch.changes() {
+            if let KeyChange::Put(_) = change {
+                reserved.insert(key, self.store.engine.reserve(Kind::File)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, batch: &Batch, reserved: &BTreeMap<&[u8], ObjectId>) -> eyrie_engine::Result<()> {
+        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let time = clock.stamp_of_any();
+        let conditions = batch.conditions().map(|(name, condition)| Op::Expect { dir, name, condition });
+        let changes = batch.changes().filter_map(|(name, change)| {
+            Some(match change {
+                KeyChange::Put(data) => Op::Put { dir, name, id: *reserved.get(name)?, owner, data, time },
+                KeyChange::Erase => Op::Erase { dir, name, time },
+            })
+        });
+        let ops: Vec<Op<'_>> = conditions.chain(changes).collect();
+        engine.apply(&Op::Batch { dir, ops: &ops, time }).map(drop)
+    }
+}

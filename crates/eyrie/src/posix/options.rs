@@ -1,0 +1,175 @@
+//! Options for opening a file.
+
+use std::path::Path;
+
+use super::{File, OpenFlags, Posix};
+use crate::Result;
+
+/// Options for opening a file, in the style of [`std::fs::OpenOptions`].
+///
+/// ```
+/// # use eyrie::{Errno, Host, PosixExt};
+/// # let place = tempfile::tempdir()?;
+/// # let fs = Host::new(place.path())?;
+/// let file = fs.options().write(true).create_new(true).mode(0o600).open("/egg")?;
+/// let again = fs.options().write(true).create_new(true).open("/egg");
+/// assert_eq!(again.err().map(|error| error.errno()), Some(Errno::EXIST));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options open no file before open"]
+pub struct OpenOptions<P> {
+    fs: P,
+    flags: OpenFlags,
+    mode: u16,
+}
+
+impl<P: Posix> OpenOptions<P> {
+    /// Makes options without a flag, for a file of `fs` with the permission bits 0o666.
+    pub(super) fn new(fs: P) -> OpenOptions<P> {
+        OpenOptions { fs, flags: OpenFlags::empty(), mode: 0o666 }
+    }
+
+    /// Opens for reading.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let file = options.read(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(self, yes: bool) -> Self {
+        self.set(OpenFlags::READ, yes)
+    }
+
+    /// Opens for writing.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let file = options.write(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write(self, yes: bool) -> Self {
+        self.set(OpenFlags::WRITE, yes)
+    }
+
+    /// Writes at the end of the file, and ignores the offset of a write. With this option, the file is open
+    /// for writing even without [`OpenOptions::write`].
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let log = options.append(true).open("/log")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn append(self, yes: bool) -> Self {
+        self.set(OpenFlags::APPEND, yes)
+    }
+
+    /// Makes the file if it is missing.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let file = options.write(true).create(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create(self, yes: bool) -> Self {
+        self.set(OpenFlags::CREATE, yes)
+    }
+
+    /// Makes the file, and fails if the name exists. With this option, [`OpenOptions::create`] has no effect.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let file = options.write(true).create_new(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_new(self, yes: bool) -> Self {
+        self.set(OpenFlags::EXCLUSIVE, yes)
+    }
+
+    /// Sets the size of the file to 0.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let empty = options.write(true).truncate(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn truncate(self, yes: bool) -> Self {
+        self.set(OpenFlags::TRUNCATE, yes)
+    }
+
+    /// Fails unless the path leads to a directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let directory = options.read(true).directory(true).open("/nest")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn directory(self, yes: bool) -> Self {
+        self.set(OpenFlags::DIRECTORY, yes)
+    }
+
+    /// Fails if the last component is a symbolic link.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let no_link = options.read(true).no_follow(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn no_follow(self, yes: bool) -> Self {
+        self.set(OpenFlags::NOFOLLOW, yes)
+    }
+
+    /// Sets the permission bits of a file that the open makes, 0o666 by default. The file gets these bits
+    /// without those of the umask.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let private = options.write(true).create(true).mode(0o600).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mode(mut self, mode: u16) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let file = options.read(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::open`]. `EINVAL` unless the options include reading, writing or appending.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<File<P>> {
+        let OpenOptions { fs, mut flags, mode } = self;
+        // Each option is a flag of its own, as in the standard library. So a later call with `false` takes
+        // back one option and no other.
+        let append = flags.contains(OpenFlags::APPEND);
+        if append {
+            flags |= OpenFlags::WRITE;
+        }
+        if flags.contains(OpenFlags::EXCLUSIVE) {
+            flags |= OpenFlags::CREATE;
+        }
+        let path = path.as_ref();
+        let handle = fs.open(path.into(), flags, mode).map_err(|error| error.at(path))?;
+        Ok(File::from_handle(fs, handle, append))
+    }
+
+    fn set(mut self, flags: OpenFlags, yes: bool) -> Self {
+        self.flags.set(flags, yes);
+        self
+    }
+}

@@ -1,0 +1,209 @@
+//! Views of files in place.
+
+use std::ops::{Bound, RangeBounds};
+
+use eyrie_engine::{Engine, Errno, FileView, ObjectId};
+use eyrie_medium::epoch::{self, Guard};
+
+use super::{CallResult, Handle, Pxfs};
+use crate::Result;
+use crate::posix::File;
+use crate::view::View;
+
+/// Zeros that stand for a hole of a file.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+/// Maximum number of bytes of a piece that is copied.
+const COPIED_PIECE: u64 = 1 << 20;
+
+/// Views of files in place. Only files of a volume have them.
+///
+/// The first view of a file *seals* the file: from then on, writes never change stored bytes in place, but
+/// copy the page that they change. A write of a few bytes of such a file therefore costs as much as a write
+/// of a page. Nothing else about the file changes, and a reader needs no permission to write.
+///
+/// The bytes of a view do not change as long as its pin lives, even if the file is written, truncated or
+/// removed meanwhile. Storage that is freed while a pin lives is reused only after the pin is dropped.
+impl<E: Engine> File<Pxfs<E>> {
+    /// Returns bytes of the file as they are at one moment. The view ends with `range` or with the file. The
+    /// bytes are in place if they are in one piece of storage, or in pieces that lie one behind the other. A
+    /// file that one write made is in one piece, up to 64 MiB. Bytes in several pieces are copied, and so are
+    /// holes. [`File::pieces`] never copies them. [`Pxfs::pin`] takes a pin.
+    ///
+    /// ```
+    /// # use eyrie::{Credentials, PosixExt, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let place = tempfile::tempdir()?;
+    /// # let volume = Volume::create(place.path().join("volume"), 64 << 20)?;
+    /// # let files = volume.files(Credentials::root());
+    /// files.write("/data", vec![7; 100_000])?;
+    /// let file = files.open_file("/data")?;
+    /// let pin = files.pin();
+    /// let view = file.view(50_000.., &pin)?;
+    /// files.write("/data", "changed")?;
+    /// assert!(view.is_in_place());
+    /// assert_eq!(&view[..], [7; 50_000]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::read_at`](crate::posix::Posix::read_at). `ENOMEM` if there is no memory for a copy. If the
+    /// file cannot be sealed, for example in a volume that is full, the bytes are copied.
+    pub fn view<'a>(&'a self, range: impl RangeBounds<u64>, pin: &'a Guard) -> Result<View<'a>> {
+        let fs = self.file_system();
+        fs.view_range(self.handle(), offsets(range), pin).map_err(|error| error.into_error("view"))
+    }
+
+    /// Returns the bytes of a range piece by piece, without copies: each piece is in place, or is a part of a
+    /// hole. The range ends at the end of the file. Each piece is as the file is when the iterator comes to
+    /// it.
+    ///
+    /// ```
+    /// # use eyrie::{Credentials, PosixExt, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let place = tempfile::tempdir()?;
+    /// # let volume = Volume::create(place.path().join("volume"), 64 << 20)?;
+    /// # let files = volume.files(Credentials::root());
+    /// let file = files.options().read(true).write(true).create(true).open("/data")?;
+    /// file.write_all_at(&[1; 4096], 1 << 20)?;
+    /// let mut sum = 0;
+    /// for piece in file.pieces(.., &files.pin()) {
+    ///     sum += piece?.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    /// }
+    /// assert_eq!(sum, 4096);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pieces<'a>(&'a self, range: impl RangeBounds<u64>, pin: &'a Guard) -> Pieces<'a, E> {
+        let (at, end) = offsets(range);
+        Pieces { file: self, pin, at, end }
+    }
+}
+
+/// Returns the first offset of a range, and the offset after its last.
+fn offsets(range: impl RangeBounds<u64>) -> (u64, u64) {
+    let start = match range.start_bound() {
+        Bound::Included(&offset) => offset,
+        Bound::Excluded(&offset) => offset.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&offset) => offset.saturating_add(1),
+        Bound::Excluded(&offset) => offset,
+        Bound::Unbounded => u64::MAX,
+    };
+    (start, end)
+}
+
+/// An iterator over the pieces of a file: see [`File::pieces`]. It ends after an error.
+#[derive(Debug)]
+pub struct Pieces<'a, E: Engine> {
+    file: &'a File<Pxfs<E>>,
+    pin: &'a Guard,
+    at: u64,
+    end: u64,
+}
+
+impl<'a, E: Engine> Iterator for Pieces<'a, E> {
+    type Item = Result<View<'a>>;
+
+    fn next(&mut self) -> Option<Result<View<'a>>> {
+        let (file, range) = (self.file, (self.at, self.end));
+        match file.file_system().next_piece(file.handle(), range, self.pin) {
+            Ok(piece) if piece.is_empty() => {
+                self.at = self.end;
+                None
+            }
+            Ok(piece) => {
+                self.at += piece.len() as u64;
+                Some(Ok(piece))
+            }
+            Err(error) => {
+                self.at = self.end;
+                Some(Err(error.into_error("view")))
+            }
+        }
+    }
+}
+
+impl<E: Engine> std::iter::FusedIterator for Pieces<'_, E> {}
+
+impl<E: Engine> Pxfs<E> {
+    /// Takes a pin for [`File::view`]. Storage that is freed while the pin lives is reused only after the pin
+    /// is dropped.
+    pub fn pin(&self) -> Guard {
+        epoch::pin()
+    }
+
+    fn view_range<'a>(&'a self, handle: &Handle, range: (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
+        self.require_readable(handle, range.0)?;
+        if let Some(FileView { bytes, size }) = self.lend(handle.id(), range, pin)?
+            && bytes.len() as u64 == range.1.min(size).saturating_sub(range.0)
+        {
+            return Ok(View::InPlace(bytes));
+        }
+        self.copy_range(handle.id(), range).map(View::Copied)
+    }
+
+    /// Returns a piece of the file from the start of the range on. The piece is empty at the end of the range
+    /// and of the file.
+    fn next_piece<'a>(
+        &'a self,
+        handle: &Handle,
+        (start, end): (u64, u64),
+        pin: &'a Guard,
+    ) -> CallResult<View<'a>> {
+        self.require_readable(handle, start)?;
+        let id = handle.id();
+        match self.lend(id, (start, end), pin)? {
+            Some(FileView { bytes, size }) if !bytes.is_empty() || start >= end.min(size) => {
+                Ok(View::InPlace(bytes))
+            }
+            Some(FileView { size, .. }) => {
+                let data = self.engine().seek(id, start, false)?.unwrap_or(size);
+                // Another thread may have filled the hole, or cut the file, since the look for bytes to lend.
+                let len = data.min(end).saturating_sub(start).min(ZEROS.len() as u64);
+                match len {
+                    0 => self.copy_range(id, (start, end.min(start + COPIED_PIECE))).map(View::Copied),
+                    len => Ok(View::InPlace(&ZEROS[..len as usize])),
+                }
+            }
+            None => self.copy_range(id, (start, end.min(start + COPIED_PIECE))).map(View::Copied),
+        }
+    }
+
+    /// Returns bytes of a file in place, and seals the file first if necessary. `None` if the engine cannot
+    /// lend them.
+    fn lend<'a>(
+        &'a self,
+        id: ObjectId,
+        range: (u64, u64),
+        pin: &'a Guard,
+    ) -> CallResult<Option<FileView<'a>>> {
+        let view = self.engine().view(id, range, pin)?;
+        // A file that cannot be sealed, for example in a full volume, can still be read.
+        if view.is_some() || self.engine().seal(id).is_err() {
+            return Ok(view);
+        }
+        Ok(self.engine().view(id, range, pin)?)
+    }
+
+    /// Returns a copy of the bytes of a range, as they are at one moment.
+    fn copy_range(&self, id: ObjectId, (start, end): (u64, u64)) -> CallResult<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            // The buffer has one byte more than the file. If the read fills the buffer, the file has grown
+            // since its size was read.
+            let size = self.engine().attributes(id)?.size;
+            let end = end.min(size.saturating_add(1));
+            let len = usize::try_from(end.saturating_sub(start)).map_err(|_| Errno::NOMEM)?;
+            bytes.try_reserve_exact(len.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
+            bytes.resize(len, 0);
+            let count = self.engine().read(id, start, &mut bytes)?;
+            if count < len || end <= size {
+                bytes.truncate(count);
+                return Ok(bytes);
+            }
+        }
+    }
+}
