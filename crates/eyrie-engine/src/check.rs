@@ -62,7 +62,9 @@ impl Report {
     pub(crate) fn of_error(error: Error) -> Result<Report> {
         let finding = match error {
             Error::Corrupt { addr, what } => format!("{addr}: {what}"),
-            Error::Fault(fault @ (Fault::OutOfBounds { .. } | Fault::Misaligned { .. })) => fault.to_string(),
+            Error::Fault(
+                fault @ (Fault::OutOfBounds { .. } | Fault::Misaligned { .. } | Fault::Checksum { .. }),
+            ) => fault.to_string(),
             other => return Err(other),
         };
         Ok(Report::of_finding(finding))
@@ -129,6 +131,9 @@ impl Check<'_> {
             Err(Error::Stale) => self.found(Addr::from_raw(id.place()), "entry that names a dead object"),
             Err(Error::Fault(Fault::OutOfBounds { addr, .. } | Fault::Misaligned { addr })) => {
                 self.found(addr, "address outside the volume");
+            }
+            Err(Error::Fault(Fault::Checksum { addr })) => {
+                self.found(addr, "page that does not match its checksum");
             }
             Err(error) => return Err(error),
             Ok(()) => {}

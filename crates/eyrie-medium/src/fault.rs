@@ -42,6 +42,13 @@ pub enum Fault {
     /// is damaged.
     #[error("there is no complete volume with a journal (truncated, or never finished)")]
     NotPaged,
+    /// A page that was read from the disk does not match its checksum. The disk has lost or changed some of
+    /// its bytes.
+    #[error("the page at address {addr} does not match its checksum: the disk has damaged it")]
+    Checksum {
+        /// Address of the page.
+        addr: Addr,
+    },
     /// A drain failed, so the volume accepts no change any more.
     #[error(
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"

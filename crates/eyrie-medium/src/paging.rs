@@ -5,14 +5,14 @@ use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::addr::{Addr, PAGE_SIZE};
+use crate::addr::{Addr, PAGE_SIZE, SegmentId};
 use crate::backing::Backing;
 use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
 use crate::paged::blocks::Blocks;
 use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, journal_bytes, most_room};
+use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, Places, journal_bytes, most_room};
 use crate::site::{Caller, SiteKind};
 
 /// Returns the offset of the last whole page of a disk.
@@ -24,6 +24,11 @@ fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
     Ok((size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE)
 }
 
+/// Returns the error of a journal that could not be made.
+fn made(result: io::Result<()>) -> Result<(), Fault> {
+    result.map_err(|source| Fault::of_room("making the journal", source))
+}
+
 impl Medium {
     /// Opens the paged volume of a disk (see [`Medium::format_paged`]) in the state of its last durable cut.
     ///
@@ -32,15 +37,51 @@ impl Medium {
     /// the host fails.
     pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
         let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
+        Medium::cached(anchor, |memory| Pager::open(blocks, anchor, options, memory))
+    }
+
+    /// Opens the pages of a volume of `volume_bytes` whose journal is lost, as they are on the disk. Only a
+    /// repair may use such a volume, because changes that only the journal had are missing.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn paged_without_journal(
+        blocks: Arc<dyn Blocks>,
+        volume_bytes: u64,
+        checksums: bool,
+        options: PagedOptions,
+    ) -> Result<Medium, Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes), checksums);
+        let anchor = anchor.map_err(|source| Fault::of_room("making the journal", source))?;
+        Medium::cached(anchor, |memory| Pager::over(blocks, anchor, options, memory))
+    }
+
+    fn cached(
+        anchor: Anchor,
+        open: impl FnOnce(Arc<Mapping>) -> Result<Pager, Fault>,
+    ) -> Result<Medium, Fault> {
         let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
-        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
+        let pager = open(Arc::clone(&memory))?;
         let keeper = Keeper::start(Arc::new(pager))?;
         Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
     }
 
-    /// Returns the number of bytes that a volume of `volume_bytes` and its journal need on a disk.
-    pub fn paged_bytes(volume_bytes: u64) -> u64 {
-        volume_bytes + journal_bytes(volume_bytes) + PAGE_SIZE
+    /// Returns the number of bytes that the first `volume_bytes` of a volume take on a disk, with or without
+    /// checksums of its pages.
+    pub fn place_bytes(volume_bytes: u64, checksums: bool) -> u64 {
+        Places::new(volume_bytes, checksums).end()
+    }
+
+    /// Returns the size of the largest volume that fits in `bytes` without a journal, with or without
+    /// checksums of its pages.
+    pub fn most_volume_bytes(bytes: u64, checksums: bool) -> u64 {
+        Places::most_volume_bytes(bytes, checksums)
+    }
+
+    /// Returns the number of bytes that a volume of `volume_bytes`, with or without checksums of its pages,
+    /// and its journal need on a disk.
+    pub fn paged_bytes(volume_bytes: u64, checksums: bool) -> u64 {
+        Places::new(volume_bytes, checksums).end() + journal_bytes(volume_bytes) + PAGE_SIZE
     }
 
     /// Allocates the journal of a volume of `volume_bytes` (whole pages) behind the bytes of the volume, and
@@ -48,17 +89,19 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.write(blocks))
+    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64, checksums: bool) -> Result<(), Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes), checksums);
+        made(anchor.and_then(|anchor| anchor.write(blocks)))
     }
 
-    /// Returns the size of the volume that fills a disk of `disk_bytes` together with its journal. Returns 0
-    /// if the disk has no room for both.
-    pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
+    /// Returns the size of the volume that fills a disk of `disk_bytes` together with its journal and its
+    /// checksums. Returns 0 if the disk has no room for them.
+    pub fn volume_bytes_on(disk_bytes: u64, checksums: bool) -> u64 {
         let bytes = (disk_bytes - disk_bytes % PAGE_SIZE).saturating_sub(PAGE_SIZE);
         // A journal between its least and greatest size is a sixteenth of the volume, so the volume takes
         // about 16 of 17 parts of the disk.
-        bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE)))
+        let journal = journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE));
+        Places::most_volume_bytes(bytes.saturating_sub(journal), checksums)
     }
 
     /// As [`Medium::format_paged`], for a disk of fixed size: the journal takes all pages between the volume
@@ -66,9 +109,9 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        let journal_bytes = last_page(blocks)?.saturating_sub(volume_bytes);
-        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.write(blocks))
+    pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64, checksums: bool) -> Result<(), Fault> {
+        let journal_bytes = last_page(blocks)?.saturating_sub(Places::new(volume_bytes, checksums).end());
+        made(Anchor::create(volume_bytes, journal_bytes, checksums).and_then(|anchor| anchor.write(blocks)))
     }
 
     /// As [`Medium::format_paged`], for a file that a write behind its end extends. Only the write of the
@@ -76,8 +119,9 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
+    pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64, checksums: bool) -> Result<(), Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes), checksums);
+        made(anchor.and_then(|anchor| anchor.extend(blocks)))
     }
 
     /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has written
@@ -87,22 +131,12 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn move_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<u64, Fault> {
-        let room = last_page(blocks)?.saturating_sub(volume_bytes);
-        let journal_bytes = journal_bytes(volume_bytes).min(room);
-        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.extend(blocks))?;
-        Ok(volume_bytes + journal_bytes + PAGE_SIZE)
-    }
-
-    /// Makes an anchor for a new journal, and passes the anchor to `write`.
-    fn make_journal(
-        volume_bytes: u64,
-        journal_bytes: u64,
-        write: impl FnOnce(&Anchor) -> io::Result<()>,
-    ) -> Result<(), Fault> {
-        let anchor = Anchor::create(volume_bytes, journal_bytes);
-        let written = anchor.and_then(|anchor| write(&anchor));
-        written.map_err(|source| Fault::of_room("making the journal", source))
+    pub fn move_paged(blocks: &dyn Blocks, volume_bytes: u64, checksums: bool) -> Result<u64, Fault> {
+        let end = Places::new(volume_bytes, checksums).end();
+        let journal_bytes = journal_bytes(volume_bytes).min(last_page(blocks)?.saturating_sub(end));
+        let anchor = Anchor::create(volume_bytes, journal_bytes, checksums);
+        made(anchor.and_then(|anchor| anchor.extend(blocks)))?;
+        Ok(end + journal_bytes + PAGE_SIZE)
     }
 
     /// Enters the gate for an ordinary Op, as [`Medium::enter_with`] does.
@@ -260,6 +294,37 @@ impl Medium {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().mark_freed(addr.offset(), len),
             _ => None,
+        }
+    }
+
+    /// Returns the number of bytes that the volume takes on its disk with its journal and its checksums.
+    /// Returns `None` if the medium has no journal.
+    pub fn disk_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().disk_bytes()),
+            _ => None,
+        }
+    }
+
+    /// Reads the pages of a range from the disk, also those in memory, and compares them with their
+    /// checksums. Returns the addresses of the pages that cannot be read or do not match. Pages whose newest
+    /// bytes are not in their places yet are left out. Returns no address on any other medium.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child.
+    pub fn scrub(&self, addr: Addr, len: u64) -> Result<Vec<Addr>, Fault> {
+        self.resolve(addr, len)?;
+        let Backing::Paged(keeper) = &self.backing else { return Ok(Vec::new()) };
+        let first = (addr.offset() / PAGE_SIZE) as usize;
+        let damaged = keeper.pager().scrub(first..first + (len / PAGE_SIZE) as usize)?;
+        Ok(damaged.into_iter().map(|page| Addr::new(SegmentId(0), page as u64 * PAGE_SIZE)).collect())
+    }
+
+    /// Returns true if the medium is a disk whose pages have checksums.
+    pub fn has_checksums(&self) -> bool {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().has_checksums(),
+            _ => false,
         }
     }
 

@@ -43,7 +43,7 @@ impl Disk {
 
     /// Returns a new, empty disk with a fault plan.
     pub fn blank(self, plan: &FaultPlan) -> SimulatedDisk {
-        SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize).with(plan.clone())
+        SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes, false) as usize).with(plan.clone())
     }
 
     /// Returns the medium on a new disk with a fault plan, and the disk.
@@ -52,7 +52,7 @@ impl Disk {
     /// As [`Medium::format_paged`] and [`Medium::paged`].
     pub fn medium(self, plan: &FaultPlan) -> Result<(Medium, SimulatedDisk)> {
         let disk = self.blank(plan);
-        Medium::format_paged(&disk, self.volume_bytes)?;
+        Medium::format_paged(&disk, self.volume_bytes, false)?;
         Ok((self.mount(&disk)?, disk))
     }
 

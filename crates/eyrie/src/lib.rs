@@ -96,6 +96,6 @@ pub use pxfs::{Pieces, Pxfs};
 pub use repair::{Repair, Repaired};
 pub use view::View;
 pub use volume::{
-    CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, Stats, Store, Volume,
-    VolumeOptions,
+    CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, ScrubReport, Stats,
+    Store, Volume, VolumeOptions,
 };

@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["mkfs", "info", "df", "stats", "resize", "trim", "sync", "import", "export", "dump", "load"],
     ),
     ("Keys", &["kv"]),
-    ("Checking", &["fsck", "tour", "run"]),
+    ("Checking", &["fsck", "scrub", "tour", "run"]),
     ("Exploring crashes", &["explore", "trace", "replay"]),
     ("Help", &["help", "completions", "man"]),
 ];

@@ -51,6 +51,7 @@ fn json_information(information: &Information) -> Value {
         "used_bytes": information.used_bytes,
         "free_bytes": information.free_bytes,
         "journal_bytes": information.journal_bytes,
+        "checksums": information.checksums,
         "objects": information.objects,
         "segments": segments,
         "recovered": information.recovered,
@@ -78,7 +79,14 @@ fn print(volume: &Path, information: &Information, output: &mut Output) -> Resul
         let journal =
             information.journal_bytes.map(|bytes| format!(" with a journal of {}", text::size(bytes)));
         let journal = journal.unwrap_or_default();
-        writeln!(output, "  {:<10} {}, {}{journal}", "segment", text::path(path), text::size(*bytes))?;
+        let checksums = if information.checksums { " and checksums of its pages" } else { "" };
+        writeln!(
+            output,
+            "  {:<10} {}, {}{journal}{checksums}",
+            "segment",
+            text::path(path),
+            text::size(*bytes)
+        )?;
     }
     Ok(())
 }

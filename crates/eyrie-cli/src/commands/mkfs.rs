@@ -19,7 +19,7 @@ Examples:
   eyrie mkfs vol --size 512M --quiet
   eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
   eyrie mkfs /srv/vol --size 64G --medium paged
-  eyrie mkfs /dev/vdb
+  eyrie mkfs /dev/vdb --checksums
 
 A volume is a whole block device, or a new directory whose file takes storage as the volume is used.")]
 pub struct MkfsArgs {
@@ -32,6 +32,9 @@ pub struct MkfsArgs {
     /// Medium of the volume, which cannot be changed later
     #[arg(long, value_enum, default_value_t)]
     medium: MediumArg,
+    /// Give each page a checksum, which is compared when the page is read: only on a disk, and for good
+    #[arg(long)]
+    checksums: bool,
     /// Overwrite a block device that has contents
     #[arg(long)]
     force: bool,
@@ -82,6 +85,7 @@ pub fn run(arguments: &MkfsArgs, output: &mut Output) -> Result<()> {
         }
     }
     let mut options = Volume::options().medium(arguments.medium.into()).overwrite(arguments.force);
+    options = options.checksums(arguments.checksums);
     if let Some(bytes) = arguments.size {
         options = options.size(bytes);
     }

@@ -29,6 +29,7 @@ mod replay;
 mod resize;
 mod rm;
 mod run;
+mod scrub;
 mod stat;
 mod stats;
 mod sync;
@@ -110,6 +111,7 @@ enum Command {
     Trace(trace::TraceArgs),
     Replay(replay::ReplayArgs),
     Fsck(fsck::FsckArgs),
+    Scrub(scrub::ScrubArgs),
     Df(df::DfArgs),
     Stats(stats::StatsArgs),
     Sync(sync::SyncArgs),
@@ -174,6 +176,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Trace(arguments) => trace::run(&arguments, output),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Fsck(arguments) => fsck::run(&arguments, output),
+        Command::Scrub(arguments) => scrub::run(&arguments, output),
         Command::Df(arguments) => df::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Sync(arguments) => sync::run(&arguments, output),

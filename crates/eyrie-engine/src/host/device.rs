@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions, host};
+use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PagedOptions, host};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::lock::{Hold, Sharing};
@@ -67,15 +67,9 @@ pub(super) fn again(file: &File, path: &Path) -> Result<File> {
     host::try_clone(file).map_err(|error| host_error(path, "cannot be used", &error))
 }
 
-/// Returns the number of bytes of the device that the volume and its journal take.
-pub(crate) fn bytes_with_journal(medium: &Medium) -> u64 {
-    let (volume, journal) = (medium.segment_sizes().next(), medium.journal_bytes());
-    volume.unwrap_or(0) + journal.unwrap_or(0) + PAGE_SIZE
-}
-
-/// Returns the size of the largest volume that fits on the device.
-pub(super) fn room(file: &File, place: &str) -> Result<u64> {
-    Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?))
+/// Returns the size of the largest volume that fits on the device, with or without checksums of its pages.
+pub(super) fn room(file: &File, checksums: bool, place: &str) -> Result<u64> {
+    Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?, checksums))
 }
 
 #[track_caller]
@@ -143,7 +137,7 @@ impl NewVolume {
             return Err(Error::volume(place, what, Errno::INVAL));
         }
         let size = size(file).map_err(failed(place, "cannot be measured"))?;
-        let bytes = Medium::volume_bytes_on(size);
+        let bytes = Medium::volume_bytes_on(size, options.checksums);
         if bytes < MIN_HOST_BYTES {
             let what = format!(
                 "a device of {size} bytes is too small: it needs 1 MiB for a volume and 1 MiB for a journal"
@@ -158,7 +152,7 @@ impl NewVolume {
                 return Err(Error::volume(place, what, Errno::EXIST));
             }
         }
-        let start = geometry.data_start().max(MARKS_BYTES).min(bytes);
+        let start = Medium::place_bytes(geometry.data_start(), options.checksums).max(MARKS_BYTES).min(bytes);
         Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
     }
 
@@ -166,7 +160,7 @@ impl NewVolume {
     /// medium.
     pub(crate) fn format(&self, file: File, options: &Options) -> Result<Medium> {
         let blocks = blocks(file);
-        Medium::fill_paged(&blocks, self.bytes)?;
+        Medium::fill_paged(&blocks, self.bytes, options.checksums)?;
         Ok(Medium::paged(Arc::new(blocks), options.paged)?)
     }
 

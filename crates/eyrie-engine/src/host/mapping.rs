@@ -19,20 +19,26 @@ pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -
     host::set_len(file, bytes).map_err(|error| {
         Error::volume(place, format!("cannot be made as large as asked: {error}"), errno_of(&error))
     })?;
-    choose(file, bytes, options.medium, options.paged, place)
+    choose(file, bytes, options.medium, options, place)
 }
 
-fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, place: &str) -> Result<Medium> {
+fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, place: &str) -> Result<Medium> {
+    let Options { checksums, paged, .. } = *options;
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = || host::try_clone(file).map_err(failed);
     match choice {
+        MediumChoice::Auto if checksums => choose(file, bytes, ON_DISK, options, place),
         MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
             Err(Fault::NotSynchronous) if is_memory(file) => {
-                choose(file, bytes, MediumChoice::Dram, paged, place)
+                choose(file, bytes, MediumChoice::Dram, options, place)
             }
-            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, paged, place),
+            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, options, place),
             mapped => Ok(mapped?),
         },
+        MediumChoice::Dram | MediumChoice::Pmem if checksums => {
+            let what = "only a volume on a disk has checksums: choose the medium paged";
+            Err(Error::volume(place, what, Errno::INVAL))
+        }
         MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
         MediumChoice::Pmem => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
             let advice = "name a place on persistent memory mounted with `-o dax`, or choose the medium dram";
@@ -40,9 +46,9 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, pl
         }),
         MediumChoice::Paged => {
             let blocks = blocks(again()?);
-            let total = Medium::paged_bytes(bytes);
+            let total = Medium::paged_bytes(bytes, checksums);
             host::set_len(file, total).map_err(failed)?;
-            Medium::format_paged(&blocks, bytes)?;
+            Medium::format_paged(&blocks, bytes, checksums)?;
             Ok(Medium::paged(Arc::new(blocks), paged)?)
         }
     }
@@ -85,14 +91,20 @@ pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
 /// Maps a copy of the segment of a volume. No change reaches the host.
 pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
-    let again = host::try_clone(file).map_err(failed)?;
+    let again = || host::try_clone(file).map_err(failed);
     let start = FirstPages::read(file).map_err(failed)?;
     // Without a superblock the medium is unknown. The code then tries the medium `paged` first.
-    if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
-        match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
+    if start.as_ref().is_none_or(|start| start.is_paged() || !start.has_volume()) {
+        match Medium::paged(Arc::new(Overlay::new(blocks(again()?))), paged) {
             Err(Fault::NotPaged) => {}
             mapped => return Ok(mapped?),
         }
+    }
+    // With checksums, a page is not at its own offset of the file.
+    if let Some(whole) = start.and_then(|start| start.bytes_with_checksums()) {
+        let whole = whole.min(Medium::most_volume_bytes(bytes, true));
+        let blocks = Arc::new(Overlay::new(blocks(again()?)));
+        return Ok(Medium::paged_without_journal(blocks, whole, true, paged)?);
     }
     Ok(Medium::copy_of(file, bytes)?)
 }
@@ -139,7 +151,7 @@ mod tests {
         volume.save().expect("sound");
         drop(volume);
         let file = File::options().read(true).write(true).open(segment_path(&path)).expect("there");
-        let anchor = Anchor::create((1 << 20) - 2 * PAGE_SIZE, PAGE_SIZE).expect("random bytes");
+        let anchor = Anchor::create((1 << 20) - 2 * PAGE_SIZE, PAGE_SIZE, false).expect("random bytes");
         file.write_all_at(anchor.as_bytes(), (1 << 20) - PAGE_SIZE).expect("room");
         let mut before = vec![0; 1 << 20];
         file.read_exact_at(&mut before, 0).expect("there");

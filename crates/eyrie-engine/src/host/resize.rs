@@ -24,16 +24,23 @@ pub(crate) struct ResizedSegment<'a> {
     file: File,
     is_device: bool,
     paged: PagedOptions,
+    checksums: bool,
 }
 
 impl<'a> ResizedSegment<'a> {
-    /// Opens the segment of the volume at `path`. `hold` keeps other owners away from the volume.
-    pub(crate) fn of(path: &'a Path, hold: Option<&Hold>, paged: PagedOptions) -> Result<ResizedSegment<'a>> {
+    /// Opens the segment of the volume at `path`, which has checksums of its pages or not. `hold` keeps other
+    /// owners away from the volume.
+    pub(crate) fn of(
+        path: &'a Path,
+        hold: Option<&Hold>,
+        paged: PagedOptions,
+        checksums: bool,
+    ) -> Result<ResizedSegment<'a>> {
         let (is_device, file) = match hold {
             Some(Hold::Device(file)) => (true, device::again(file, path)?),
             _ => (false, directory::segment_file(path, Sharing::Exclusive)?),
         };
-        Ok(ResizedSegment { path, file, is_device, paged })
+        Ok(ResizedSegment { path, file, is_device, paged, checksums })
     }
 
     /// Returns the path of the volume, for messages.
@@ -43,7 +50,11 @@ impl<'a> ResizedSegment<'a> {
 
     /// Returns the size of the largest volume that fits on the device; `None` for a file.
     pub(crate) fn device_room(&self) -> Result<Option<u64>> {
-        if self.is_device { device::room(&self.file, &self.place()).map(Some) } else { Ok(None) }
+        if self.is_device {
+            device::room(&self.file, self.checksums, &self.place()).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Gives the segment room for exactly `bytes`. Callers have unmapped the segment. The function calls
@@ -55,9 +66,9 @@ impl<'a> ResizedSegment<'a> {
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         if self.is_device {
-            return resize_device(&self.file, bytes, &self.place(), step);
+            return self.resize_device(bytes, step);
         }
-        resize_file(&self.file, kind, bytes, &self.place())?;
+        self.resize_file(kind, bytes)?;
         step()
     }
 
@@ -68,63 +79,67 @@ impl<'a> ResizedSegment<'a> {
         }
         directory::map_segment(self.path, &self.file, self.paged)
     }
-}
 
-/// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume. Safe
-/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. Only the write of
-/// its new anchor makes such a file longer. Before such a file is made shorter, the anchor at the new end is
-/// durable.
-fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
-    let failed =
-        |error: std::io::Error| Error::volume(place, format!("cannot be resized: {error}"), errno_of(&error));
-    let mut total = bytes;
-    if kind == MediumKind::Paged {
-        total = Medium::paged_bytes(bytes);
-        let blocks = blocks(host::try_clone(file).map_err(failed)?);
-        if total > host::metadata_of(file).map_err(failed)?.len() {
-            Medium::extend_paged(&blocks, bytes)?;
-        } else {
-            Medium::format_paged(&blocks, bytes)?;
-            // The new anchor must be durable before it becomes the end of the file.
-            host::sync_data(file).map_err(failed)?;
+    /// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume.
+    /// Safe when power fails: the file of a `paged` volume ends with a sound anchor at any moment. Only the
+    /// write of its new anchor makes such a file longer. Before such a file is made shorter, the anchor at
+    /// the new end is durable.
+    fn resize_file(&self, kind: MediumKind, bytes: u64) -> Result<()> {
+        let (file, checksums, place) = (&self.file, self.checksums, &self.place());
+        let failed = |error: std::io::Error| {
+            Error::volume(place, format!("cannot be resized: {error}"), errno_of(&error))
+        };
+        let mut total = bytes;
+        if kind == MediumKind::Paged {
+            total = Medium::paged_bytes(bytes, checksums);
+            let blocks = blocks(host::try_clone(file).map_err(failed)?);
+            if total > host::metadata_of(file).map_err(failed)?.len() {
+                Medium::extend_paged(&blocks, bytes, checksums)?;
+            } else {
+                Medium::format_paged(&blocks, bytes, checksums)?;
+                // The new anchor must be durable before it becomes the end of the file.
+                host::sync_data(file).map_err(failed)?;
+            }
         }
+        host::set_len(file, total).map_err(failed)?;
+        host::sync_all(file).map_err(failed)
     }
-    host::set_len(file, total).map_err(failed)?;
-    host::sync_all(file).map_err(failed)
-}
 
-/// Gives the volume on the device room for exactly `bytes`. Callers have emptied the journal and unmapped the
-/// volume. The function calls `step` after each durable change. At the end, it discards the bytes of the
-/// device that a smaller volume no longer takes.
-fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    let failed = |error| device::failed(place, "cannot be resized")(error);
-    let whole = blocks(host::try_clone(file).map_err(failed)?);
-    let kept = Medium::move_paged(&whole, bytes)?;
-    step()?;
-    let start = FirstPages::read(file).map_err(failed)?;
-    let newest = start.and_then(|start| Some((superblock::newest(&start.0, superblock::is_whole)?, start)));
-    let Some((newest, mut start)) = newest else {
-        return Err(Error::volume(
-            place,
-            "corrupt volume: both copies of the superblock are damaged",
-            Errno::IO,
-        ));
-    };
-    let before = start.device_bytes();
-    let mut block = start.0[newest];
-    block.disk_bytes.set(kept);
-    superblock::renumber(&mut block);
-    start.0 = [block; 2];
-    // The newest copy is written last. While one copy is being written, the other copy is whole and names a
-    // journal that exists.
-    for copy in [1 - newest, newest] {
-        let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
-        host::write_all_at(file, bytes, place).map_err(failed)?;
-        host::sync_data(file).map_err(failed)?;
+    /// Gives the volume on the device room for exactly `bytes`. Callers have emptied the journal and unmapped
+    /// the volume. The function calls `step` after each durable change. At the end, it discards the bytes of
+    /// the device that a smaller volume no longer takes.
+    fn resize_device(&self, bytes: u64, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let (file, place) = (&self.file, &self.place());
+        let failed = |error| device::failed(place, "cannot be resized")(error);
+        let whole = blocks(host::try_clone(file).map_err(failed)?);
+        let kept = Medium::move_paged(&whole, bytes, self.checksums)?;
         step()?;
+        let start = FirstPages::read(file).map_err(failed)?;
+        let newest =
+            start.and_then(|start| Some((superblock::newest(&start.0, superblock::is_whole)?, start)));
+        let Some((newest, mut start)) = newest else {
+            return Err(Error::volume(
+                place,
+                "corrupt volume: both copies of the superblock are damaged",
+                Errno::IO,
+            ));
+        };
+        let before = start.device_bytes();
+        let mut block = start.0[newest];
+        block.disk_bytes.set(kept);
+        superblock::renumber(&mut block);
+        start.0 = [block; 2];
+        // The newest copy is written last. While one copy is being written, the other copy is whole and names
+        // a journal that exists.
+        for copy in [1 - newest, newest] {
+            let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
+            host::write_all_at(file, bytes, place).map_err(failed)?;
+            host::sync_data(file).map_err(failed)?;
+            step()?;
+        }
+        if let Some(behind) = before.and_then(|before| before.checked_sub(kept)) {
+            host::call(|| whole.discard(kept, behind)).map_err(failed)?;
+        }
+        Ok(())
     }
-    if let Some(behind) = before.and_then(|before| before.checked_sub(kept)) {
-        host::call(|| whole.discard(kept, behind)).map_err(failed)?;
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::Errno;
 use crate::Error;
-use crate::tables::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
+use crate::tables::layout::{CHECKSUMS, MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;
 
 /// Returns the error of a host call about `path`.
@@ -57,6 +57,13 @@ impl FirstPages {
     /// a damaged copy counts too.
     pub(super) fn is_paged(&self) -> bool {
         self.0.iter().any(|copy| copy.magic == MAGIC && copy.medium == MEDIUM_PAGED)
+    }
+
+    /// Returns the size of a volume whose pages have checksums; `None` if no whole copy of the superblock
+    /// tells of such a volume.
+    pub(super) fn bytes_with_checksums(&self) -> Option<u64> {
+        let copy = &self.0[superblock::newest(&self.0, superblock::is_whole)?];
+        (copy.incompat.get() & CHECKSUMS != 0).then(|| copy.volume_bytes.get())
     }
 
     /// True if the first pages have the magic number of a superblock. The superblock may be damaged.

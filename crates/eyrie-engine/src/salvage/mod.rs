@@ -113,6 +113,7 @@ fn words(error: &Error) -> String {
         Error::Fault(Fault::OutOfBounds { addr, .. } | Fault::Misaligned { addr }) => {
             format!("address {addr} outside the volume")
         }
+        Error::Fault(Fault::Checksum { addr }) => format!("the page at {addr} does not match its checksum"),
         Error::Stale => "no object is there".to_string(),
         other => other.to_string(),
     }

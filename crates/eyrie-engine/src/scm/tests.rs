@@ -35,6 +35,7 @@ fn options() -> Options {
         created: BORN,
         medium: crate::volume::MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: PagedOptions::for_host(),
     }
 }

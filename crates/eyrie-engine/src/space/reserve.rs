@@ -110,6 +110,7 @@ mod tests {
             created: crate::Time::new(1, 1),
             medium: MediumChoice::Auto,
             overwrite: false,
+            checksums: false,
             paged: eyrie_medium::PagedOptions::for_host(),
         };
         let medium = Medium::memory(70 << 20).expect("memory");

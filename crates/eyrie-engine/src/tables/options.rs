@@ -46,6 +46,8 @@ pub struct Options {
     pub medium: MediumChoice,
     /// True if a block device is overwritten even if it holds data.
     pub overwrite: bool,
+    /// True if the pages of a volume on a disk have checksums.
+    pub checksums: bool,
     /// Limits of memory and time for a volume on a disk. The volume does not record them.
     pub paged: PagedOptions,
 }
@@ -77,6 +79,7 @@ impl Options {
             created,
             medium: MediumChoice::Auto,
             overwrite: false,
+            checksums: false,
             paged: PagedOptions::for_host(),
         })
     }

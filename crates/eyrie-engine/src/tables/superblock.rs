@@ -10,15 +10,15 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::Geometry;
 use super::layout::{
-    COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM, RO_COMPAT,
-    SUPERBLOCKS, Superblock,
+    CHECKSUMS, COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM,
+    RO_COMPAT, SUPERBLOCKS, Superblock,
 };
 use super::options::Options;
 use crate::{Errno, Error, Result};
 
-/// Returns the superblock of a new volume on a medium of this kind. On a block device, `disk_bytes` is the
-/// number of bytes that the volume and its journal take. In a file it is 0.
-pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
+/// Returns the superblock of a new volume on `medium`. On a block device, `disk_bytes` is the number of bytes
+/// that the volume and its journal take. In a file it is 0.
+pub(crate) fn new(geometry: &Geometry, options: &Options, medium: &Medium, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
     block.version.set(FORMAT_VERSION);
@@ -31,7 +31,8 @@ pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk
     block.created_seconds.set(options.created.seconds);
     block.created_nanoseconds.set(options.created.nanoseconds);
     block.segments.set(1);
-    block.medium = medium_code(kind);
+    block.medium = medium_code(medium.kind());
+    block.incompat.set(if medium.has_checksums() { CHECKSUMS } else { 0 });
     block.segment_bytes[0].set(geometry.volume_bytes());
     block.most_bytes.set(geometry.most_bytes());
     block.disk_bytes.set(disk_bytes);
@@ -92,6 +93,15 @@ pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
 }
 
 impl VerifiedSuperblock {
+    /// Returns an error unless the superblock and the journal of `medium` agree about checksums.
+    pub(crate) fn require_checksums_of(&self, medium: &Medium, place: &str) -> Result<()> {
+        if (self.block.incompat.get() & CHECKSUMS != 0) == medium.has_checksums() {
+            return Ok(());
+        }
+        let what = "corrupt volume: its superblock and its journal disagree about checksums";
+        Err(Error::volume(place, what, Errno::IO))
+    }
+
     /// Stores the size of `geometry` as the size of the volume.
     pub(crate) fn set_size(&mut self, medium: &Medium, geometry: Geometry) -> Result<()> {
         let mut block = self.block;
@@ -222,6 +232,7 @@ mod tests {
             created: Time::new(5, 6),
             medium: MediumChoice::Auto,
             overwrite: false,
+            checksums: false,
             paged: eyrie_medium::PagedOptions::for_host(),
         }
     }
@@ -229,7 +240,7 @@ mod tests {
     fn written() -> Medium {
         let medium = Medium::memory(SIZE).expect("memory");
         let geometry = Geometry::new(SIZE, 1 << 16).expect("a volume");
-        write(&medium, &mut new(&geometry, &options(), medium.kind(), 0), 0).expect("in bounds");
+        write(&medium, &mut new(&geometry, &options(), &medium, 0), 0).expect("in bounds");
         medium
     }
 

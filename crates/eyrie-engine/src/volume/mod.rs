@@ -19,10 +19,12 @@ mod open;
 mod redo_slots;
 mod resize;
 mod save;
+mod scrub;
 #[cfg(test)]
 mod tests;
 
 pub use open::{Opened, Volume};
+pub use scrub::Scrubbed;
 
 pub use crate::host::{create_from, segment_path};
 pub use crate::space::{Marks, Overlap, Space};

@@ -11,7 +11,7 @@ use super::generation::Generations;
 use super::redo_slots::RedoSlots;
 use super::save;
 use crate::extent::Extent;
-use crate::host::{Hold, HostPlace, device};
+use crate::host::{Hold, HostPlace};
 use crate::space::{Marks, Space, SpaceContext};
 use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use crate::tables::superblock::{self, VerifiedSuperblock};
@@ -67,7 +67,7 @@ impl Volume {
         let place = host_place.path().display().to_string();
         host_place.create(bytes, options, |medium, hold| {
             let disk_bytes =
-                if matches!(hold, Hold::Device(_)) { device::bytes_with_journal(&medium) } else { 0 };
+                if matches!(hold, Hold::Device(_)) { medium.disk_bytes().unwrap_or(0) } else { 0 };
             let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
             // The checkpoint writes the superblock to its place on a device, as an open requires (see
             // `host::device`).
@@ -97,7 +97,7 @@ impl Volume {
             .map_err(|what| Error::volume(place, what, crate::Errno::INVAL))?;
         medium.provision(Addr::new(SegmentId(0), 0), geometry.data_start())?;
         let gate = medium.enter()?;
-        superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind(), disk_bytes), 1)?;
+        superblock::write(&medium, &mut superblock::new(&geometry, options, &medium, disk_bytes), 1)?;
         drop(gate);
         let (volume, _) = Volume::open_in(medium, None, place)?;
         volume.space.central().free_is_unknown = false;
@@ -134,6 +134,7 @@ impl Volume {
         let gate = medium.enter()?;
         let _pin = pin();
         let superblock = superblock::read(&medium, place)?;
+        superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no

@@ -57,7 +57,7 @@ impl Volume {
         paged: PagedOptions,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Volume, Opened)> {
-        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged)?;
+        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged, self.medium.has_checksums())?;
         let geometry = self.new_geometry(&segment, bytes).inspect_err(|_| {
             // A failed save is ignored, because the caller needs the first error.
             let _ = self.save();
@@ -204,11 +204,11 @@ mod tests {
     /// Creates a volume that fills its device, and then makes the device larger. Returns the volume.
     fn create_on_device(path: &Path, options: &Options) -> Volume {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
-        file.set_len(Medium::paged_bytes(OLD)).expect("room");
+        file.set_len(Medium::paged_bytes(OLD, false)).expect("room");
         let new = device::NewVolume::measure(&file, options, "here").expect("room");
         new.clear(&file).expect("room");
         let medium = new.format(file.try_clone().expect("a file"), options).expect("room");
-        let taken = device::bytes_with_journal(&medium);
+        let taken = medium.disk_bytes().expect("a disk");
         let volume = Volume::create_in(medium, options, taken, "here").expect("created");
         file.set_len(16 << 20).expect("room");
         Volume { hold: Some(Hold::Device(file)), ..volume }
@@ -279,10 +279,10 @@ mod tests {
             let length = |file: std::io::Result<std::fs::Metadata>| file.expect("there").len();
             match self.on {
                 On::Directory(MediumChoice::Dram) => assert_eq!(length(file), bytes),
-                On::Directory(_) => assert_eq!(length(file), Medium::paged_bytes(bytes)),
+                On::Directory(_) => assert_eq!(length(file), Medium::paged_bytes(bytes, false)),
                 On::Device => {
                     assert_eq!(length(std::fs::metadata(&self.path)), 16 << 20);
-                    assert_eq!(device::bytes_with_journal(self.open().medium()), Medium::paged_bytes(bytes));
+                    assert_eq!(self.open().medium().disk_bytes(), Some(Medium::paged_bytes(bytes, false)));
                 }
             }
         }

@@ -40,6 +40,8 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     if space.has_leaks() {
         return Ok(());
     }
+    // Afterwards the last durable cut uses no free page, so the saved bytes can go to any of them.
+    medium.drain()?;
     let gate = medium.enter()?;
     let (place, bytes) = loop {
         let map = space.free_map();
@@ -60,6 +62,8 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
         // The saved bytes count only with the mark. Therefore each page may be an Op of its own, and the
         // journal of a disk needs no room for all of them at once.
         let _gate = medium.enter()?;
+        // On a disk, the bytes of a free page are not read, because they may not match their checksum.
+        medium.mark_allocated(place.add(at), PAGE_SIZE)?;
         dirty = dirty.and(medium.write(place.add(at), part)?);
     }
     let _gate = medium.enter()?;

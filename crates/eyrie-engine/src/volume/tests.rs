@@ -30,6 +30,7 @@ fn options() -> Options {
         created: Time::new(5, 6),
         medium: MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     }
 }

@@ -131,6 +131,7 @@ impl Start {
             created: BORN,
             medium: MediumChoice::Auto,
             overwrite: false,
+            checksums: false,
             paged: eyrie_medium::PagedOptions::for_host(),
         };
         let medium = Medium::memory(512 << 10).expect("memory");

@@ -23,7 +23,7 @@ use std::sync::{MutexGuard, TryLockError};
 use zerocopy::IntoBytes;
 
 use super::journal::{CutRecord, PageBytes, page_buffer, replay_own};
-use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
+use super::page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
 use super::room::most_room;
 use super::shadow::Shadow;
@@ -49,11 +49,13 @@ struct PlaceWrites<'a> {
     pages: Vec<usize>,
     /// Pages that were written and may not yet be durable.
     written: Vec<usize>,
+    /// The numbers and checksums of the pages of the cut, after its record was written.
+    sums: Vec<(u64, u32)>,
 }
 
 impl<'a> PlaceWrites<'a> {
     fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> PlaceWrites<'a> {
-        PlaceWrites { pager, buffer, pages: Vec::new(), written: Vec::new() }
+        PlaceWrites { pager, buffer, pages: Vec::new(), written: Vec::new(), sums: Vec::new() }
     }
 
     /// Adds a page. `fill` stores its bytes, which this function returns.
@@ -76,10 +78,12 @@ impl<'a> PlaceWrites<'a> {
     fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
         let mut ranges = Vec::new();
-        for run in self.pages.chunk_by(|page, next| page + 1 == *next) {
-            let (bytes, after) = rest.split_at(run.len());
-            ranges.push((run[0] as u64 * PAGE_SIZE, bytes.as_bytes()));
-            rest = after;
+        for neighbours in self.pages.chunk_by(|page, next| page + 1 == *next) {
+            for run in self.pager.places.runs(neighbours[0]..neighbours[0] + neighbours.len()) {
+                let (bytes, after) = rest.split_at(run.len());
+                ranges.push((self.pager.places.offset(run.start), bytes.as_bytes()));
+                rest = after;
+            }
         }
         ranges.extend(more);
         if !ranges.is_empty() {
@@ -94,10 +98,14 @@ impl<'a> PlaceWrites<'a> {
     }
 
     /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the
-    /// only certain copy of their bytes.
+    /// only certain copy of their bytes. Before they leave memory, their checksums take effect, because the
+    /// next read of a page compares it with them.
     #[track_caller]
     fn flush(&mut self) -> io::Result<()> {
         self.pager.blocks.here().flush()?;
+        if !self.sums.is_empty() {
+            self.pager.checksums.set(self.sums.drain(..));
+        }
         for page in self.written.drain(..) {
             self.pager.pages.flags(page).fetch_and(!WRITING, Ordering::AcqRel);
         }
@@ -203,7 +211,7 @@ impl Pager {
 
     /// Locks the state of drains. A thread under a test's schedule must not block in the lock, and waits
     /// through the schedule instead.
-    fn lock_drain(&self) -> MutexGuard<'_, DrainState> {
+    pub(super) fn lock_drain(&self) -> MutexGuard<'_, DrainState> {
         while schedule::is_scheduled() && matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock)) {
             schedule::wait();
         }
@@ -226,6 +234,7 @@ impl Pager {
             is_small: !is_checkpoint
                 && pages.len() <= SMALL_CUT_PAGES
                 && recorded + SMALL_CUT_PAGES as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
+            record: CutRecord::new(self.has_checksums()),
             ..CutContents::default()
         };
         self.collect_cut(cut, pages, &mut places, &mut contents)?;
@@ -237,7 +246,7 @@ impl Pager {
         if is_checkpoint {
             self.checkpoint(cut, contents.left, state, &mut places)?;
         } else if overflows {
-            replay_own(&*self.blocks, &state.anchor, state.sequence - 1, &CutRecord::default())?;
+            self.replay_own(state, &CutRecord::default())?;
             self.restart_journal(state)?;
         }
         // The allocator may reuse the pages that hold an overflowing record from now on.
@@ -313,7 +322,8 @@ impl Pager {
         for page in pages {
             schedule::step();
             if let Some(flags) = self.lock_page_of_cut(page, parity) {
-                let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
+                let changed = self.pages.lines(page).swap(0, Ordering::AcqRel);
+                let lines = self.recorded_lines(changed, flags & FRESH != 0);
                 let fresh = contents.goes_to_its_place(flags & FRESH != 0, flags);
                 let mut added = Ok(());
                 if fresh {
@@ -360,16 +370,24 @@ impl Pager {
             contents.record.fresh(page, &bytes.0);
             return Ok(());
         }
-        if shadow.lines != 0 {
+        let lines = self.recorded_lines(shadow.lines, shadow.fresh);
+        if lines != 0 {
             let mut bytes = PageBytes([0; PAGE]);
             self.copy_shadow(page, &shadow, &mut bytes);
-            contents.changed(page, shadow.lines, &bytes);
+            contents.changed(page, lines, &bytes);
             flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
         if contents.is_checkpoint {
             contents.left.push((page, Some(shadow)));
         }
         Ok(())
+    }
+
+    /// Returns the lines that the record gets of a page that goes to the journal. The other lines of a fresh
+    /// page differ from those in its place, so its checksum is right only if the record has all lines.
+    fn recorded_lines(&self, changed: u64, fresh: bool) -> u64 {
+        let whole = fresh && self.has_checksums() && !broken(SafetyRule::FreshPageIsRecordedWhole);
+        if whole { ALL_LINES } else { changed }
     }
 
     /// Locks a page that is unchanged since the cut, and returns its flags. Returns `None` if the page was
@@ -426,7 +444,7 @@ impl Pager {
             // places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
-                replay_own(&*self.blocks, &state.anchor, state.sequence - 1, record)?;
+                self.replay_own(state, record)?;
             }
             self.restart_journal(state)?;
         }
@@ -437,11 +455,17 @@ impl Pager {
         } else {
             (whole, Vec::new())
         };
+        if self.has_checksums() {
+            for (page, checksum) in record.sums() {
+                self.checksums.load(&*self.blocks, page as usize)?;
+                places.sums.push((page, checksum));
+            }
+        }
         let sealed = record.seal(state.anchor.id, state.sequence, bytes, &overflow);
         for (page, contents) in &overflow {
             places.add(*page, |out| *out = *contents)?;
         }
-        let place = state.anchor.volume_bytes + state.at;
+        let place = self.places.end() + state.at;
         places.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
         places.flush()?;
         state.sequence += 1;
@@ -475,9 +499,12 @@ impl Pager {
                 places.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             }
         }
-        // The journal gets its new name after the flush. Until every page is durable in its place, recovery
-        // from a crash needs the records under the old name.
+        // The journal gets its new name after the flush. Until every page and its checksum are durable in
+        // their places, recovery from a crash needs the records under the old name.
         places.write(None)?;
+        if self.has_checksums() && !broken(SafetyRule::ChecksumsBeforeRestart) {
+            self.counts.wrote_bytes(self.checksums.write(&*self.blocks)?);
+        }
         places.flush()?;
         if !early {
             self.restart_journal(state)?;
@@ -485,6 +512,14 @@ impl Pager {
         for page in state.logged.drain(..) {
             self.pages.flags(page).fetch_and(!LOGGED, Ordering::AcqRel);
         }
+        Ok(())
+    }
+
+    /// Writes the lines and checksums of the journal's records to their places. `next` is the record that
+    /// comes after them.
+    fn replay_own(&self, state: &DrainState, next: &CutRecord) -> io::Result<()> {
+        replay_own(&*self.blocks, &state.anchor, state.sequence - 1, next)?;
+        self.checksums.written();
         Ok(())
     }
 

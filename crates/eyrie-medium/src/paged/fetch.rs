@@ -1,13 +1,12 @@
 //! Fetching: reads of the pages that an access needs, and of pages ahead of a sequential reader.
 
-use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::page::{AHEAD, BUSY, LEAVING, RESIDENT, WARM};
 use super::pager::Pager;
 use super::read_ahead::{PIECE, Piece};
-use crate::addr::PAGE_SIZE;
+use crate::addr::{Addr, PAGE_SIZE, SegmentId};
 use crate::epoch;
 use crate::fault::Fault;
 
@@ -91,16 +90,16 @@ impl Pager {
         }
         let mut done = self.read_in(page, count);
         while done.is_err() && count > 1 {
-            // Perhaps only a page that is read ahead is bad, and the caller does not need that page yet. So
-            // the read is tried again with half of the pages.
+            // Perhaps only a page that is read ahead is bad or free, and the caller does not need that page
+            // yet. So the read is tried again with half of the pages.
             let fewer = count / 2;
             (page + fewer..page + count).for_each(|page| self.pages.unlock(page, 0, 0));
             (count, locked_end) = (fewer, page + fewer);
             done = self.read_in(page, count);
         }
-        if let Err(source) = done {
+        if let Err(fault) = done {
             self.pages.unlock(page, 0, 0);
-            return Err(Fault::Io { what: "reading the volume's disk".to_string(), source });
+            return Err(fault);
         }
         self.arrived(page, count);
         for at in page..locked_end {
@@ -110,13 +109,28 @@ impl Pager {
         Ok(())
     }
 
-    /// Reads pages from the disk into the mapping. The caller holds the locks of the pages.
-    fn read_in(&self, page: usize, count: usize) -> io::Result<()> {
+    /// Reads pages from the disk into the mapping, and compares them with their checksums. The caller holds
+    /// the locks of the pages.
+    fn read_in(&self, page: usize, count: usize) -> Result<(), Fault> {
+        let failed = |source| Fault::Io { what: "reading the volume's disk".to_string(), source };
         // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
         // accesses them.
         let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
-        self.blocks.here().read(page as u64 * PAGE_SIZE, out)?;
+        let mut rest = &mut *out;
+        for run in self.places.runs(page..page + count) {
+            let (part, after) = rest.split_at_mut(run.len() * PAGE_SIZE as usize);
+            self.blocks.here().read(self.places.offset(run.start), part).map_err(failed)?;
+            rest = after;
+        }
         self.counts.read(out.len());
+        if self.places.has_checksums() {
+            for (page, bytes) in (page..).zip(out.chunks(PAGE_SIZE as usize)) {
+                self.checksums.load(&*self.blocks, page).map_err(failed)?;
+                if !self.blocks.here().verify(self.checksums.is_right(page, bytes)) {
+                    return Err(Fault::Checksum { addr: Addr::new(SegmentId(0), page as u64 * PAGE_SIZE) });
+                }
+            }
+        }
         Ok(())
     }
 

@@ -23,6 +23,7 @@
 mod allocate;
 pub(crate) mod blocks;
 mod change;
+mod checksums;
 mod drain;
 mod evict;
 mod fetch;
@@ -34,9 +35,11 @@ pub(crate) mod overlay;
 mod pace;
 mod page;
 mod pager;
+mod places;
 mod read_ahead;
 mod ring;
 mod room;
+mod scrub;
 mod shadow;
 mod stats;
 #[cfg(test)]
@@ -49,5 +52,6 @@ pub use gate::Gate;
 pub(crate) use keeper::Keeper;
 pub use options::PagedOptions;
 pub(crate) use pager::{Pager, journal_bytes};
+pub(crate) use places::Places;
 pub(crate) use room::{PAGE_ENTRY, most_room};
 pub use stats::PagedStats;

@@ -1,5 +1,6 @@
 //! The state of the page cache, and the waits that its operations share.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,11 +9,13 @@ use std::time::Duration;
 use rustix::mm::Advice;
 
 use super::blocks::Blocks;
+use super::checksums::Checksums;
 use super::gate::Turnstile;
 use super::journal::{self, Anchor, MAX_JOURNAL_BYTES, PageBytes};
 use super::options::PagedOptions;
 use super::pace::Pace;
 use super::page::{ODD, Pages, WRITTEN};
+use super::places::Places;
 use super::read_ahead::ReadAhead;
 use super::shadow::Shadows;
 use super::stats::{DiskCounts, PagedStats};
@@ -40,6 +43,8 @@ pub(crate) struct Pager {
     pub(super) blocks: Arc<dyn Blocks>,
     pub(super) memory: Arc<Mapping>,
     pub(super) pages: Pages,
+    pub(super) places: Places,
+    pub(super) checksums: Checksums,
     pub(super) options: PagedOptions,
     /// Number of the next cut. Changes that Ops make now will be in this cut.
     pub(super) cut: AtomicU64,
@@ -114,9 +119,21 @@ impl Pager {
         anchor
             .rename(&*blocks)
             .map_err(|source| Fault::Io { what: "giving the journal a new name".to_string(), source })?;
+        Pager::over(blocks, anchor, options, memory)
+    }
+
+    /// Makes the cache of a volume whose journal is empty or lost.
+    pub(crate) fn over(
+        blocks: Arc<dyn Blocks>,
+        anchor: Anchor,
+        options: PagedOptions,
+        memory: Arc<Mapping>,
+    ) -> Result<Pager, Fault> {
         let count = (anchor.volume_bytes / PAGE_SIZE) as usize;
         Ok(Pager {
             pages: Pages::new(count),
+            places: anchor.places(),
+            checksums: Checksums::new(anchor.places()),
             blocks,
             memory,
             options,
@@ -146,8 +163,28 @@ impl Pager {
 
     /// Makes the host allocate the disk's blocks of a range.
     pub(crate) fn provision(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        let done = self.blocks.here().allocate(offset, len);
+        let done = self.allocate((offset / PAGE_SIZE) as usize, (len / PAGE_SIZE) as usize);
         done.map_err(|source| Fault::of_room("allocating host blocks for the volume", source))
+    }
+
+    /// Makes the host allocate the disk's blocks of `count` pages, and of their checksum pages.
+    fn allocate(&self, first: usize, count: usize) -> io::Result<()> {
+        let Some(last) = (first + count).checked_sub(1) else { return Ok(()) };
+        if self.places.has_checksums() {
+            self.blocks.here().allocate(Places::checksum_page_of(first), PAGE_SIZE)?;
+        }
+        let start = self.places.offset(first);
+        self.blocks.here().allocate(start, self.places.offset(last) + PAGE_SIZE - start)
+    }
+
+    /// Returns true if the volume has checksums of its pages.
+    pub(crate) fn has_checksums(&self) -> bool {
+        self.places.has_checksums()
+    }
+
+    /// Returns the number of bytes that the volume takes on the disk with its journal and its checksums.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.places.end() + self.journal_bytes + PAGE_SIZE
     }
 
     pub(crate) fn journal_bytes(&self) -> u64 {
@@ -156,10 +193,14 @@ impl Pager {
 
     /// Gives the disk's blocks of a range back to the host. The caller needs no byte of the range any more.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        let what = || "giving back blocks of the volume's disk".to_string();
-        self.blocks.here().discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
         let first = (offset / PAGE_SIZE) as usize;
-        for page in first..first + (len / PAGE_SIZE) as usize {
+        let pages = first..first + (len / PAGE_SIZE) as usize;
+        for run in self.places.runs(pages.clone()) {
+            let (start, bytes) = (self.places.offset(run.start), run.len() as u64 * PAGE_SIZE);
+            let what = || "giving back blocks of the volume's disk".to_string();
+            self.blocks.here().discard(start, bytes).map_err(|source| Fault::Io { what: what(), source })?;
+        }
+        for page in pages {
             self.pages.flags(page).fetch_and(!WRITTEN, Ordering::AcqRel);
         }
         Ok(())

@@ -41,7 +41,10 @@ impl DiskCounts {
     }
 
     pub(super) fn wrote(&self, ranges: &[(u64, &[u8])]) {
-        let bytes = ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        self.wrote_bytes(ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+    }
+
+    pub(super) fn wrote_bytes(&self, bytes: u64) {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -81,8 +81,8 @@ impl Blocks for Hooked {
 
 /// Makes a medium that drains only on request. Its disk calls `hook` before each write and flush.
 fn hooked(hook: impl FnMut(&Medium) -> io::Result<()> + Send + 'static) -> Arc<Medium> {
-    let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES)));
-    Medium::format_paged(&blocks, BYTES).expect("room");
+    let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, false)));
+    Medium::format_paged(&blocks, BYTES, false).expect("room");
     let disk = Arc::new(Hooked { blocks, medium: OnceLock::new(), hook: Mutex::new(Some(Box::new(hook))) });
     let options = PagedOptions::new(16 * PAGES * 4096, Duration::from_secs(3600));
     let blocks: Arc<dyn Blocks> = Arc::clone(&disk) as Arc<dyn Blocks>;

@@ -53,6 +53,9 @@ rules! {
         FreshPagesAreChecked "fresh-pages-are-checked" on Disk, "reuse on a disk":
             "The last record counts only if every fresh page that it lists is whole.",
             "the checksum of the first such page is not compared";
+        ReplayStoresChecksums "replay-stores-checksums" on Disk, "one call":
+            "A replay stores the checksums of all pages that the records list.",
+            "it leaves the old checksums";
         LaterRecordWins "later-record-wins" on Disk, "journals that start over":
             "If several records have a line, replay takes the line from the last of them.",
             "replay takes the line from the first of them";
@@ -88,6 +91,12 @@ rules! {
             on Disk, "journals that start over":
             "The pages of a checkpoint are durable before the journal gets a new name.",
             "the journal gets the new name first";
+        ChecksumsBeforeRestart "checksums-before-restart" on Disk, "reuse on a disk":
+            "The checksums of the pages of a journal's records are on the disk before it gets a new name.",
+            "they are not written";
+        FreshPageIsRecordedWhole "fresh-page-is-recorded-whole" on Disk, "several calls in a cut":
+            "With checksums, a fresh page that goes to the journal is recorded with all of its lines.",
+            "only its changed lines are recorded";
         JournalNameIsNewAfterRestart "journal-name-is-new-after-restart" on Disk, "journals that start over":
             "A journal that starts over gets a new name.",
             "it keeps the old name";

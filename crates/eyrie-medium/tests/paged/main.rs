@@ -2,6 +2,7 @@
 //! read-ahead, and threads.
 
 mod ahead;
+mod checksums;
 mod failures;
 mod stress;
 
@@ -25,8 +26,8 @@ fn options(pages: u64) -> PagedOptions {
 }
 
 fn disk() -> SimulatedDisk {
-    let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES) as usize);
-    Medium::format_paged(&disk, BYTES).expect("room");
+    let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES, false) as usize);
+    Medium::format_paged(&disk, BYTES, false).expect("room");
     disk
 }
 
@@ -103,7 +104,7 @@ fn fresh_pages_are_written_once_and_never_read() {
         medium.drain().expect("drained");
         disk.written() - std::mem::replace(&mut before, disk.written())
     };
-    (2..42).for_each(|page| disk.make_bad(page, true));
+    (2..42).for_each(|page| disk.make_bad(page, false));
     assert_eq!(written(&|| take(&medium, 2..42, 5)), 40 * 4096 + 1024, "the pages, and a record of them");
     (2..42).for_each(|page| disk.make_bad(page, false));
     let after = open(&disk.power_failure(|| false));
@@ -249,7 +250,7 @@ fn power_failure_leaves_a_cut_since_the_last_drain() {
         }
         if choices.below(3) == 0 {
             // The disk may fail in the middle of a drain, as in a power failure.
-            disk.fail_at(1 + choices.below(4), true);
+            disk.fail_at(1 + choices.below(4), false);
             let _ = medium.checkpoint();
         }
         let odds = 1 + choices.below(4);

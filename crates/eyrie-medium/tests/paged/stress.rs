@@ -120,8 +120,12 @@ fn work(medium: &Medium, thread: u64) {
 /// bytes.
 #[test]
 fn pages_keep_their_bytes_under_threads_and_evictions() {
-    let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES) as usize);
-    Medium::format_paged(&disk, BYTES).expect("room");
+    [false, true].into_iter().for_each(keep_bytes);
+}
+
+fn keep_bytes(checksums: bool) {
+    let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES, checksums) as usize);
+    Medium::format_paged(&disk, BYTES, checksums).expect("room");
     let memory = PagedOptions::new(options(256).memory_bytes, Duration::from_millis(20));
     let medium = Medium::paged(Arc::new(disk.clone()), memory).expect("sound");
     for page in 0..PAGES {

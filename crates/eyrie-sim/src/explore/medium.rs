@@ -24,13 +24,15 @@ pub struct RunMedium {
     pub bytes: u64,
     /// Size of a disk's journal, in bytes. `None` takes the default for the size of the volume.
     pub journal_bytes: Option<u64>,
+    /// True if the pages of a disk have checksums.
+    pub checksums: bool,
 }
 
 impl RunMedium {
     /// Returns the medium of a volume of `bytes`: memory if `rule` is [`CrashRule::Lines`], otherwise a disk
     /// with the default journal.
     pub fn of(rule: CrashRule, bytes: u64) -> RunMedium {
-        RunMedium { rule, bytes, journal_bytes: None }
+        RunMedium { rule, bytes, journal_bytes: None, checksums: false }
     }
 }
 
@@ -43,6 +45,7 @@ pub fn fixed_options(group_bytes: u64, created: Time) -> Options {
         created,
         medium: MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: PagedOptions::for_host(),
     }
 }
@@ -74,18 +77,18 @@ pub(super) struct DiskBytes(Option<Arc<SimulatedDisk>>);
 impl Traced {
     /// Makes an empty medium for a volume of `bytes`.
     pub(super) fn empty(medium: RunMedium, recorder: Recorder) -> Result<Traced> {
-        let RunMedium { rule, bytes, journal_bytes } = medium;
+        let RunMedium { rule, bytes, journal_bytes, checksums } = medium;
         if rule == CrashRule::Lines {
             return Ok(Traced { medium: traced(bytes, recorder)?, disk: None });
         }
         let disk = |bytes: u64| SimulatedDisk::recorded(&vec![0; bytes as usize], recorder);
         let Some(journal_bytes) = journal_bytes else {
-            let disk = disk(Medium::paged_bytes(bytes))?;
-            Medium::format_paged(&disk, bytes)?;
+            let disk = disk(Medium::paged_bytes(bytes, checksums))?;
+            Medium::format_paged(&disk, bytes, checksums)?;
             return Traced::over(disk);
         };
-        let disk = disk(bytes + journal_bytes + PAGE_SIZE)?;
-        Medium::fill_paged(&disk, bytes)?;
+        let disk = disk(Medium::place_bytes(bytes, checksums) + journal_bytes + PAGE_SIZE)?;
+        Medium::fill_paged(&disk, bytes, checksums)?;
         Traced::over(disk)
     }
 

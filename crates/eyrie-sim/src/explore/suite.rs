@@ -18,6 +18,22 @@ const LARGER_JOURNAL: u64 = 400 << 10;
 /// Size of the journal for scripts whose calls change more than the journal holds, in bytes.
 const TINY_JOURNAL: u64 = 64 << 10;
 
+/// Kinds whose volumes on disks have checksums of their pages. Some kinds are of each sort: with small and
+/// large journals, of one thread and of two, of crashes and of killed processes.
+const WITH_CHECKSUMS: [&str; 11] = [
+    "one call",
+    "reuse on a disk",
+    "several calls in a cut",
+    "a full journal",
+    "more than the journal",
+    "two threads on a disk",
+    "growth",
+    "batches",
+    "closing",
+    "killed processes",
+    "random calls",
+];
+
 /// Runs of one kind.
 pub struct RunKind {
     /// Name of the kind.
@@ -248,5 +264,10 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.scripts("two calls", 1, Some(setup()), synced(alone(workload::pairs())));
     all.scripts("three calls", 1, Some(setup()), synced(alone(workload::triples().take(samples))));
     all.scripts("random calls", 1, None, synced(alone((0..samples as u64).map(workload::random))));
+    for kind in &mut all.kinds {
+        if let Work::Scripts(scripts) = &mut kind.work {
+            scripts.medium.checksums = WITH_CHECKSUMS.contains(&kind.name);
+        }
+    }
     all.kinds
 }

@@ -312,7 +312,7 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
 /// Checks that a new journal behind the end of a volume is durable when [`Medium::extend_paged`] returns.
 fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
-    Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(to_message)?;
+    Medium::extend_paged(&disk, PAGES * PAGE_SIZE, false).map_err(to_message)?;
     ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(to_message)
 }
 

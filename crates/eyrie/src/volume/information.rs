@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use eyrie_engine::Engine;
 use eyrie_engine::volume::FORMAT_VERSION;
-use eyrie_medium::{MediumKind, PAGE_SIZE, PagedStats};
+use eyrie_medium::{MediumKind, PagedStats};
 
 use super::Volume;
 
@@ -49,7 +49,11 @@ pub struct Information {
     pub resident_bytes: Option<u64>,
     /// Bytes of the journal. `None` if the medium needs none.
     pub journal_bytes: Option<u64>,
-    /// The files of the volume on the host, and their sizes, which include the journal.
+    /// True if the pages of the volume have checksums. See [`VolumeOptions::checksums`].
+    ///
+    /// [`VolumeOptions::checksums`]: crate::VolumeOptions::checksums
+    pub checksums: bool,
+    /// The files of the volume on the host, and their sizes, which include the journal and the checksums.
     pub segments: Vec<(PathBuf, u64)>,
     /// True if the volume had not been closed, so that this open recovered it.
     pub recovered: bool,
@@ -112,9 +116,8 @@ impl Volume {
             MediumKind::Traced => ("traced", "the crash explorer decides what survives"),
         };
         let journal_bytes = volume.medium().journal_bytes();
-        // The journal lies behind the volume in the same file. The last page of the file is the anchor, which
-        // says where the journal is.
-        let behind = journal_bytes.map_or(0, |journal| journal + PAGE_SIZE);
+        // The file of a volume on a disk also has the journal, and the checksums.
+        let disk_bytes = volume.medium().disk_bytes();
         let segments = volume.medium().segment_sizes();
         Information {
             id: volume.volume_id().iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -129,7 +132,8 @@ impl Volume {
             objects: space.objects,
             resident_bytes: volume.medium().resident_bytes(),
             journal_bytes,
-            segments: segments.map(|bytes| (self.segment.clone(), bytes + behind)).collect(),
+            checksums: volume.medium().has_checksums(),
+            segments: segments.map(|bytes| (self.segment.clone(), disk_bytes.unwrap_or(bytes))).collect(),
             recovered: self.engine.recovered(),
         }
     }

@@ -3,6 +3,7 @@
 mod close;
 mod information;
 mod options;
+mod scrub;
 
 pub use close::CloseError;
 #[doc(inline)]
@@ -13,6 +14,7 @@ pub use eyrie_engine::volume::MediumChoice;
 pub use eyrie_medium::{PagedOptions, PagedStats};
 pub use information::{Information, Stats};
 pub use options::VolumeOptions;
+pub use scrub::ScrubReport;
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;

@@ -31,6 +31,7 @@ pub struct VolumeOptions {
     group_bytes: u64,
     medium: MediumChoice,
     overwrite: bool,
+    checksums: bool,
     paged: PagedOptions,
     owner: Owner,
 }
@@ -42,7 +43,15 @@ impl VolumeOptions {
         let owner = Owner { mode: 0o755, uid, gid };
         let medium = MediumChoice::Auto;
         let paged = PagedOptions::for_host();
-        VolumeOptions { size_bytes: None, group_bytes: 64 << 20, medium, overwrite: false, paged, owner }
+        VolumeOptions {
+            size_bytes: None,
+            group_bytes: 64 << 20,
+            medium,
+            overwrite: false,
+            checksums: false,
+            paged,
+            owner,
+        }
     }
 
     /// Sets the size of the volume in bytes, a multiple of 4096 from 1 MiB to 1 TiB. The default is 1 GiB. A
@@ -109,6 +118,24 @@ impl VolumeOptions {
         self
     }
 
+    /// Gives each page of a volume on a disk a checksum. False by default. A page that does not match its
+    /// checksum when it is read from the disk is `EIO`, and [`Volume::scrub`] finds all such pages. The
+    /// checksums take 1/1024 of the volume. They cannot be added or removed later. On a medium other than a
+    /// disk they are `EINVAL`, and [`MediumChoice::Auto`] chooses a disk.
+    ///
+    /// # Examples
+    /// ```
+    /// # use eyrie::Volume;
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// let volume = Volume::options().size(2 << 20).checksums(true).create(place.path().join("nest"))?;
+    /// assert!(volume.information().checksums);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn checksums(mut self, checksums: bool) -> VolumeOptions {
+        self.checksums = checksums;
+        self
+    }
+
     /// Sets the memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. The volume
     /// does not record them: see [`Volume::open_with`].
     ///
@@ -172,8 +199,8 @@ impl VolumeOptions {
         let now = coarse_time();
         let failed = |error| Error::from_engine(error, "create volume").at(path);
         let random = Options::random(now).map_err(failed)?;
-        let VolumeOptions { group_bytes, medium, overwrite, paged, .. } = self;
-        let options = Options { group_bytes, medium, overwrite, paged, ..random };
+        let VolumeOptions { group_bytes, medium, overwrite, checksums, paged, .. } = self;
+        let options = Options { group_bytes, medium, overwrite, checksums, paged, ..random };
         let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
         Ok(Volume::over(engine, path))
     }

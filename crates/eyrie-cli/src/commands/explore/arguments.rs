@@ -75,6 +75,9 @@ pub struct ExploreArgs {
     /// Size of the journal, with --medium paged [default: chosen from the size of the volume]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size, requires = "script")]
     pub journal: Option<u64>,
+    /// Give the pages of the volume checksums, with --medium paged
+    #[arg(long, requires = "script")]
+    pub checksums: bool,
     /// Open the first images of each crash, at most this many [default: 200000, with --medium paged 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
@@ -155,7 +158,12 @@ impl ExploredMedium {
 impl ExploreArgs {
     /// Returns the medium of the volume, and the sizes of the volume and its journal.
     pub fn medium(&self) -> RunMedium {
-        RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
+        RunMedium {
+            rule: self.medium.rule(),
+            bytes: self.size,
+            journal_bytes: self.journal,
+            checksums: self.checksums,
+        }
     }
 }
 

@@ -13,6 +13,9 @@ pub(super) fn flags(arguments: &ExploreArgs, medium: RunMedium, closes: bool) ->
         // Writing to a string cannot fail.
         let _ = write!(flags, " --journal {bytes}");
     }
+    if medium.checksums {
+        flags.push_str(" --checksums");
+    }
     if arguments.medium.rule() != CrashRule::Lines {
         // Writing to a string cannot fail.
         let _ = write!(flags, " --medium {}", arguments.medium.name());

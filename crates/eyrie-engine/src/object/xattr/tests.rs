@@ -23,6 +23,7 @@ fn volume() -> Volume {
         created,
         medium: crate::volume::MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Volume::create_on(medium, &options).expect("a volume")

@@ -23,6 +23,7 @@ fn engine(bytes: u64) -> Scm {
         created: BORN,
         medium: MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")

@@ -33,7 +33,7 @@ fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
     let new = NewVolume::measure(&reopened, options, "here")?;
     new.clear(&reopened).expect("room");
     let medium = new.format(reopened, options)?;
-    let taken = device::bytes_with_journal(&medium);
+    let taken = medium.disk_bytes().expect("a disk");
     let volume = Volume::create_in(medium, options, taken, "here")?;
     volume.medium().checkpoint()?;
     Ok(volume)
@@ -159,8 +159,8 @@ fn a_device_changes_its_size_under_a_volume() {
     assert_eq!(resize(&file, Some(half)).expect("sound"), half);
 
     let (volume, _) = reopen(&file).expect("a volume");
-    let taken = device::bytes_with_journal(volume.medium());
-    assert_eq!(taken, Medium::paged_bytes(half));
+    let taken = volume.medium().disk_bytes().expect("a disk");
+    assert_eq!(taken, Medium::paged_bytes(half, false));
     volume.close().expect("sound");
     file.as_file().set_len(taken).expect("shorter");
     reopen(&file).expect("a volume").0.close().expect("sound");

@@ -115,7 +115,7 @@ impl Place {
         let path = parent.path().join("v");
         if on == On::Device {
             let file = File::create_new(&path).expect("nothing is there");
-            file.set_len(Medium::paged_bytes(BYTES)).expect("room");
+            file.set_len(Medium::paged_bytes(BYTES, false)).expect("room");
         }
         Place { on, path, _parent: parent }
     }
@@ -147,6 +147,7 @@ impl Place {
             created: TIME,
             medium,
             overwrite: false,
+            checksums: false,
             paged: PAGED,
         };
         Scm::create_at(self.on_host(), bytes, &options, OWNER, TIME)
@@ -209,7 +210,7 @@ impl Base {
         engine.close().expect("sound");
         if on == On::Device {
             let file = File::options().write(true).open(&place.path).expect("there");
-            file.set_len(Medium::paged_bytes(LARGER)).expect("room");
+            file.set_len(Medium::paged_bytes(LARGER, false)).expect("room");
         }
         let closed = place.file();
         let engine = place.open();

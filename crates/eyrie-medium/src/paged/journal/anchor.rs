@@ -5,12 +5,14 @@ use std::io;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::{
-    ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITHOUT_OVERFLOW, page_buffer,
+    ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITH_CHECKSUMS,
+    VERSION_WITHOUT_OVERFLOW, page_buffer,
 };
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::host;
 use crate::paged::blocks::Blocks;
+use crate::paged::places::{PLAIN_PAGES, Places};
 use crate::rules::{SafetyRule, broken};
 
 pub(super) fn io_fault(what: &str) -> impl FnOnce(io::Error) -> Fault {
@@ -30,22 +32,32 @@ impl Anchor {
     ///
     /// # Errors
     /// The host's error if the host has no random bytes.
-    pub fn create(volume_bytes: u64, journal_bytes: u64) -> io::Result<Anchor> {
-        Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes))
+    pub fn create(volume_bytes: u64, journal_bytes: u64, checksums: bool) -> io::Result<Anchor> {
+        Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes, checksums))
     }
 
     /// Makes the anchor of a volume of `volume_bytes`, with the name `id`.
-    pub(super) fn new(id: [u8; 16], volume_bytes: u64, journal_bytes: u64) -> Anchor {
+    pub(super) fn new(id: [u8; 16], volume_bytes: u64, journal_bytes: u64, checksums: bool) -> Anchor {
         let mut anchor = Anchor {
             magic: ANCHOR_MAGIC,
             id,
             volume_bytes,
             journal_bytes,
-            version: VERSION,
+            version: if checksums { VERSION_WITH_CHECKSUMS } else { VERSION },
             ..Anchor::new_zeroed()
         };
         anchor.checksum = anchor.sum();
         anchor
+    }
+
+    /// Returns the places of the pages of the volume.
+    pub(crate) fn places(&self) -> Places {
+        Places::new(self.volume_bytes, self.version == VERSION_WITH_CHECKSUMS)
+    }
+
+    /// Returns the offset of the journal.
+    pub(super) fn journal_start(&self) -> u64 {
+        self.places().end()
     }
 
     /// Returns the checksum of the fields before the checksum.
@@ -67,14 +79,15 @@ impl Anchor {
             .read(last * PAGE_SIZE, page.as_mut_bytes())
             .map_err(io_fault("reading the volume's host"))?;
         let Ok((anchor, _)) = Anchor::read_from_prefix(page.as_bytes()) else { return Ok(None) };
-        let known =
-            anchor.magic == ANCHOR_MAGIC && [VERSION_WITHOUT_OVERFLOW, VERSION].contains(&anchor.version);
+        let versions = [VERSION_WITHOUT_OVERFLOW, VERSION, VERSION_WITH_CHECKSUMS];
+        let known = anchor.magic == ANCHOR_MAGIC && versions.contains(&anchor.version);
         let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
-        let fits = anchor
-            .volume_bytes
-            .checked_add(anchor.journal_bytes)
-            .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
+        // The first comparison keeps the calculation of the places within the range of numbers.
+        let fits = anchor.volume_bytes <= size
+            && anchor.journal_start().checked_add(anchor.journal_bytes) == Some(last * PAGE_SIZE)
+            && anchor.volume_bytes > 0
+            && (!anchor.places().has_checksums() || anchor.volume_bytes > PLAIN_PAGES as u64 * PAGE_SIZE);
         // Replay reads a record as a whole, so this limit bounds the memory that replay allocates for a
         // hostile anchor.
         let fits = fits && anchor.journal_bytes <= MAX_JOURNAL_BYTES;
@@ -93,7 +106,8 @@ impl Anchor {
     /// # Errors
     /// The host's error.
     pub(crate) fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
-        *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
+        let checksums = self.places().has_checksums();
+        *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes, checksums);
         self.write_page(blocks)?;
         if broken(SafetyRule::NewJournalNameIsFlushed) { Ok(()) } else { blocks.here().flush() }
     }
@@ -103,7 +117,7 @@ impl Anchor {
     pub(super) fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..size_of::<Anchor>()].copy_from_slice(self.as_bytes());
-        blocks.here().write(self.volume_bytes + self.journal_bytes, page.as_bytes())
+        blocks.here().write(self.journal_start() + self.journal_bytes, page.as_bytes())
     }
 
     /// Writes the anchor durably, and extends a file that ends before it. The blocks of the journal are
@@ -112,7 +126,7 @@ impl Anchor {
     /// # Errors
     /// The host's error.
     pub(crate) fn extend(&self, blocks: &dyn Blocks) -> io::Result<()> {
-        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        blocks.here().allocate(self.journal_start(), self.journal_bytes + PAGE_SIZE)?;
         self.write_page(blocks)?;
         blocks.here().flush()
     }
@@ -124,12 +138,12 @@ impl Anchor {
     /// # Errors
     /// The host's error.
     pub(crate) fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
-        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        blocks.here().allocate(self.journal_start(), self.journal_bytes + PAGE_SIZE)?;
         let zeros = page_buffer(CHUNK as usize);
         let mut at = 0;
         while at < self.journal_bytes {
             let len = CHUNK.min(self.journal_bytes - at);
-            blocks.here().write(self.volume_bytes + at, &zeros.as_bytes()[..len as usize])?;
+            blocks.here().write(self.journal_start() + at, &zeros.as_bytes()[..len as usize])?;
             at += len;
         }
         self.write_page(blocks)

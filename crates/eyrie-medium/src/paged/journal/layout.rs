@@ -18,6 +18,8 @@ pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
 pub(super) const VERSION: u32 = 2;
 /// The version without records that overflow.
 pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
+/// The version of a volume with checksums of its pages. Otherwise it is as [`VERSION`].
+pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
 /// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
@@ -34,11 +36,13 @@ pub struct Anchor {
     pub magic: [u8; 8],
     /// Random bytes that name the journal.
     pub id: [u8; 16],
-    /// Size of the volume without its journal, in bytes. The journal begins at this offset.
+    /// Size of the volume without its journal and its checksum pages, in bytes. The journal begins at this
+    /// offset, or that many bytes later that the checksum pages take.
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
-    /// The version of the format: 2. Version 1 has no records that overflow.
+    /// The version of the format: 2, or 3 if the volume has checksums of its pages. Version 1 has no records
+    /// that overflow.
     pub version: u32,
     /// CRC-32C of the fields before this one.
     pub checksum: u32,
@@ -47,7 +51,8 @@ pub struct Anchor {
 }
 
 /// The start of a record. After it comes the body: the entries of the fresh pages, the entries of the changed
-/// pages, and zeros up to a whole sector.
+/// pages, and zeros up to a whole sector. On a volume with checksums, the CRC-32C of each changed page, as it
+/// is with its changed lines, comes before these zeros. It takes 4 bytes.
 ///
 /// If a record overflows, a [`FreshPage`] for each overflow page comes between this head and the body, and
 /// the body continues in the overflow pages. These are free pages of the volume.

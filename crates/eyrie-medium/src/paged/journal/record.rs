@@ -17,9 +17,16 @@ pub(in crate::paged) struct CutRecord {
     pub(super) fresh: Vec<FreshPage>,
     pub(super) changed: Vec<u8>,
     changed_pages: u32,
+    /// The numbers and checksums of the changed pages, if the volume has checksums.
+    changed_sums: Option<Vec<(u64, u32)>>,
 }
 
 impl CutRecord {
+    /// Makes an empty record of a volume with or without checksums of its pages.
+    pub(in crate::paged) fn new(checksums: bool) -> CutRecord {
+        CutRecord { changed_sums: checksums.then(Vec::new), ..CutRecord::default() }
+    }
+
     /// Adds the number and checksum of a fresh page, which the drain writes to its place.
     pub(in crate::paged) fn fresh(&mut self, page: usize, bytes: &[u8; PAGE]) {
         self.fresh.push(FreshPage::of(page, bytes));
@@ -29,6 +36,9 @@ impl CutRecord {
     pub(in crate::paged) fn changed(&mut self, page: usize, lines: u64, bytes: &[u8; PAGE]) {
         self.changed.extend_from_slice(ChangedPage { page: page as u64, lines }.as_bytes());
         self.changed_pages += 1;
+        if let Some(sums) = &mut self.changed_sums {
+            sums.push((page as u64, crc32c::crc32c(bytes)));
+        }
         let mut rest = lines;
         while rest != 0 {
             let at = rest.trailing_zeros() as usize * LINE;
@@ -47,10 +57,22 @@ impl CutRecord {
         self.fresh.is_empty() && self.changed_pages == 0
     }
 
+    /// Returns the numbers and checksums of all pages of the record.
+    pub(in crate::paged) fn sums(&self) -> impl Iterator<Item = (u64, u32)> {
+        let fresh = self.fresh.iter().map(|entry| (entry.page, entry.checksum));
+        fresh.chain(self.changed_sums.iter().flatten().copied())
+    }
+
+    /// Returns the end of the body: the checksums of the changed pages.
+    fn encoded_sums(&self) -> Vec<u8> {
+        self.changed_sums.iter().flatten().flat_map(|(_, checksum)| checksum.to_le_bytes()).collect()
+    }
+
     /// Returns the size of the record without overflow, on a disk with sectors of `sector` bytes, in bytes.
     pub(in crate::paged) fn bytes(&self, sector: u64) -> u64 {
-        let bytes = size_of::<RecordHead>() + self.fresh.len() * size_of::<FreshPage>() + self.changed.len();
-        (bytes as u64).next_multiple_of(sector)
+        let sums = self.changed_sums.as_ref().map_or(0, |sums| sums.len() * size_of::<u32>());
+        let entries = self.fresh.len() * size_of::<FreshPage>() + self.changed.len() + sums;
+        ((size_of::<RecordHead>() + entries) as u64).next_multiple_of(sector)
     }
 
     /// Returns the overflow of a record of more than `journal_bytes`: for each overflow page its number, and
@@ -61,7 +83,7 @@ impl CutRecord {
         journal_bytes: u64,
         lent: impl Iterator<Item = usize>,
     ) -> Option<Vec<(usize, PageBytes)>> {
-        let body = [self.fresh.as_bytes(), &self.changed].concat();
+        let body = [self.fresh.as_bytes(), &self.changed, &self.encoded_sums()].concat();
         let entry = size_of::<FreshPage>();
         let room = (journal_bytes as usize).saturating_sub(size_of::<RecordHead>());
         let count = body.len().saturating_sub(room).div_ceil(PAGE - entry);
@@ -103,7 +125,8 @@ impl CutRecord {
             overflow.iter().map(|(page, contents)| FreshPage::of(*page, &contents.0)).collect();
         let bytes = &mut pages.as_mut_bytes()[..bytes as usize];
         let mut rest = &mut *bytes;
-        for part in [head.as_bytes(), entries.as_bytes(), self.fresh.as_bytes(), &self.changed] {
+        let sums = self.encoded_sums();
+        for part in [head.as_bytes(), entries.as_bytes(), self.fresh.as_bytes(), &self.changed, &sums] {
             // The bytes that exceed the journal are in the overflow.
             let len = part.len().min(rest.len());
             let (place, after) = rest.split_at_mut(len);

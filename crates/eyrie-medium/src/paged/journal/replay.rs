@@ -15,6 +15,8 @@ use super::record::{CutRecord, sum};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::paged::blocks::{Blocks, SECTOR};
+use crate::paged::checksums;
+use crate::paged::places::Places;
 use crate::rules::{SafetyRule, broken};
 
 /// A record that was read from the journal. Its checksum is right, and its page numbers are within the
@@ -23,11 +25,13 @@ struct ReadRecord {
     fresh: Vec<FreshPage>,
     /// For each changed page its number, the bits of its changed lines, and these lines in packed form.
     changed: Vec<(u64, u64, Vec<u8>)>,
+    /// The checksums of the changed pages, if the volume has checksums.
+    changed_sums: Vec<u32>,
 }
 
 /// Parses a record. Returns `None` unless its checksum is right, its overflow pages match their checksums,
 /// and all its numbers are possible.
-fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> io::Result<Option<ReadRecord>> {
+fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], anchor: &Anchor) -> io::Result<Option<ReadRecord>> {
     let Ok((mut head, _)) = RecordHead::read_from_prefix(bytes) else { return Ok(None) };
     // The drain computed the checksum while the checksum field of the head was zero.
     let checksum = std::mem::take(&mut head.checksum);
@@ -35,13 +39,14 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> io::Result<
     if !blocks.here().verify(sum(bytes) == checksum) {
         return Ok(None);
     }
+    let pages = anchor.volume_bytes / PAGE_SIZE;
     let mut rest = &bytes[size_of::<RecordHead>()..];
     let Some(overflow) = take_entries(&mut rest, head.overflow, pages) else { return Ok(None) };
     if overflow.is_empty() {
-        return Ok(parse_body(head, rest, pages));
+        return Ok(parse_body(head, rest, anchor));
     }
-    let Some(tail) = read_overflow(blocks, &overflow)? else { return Ok(None) };
-    Ok(parse_body(head, &[rest, &tail].concat(), pages))
+    let Some(tail) = read_overflow(blocks, anchor, &overflow)? else { return Ok(None) };
+    Ok(parse_body(head, &[rest, &tail].concat(), anchor))
 }
 
 /// Takes `count` entries of fresh pages from `rest`. Returns `None` if bytes are missing, or if a page is not
@@ -54,14 +59,18 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
 }
 
 /// Returns the bytes of overflow pages, or `None` if one of them does not match its checksum.
-fn read_overflow(blocks: &dyn Blocks, overflow: &[FreshPage]) -> io::Result<Option<Vec<u8>>> {
+fn read_overflow(
+    blocks: &dyn Blocks,
+    anchor: &Anchor,
+    overflow: &[FreshPage],
+) -> io::Result<Option<Vec<u8>>> {
     if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
         return Ok(None);
     }
     let mut tail = Vec::new();
     let mut page = page_buffer(PAGE);
     for entry in overflow {
-        blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        blocks.here().read(anchor.places().offset(entry.page as usize), page.as_mut_bytes())?;
         let whole = crc32c::crc32c(page.as_bytes()) == entry.checksum;
         if !blocks.here().verify(whole) && !broken(SafetyRule::OverflowIsChecked) {
             return Ok(None);
@@ -72,7 +81,8 @@ fn read_overflow(blocks: &dyn Blocks, overflow: &[FreshPage]) -> io::Result<Opti
 }
 
 /// Parses the body of a record.
-fn parse_body(head: RecordHead, mut rest: &[u8], pages: u64) -> Option<ReadRecord> {
+fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<ReadRecord> {
+    let pages = anchor.volume_bytes / PAGE_SIZE;
     let fresh = take_entries(&mut rest, head.fresh, pages)?;
     let mut changed = Vec::new();
     for _ in 0..head.changed {
@@ -87,7 +97,12 @@ fn parse_body(head: RecordHead, mut rest: &[u8], pages: u64) -> Option<ReadRecor
         }
         changed.push((entry.page, entry.lines, packed[..packed.len() - rest.len()].to_vec()));
     }
-    Some(ReadRecord { fresh, changed })
+    let mut changed_sums = Vec::new();
+    if anchor.places().has_checksums() {
+        let bytes = take(&mut rest, changed.len() * size_of::<u32>())?;
+        changed_sums.extend(bytes.as_chunks().0.iter().map(|sum| u32::from_le_bytes(*sum)));
+    }
+    Some(ReadRecord { fresh, changed, changed_sums })
 }
 
 /// Writes the lines of the valid records to the places of their pages, durably. Ignores the last record
@@ -108,7 +123,7 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
         if !broken(SafetyRule::FoundRecordsAreFlushed) {
             blocks.here().flush()?;
         }
-        apply_whole(blocks, records, &CutRecord::default())
+        apply_whole(blocks, anchor, records, &CutRecord::default())
     };
     replayed().map_err(io_fault("replaying the journal"))
 }
@@ -130,20 +145,25 @@ pub(in crate::paged) fn replay_own(
     if records.len() as u64 != count {
         return Err(io::Error::other("the journal does not read back as it was written"));
     }
-    apply_whole(blocks, records, next)
+    apply_whole(blocks, anchor, records, next)
 }
 
 /// Applies `records`, except their lines of pages that are fresh in `next`. Ignores the last record unless
 /// its fresh pages are whole.
-fn apply_whole(blocks: &dyn Blocks, mut records: Vec<ReadRecord>, next: &CutRecord) -> io::Result<()> {
+fn apply_whole(
+    blocks: &dyn Blocks,
+    anchor: &Anchor,
+    mut records: Vec<ReadRecord>,
+    next: &CutRecord,
+) -> io::Result<()> {
     if let Some(newest) = records.last()
-        && !fresh_pages_are_whole(blocks, newest)?
+        && !fresh_pages_are_whole(blocks, anchor, newest)?
     {
         records.pop();
     }
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
-    records.push(ReadRecord { fresh, changed: Vec::new() });
-    apply(blocks, &records)
+    records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
+    apply(blocks, anchor.places(), &records)
 }
 
 /// A reader of the journal's bytes. It reads [`CHUNK`] bytes at a time, or more for a longer record.
@@ -162,7 +182,7 @@ impl Reading<'_> {
             self.from = at - at % PAGE_SIZE;
             let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + CHUNK);
             self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
-            self.blocks.here().read(self.anchor.volume_bytes + self.from, self.pages.as_mut_bytes())?;
+            self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())?;
         }
         Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
     }
@@ -185,7 +205,7 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
             break;
         }
         let bytes = reading.get(at, head.bytes)?;
-        let Some(found) = open_record(blocks, bytes, anchor.volume_bytes / PAGE_SIZE)? else { break };
+        let Some(found) = open_record(blocks, bytes, anchor)? else { break };
         records.push(found);
         at += head.bytes;
     }
@@ -196,11 +216,11 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
 }
 
 /// Returns true if the fresh pages of a record match their checksums.
-fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &ReadRecord) -> io::Result<bool> {
+fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadRecord) -> io::Result<bool> {
     let mut page = page_buffer(PAGE);
     let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked));
     for entry in record.fresh.iter().skip(unchecked) {
-        blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        blocks.here().read(anchor.places().offset(entry.page as usize), page.as_mut_bytes())?;
         if !blocks.here().verify(crc32c::crc32c(page.as_bytes()) == entry.checksum) {
             return Ok(false);
         }
@@ -208,8 +228,9 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &ReadRecord) -> io::Result
     Ok(true)
 }
 
-/// Writes the lines of `records` to the places of their pages, durably.
-fn apply(blocks: &dyn Blocks, records: &[ReadRecord]) -> io::Result<()> {
+/// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
+/// checksum pages, durably.
+fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<()> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
         // The changes of a page are in the order of the records, so the lines of a later record overwrite
@@ -225,12 +246,20 @@ fn apply(blocks: &dyn Blocks, records: &[ReadRecord]) -> io::Result<()> {
             pages.remove(&entry.page);
         }
     }
-    if pages.is_empty() {
+    let mut sums = BTreeMap::new();
+    if places.has_checksums() && !broken(SafetyRule::ReplayStoresChecksums) {
+        for record in records {
+            let changed =
+                record.changed.iter().map(|(page, ..)| *page).zip(record.changed_sums.iter().copied());
+            sums.extend(record.fresh.iter().map(|entry| (entry.page, entry.checksum)).chain(changed));
+        }
+    }
+    if pages.is_empty() && sums.is_empty() {
         return Ok(());
     }
     let mut page = page_buffer(PAGE);
     for (number, changes) in pages {
-        blocks.here().read(number * PAGE_SIZE, page.as_mut_bytes())?;
+        blocks.here().read(places.offset(number as usize), page.as_mut_bytes())?;
         let out = page.as_mut_bytes();
         for (mut lines, mut packed) in changes {
             while let Some(line) = unpack(&mut packed) {
@@ -239,7 +268,8 @@ fn apply(blocks: &dyn Blocks, records: &[ReadRecord]) -> io::Result<()> {
                 lines &= lines - 1;
             }
         }
-        blocks.here().write(number * PAGE_SIZE, page.as_bytes())?;
+        blocks.here().write(places.offset(number as usize), page.as_bytes())?;
     }
+    checksums::store(blocks, &sums.into_iter().collect::<Vec<_>>())?;
     blocks.here().flush()
 }

@@ -42,7 +42,7 @@ fn volume() -> (FileBlocks, Anchor) {
     let bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
     let disk = disk_of(bytes.len() as u64 + JOURNAL + PAGE_SIZE);
     disk.write(0, &bytes).expect("room");
-    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL);
+    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL, false);
     anchor.write_page(&disk).expect("room");
     (disk, anchor)
 }
@@ -160,7 +160,7 @@ fn torn_record_ends_the_journal() {
 fn overflowing() -> (FileBlocks, Anchor, Vec<u8>) {
     const SMALL_JOURNAL: u64 = 2 * PAGE_SIZE;
     let disk = disk_of(PAGES * PAGE_SIZE + SMALL_JOURNAL + PAGE_SIZE);
-    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, SMALL_JOURNAL);
+    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, SMALL_JOURNAL, false);
     let mut record = CutRecord::default();
     let mut expected = volume_bytes(&disk);
     for page in 0..4 {
@@ -249,7 +249,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
         (last - 64, 64),
         (u64::MAX, u64::MAX),
     ] {
-        let forged = Anchor::new(ID, volume_bytes, journal_bytes);
+        let forged = Anchor::new(ID, volume_bytes, journal_bytes, false);
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..64].copy_from_slice(forged.as_bytes());
         disk.write(last, page.as_bytes()).expect("room");
@@ -265,7 +265,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
     // memory.
     let journal = MAX_JOURNAL_BYTES + PAGE_SIZE;
     let disk = disk_of(journal + 2 * PAGE_SIZE);
-    Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");
+    Anchor::new(ID, PAGE_SIZE, journal, false).write_page(&disk).expect("room");
     assert_eq!(found(&disk), None);
 }
 

@@ -76,9 +76,9 @@ fn cuts(engine: &Arc<Scm>) {
 pub fn disk_bases() -> Vec<DiskBase> {
     let volume = cases::volumes().swap_remove(1);
     let mut bytes = volume.image.to_vec();
-    bytes.resize(Medium::paged_bytes(volume.image.len() as u64) as usize, 0);
+    bytes.resize(Medium::paged_bytes(volume.image.len() as u64, false) as usize, 0);
     let disk = disk(&bytes).expect("memory");
-    Medium::format_paged(&*disk, volume.image.len() as u64).expect("a sound disk");
+    Medium::format_paged(&*disk, volume.image.len() as u64, false).expect("a sound disk");
 
     let engine = Arc::new(Scm::open_on(opened(&disk).expect("a sound disk")).expect("a sound volume"));
     cuts(&engine);

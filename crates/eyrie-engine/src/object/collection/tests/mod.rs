@@ -34,6 +34,7 @@ fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
         created: NOW,
         medium: MediumChoice::Auto,
         overwrite: false,
+        checksums: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Volume::create_on(medium, &options).expect("a volume")

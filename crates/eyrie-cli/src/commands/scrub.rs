@@ -1,0 +1,94 @@
+//! `eyrie scrub`: reads a volume on a disk as a whole, and finds the pages that the disk has damaged.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::failure::{Failure, Result, print_error};
+use crate::output::Output;
+use crate::volumes::Purpose;
+use crate::{interrupt, text, volumes};
+
+/// Read a whole volume on a disk, and compare its pages with their checksums
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie scrub /srv/vol
+  eyrie scrub --json vol
+
+A page is compared with its checksum each time it is read. A scrub also reads the pages that nobody has \
+read for long, so that damage is found while a backup still has the data. It changes nothing, and other \
+commands can read the volume meanwhile. A volume made without `mkfs --checksums` has no checksums: there a \
+scrub finds only pages that cannot be read. `eyrie fsck --repair` saves everything else of a damaged volume.
+
+Exit status, as of fsck(8): 0 sound, 4 damaged, 8 cannot be read, 16 wrong arguments.")]
+pub struct ScrubArgs {
+    /// Volume to read
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing about a sound volume; the exit status tells the result
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Exit status of a damaged volume.
+const DAMAGED: u8 = 4;
+/// Exit status if the volume cannot be read.
+const UNREADABLE: u8 = 8;
+
+pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
+    let path = &arguments.volume;
+    let place = text::path(path);
+    interrupt::install();
+    let scrubbed = volumes::with_volume(path, Purpose::Read, |volume| {
+        let bar = if arguments.quiet { ProgressBar::hidden() } else { progress_bar() };
+        let report = volume.scrub(|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+            !interrupt::requested()
+        });
+        bar.finish_and_clear();
+        interrupt::check(&place)?;
+        let report = report.map_err(|error| volumes::refused("cannot scrub the volume", path, &error))?;
+        Ok((report, volume.information().checksums))
+    });
+    let (report, checksums) = scrubbed.map_err(|failure| match failure.status() {
+        0 | interrupt::STATUS => failure,
+        _ => failure.with_status(UNREADABLE),
+    })?;
+    let is_sound = report.damaged.is_empty();
+    if arguments.json {
+        let paths: Vec<_> = report.paths.iter().map(|path| path.to_string_lossy()).collect();
+        output.json(&json!({
+            "sound": is_sound,
+            "checksums": checksums,
+            "read_bytes": report.read_bytes,
+            "damaged_pages": report.damaged,
+            "damaged_paths": paths,
+        }))?;
+    } else if is_sound && !arguments.quiet {
+        let what = if checksums { "every page matches its checksum" } else { "every page can be read" };
+        writeln!(output, "{place}: {what}: {}", text::size(report.read_bytes))?;
+    }
+    if is_sound {
+        return Ok(());
+    }
+    for path in &report.paths {
+        print_error(&format!("damaged: {place}:{}", text::path(path)));
+    }
+    let count = text::counted(report.damaged.len() as u64, "page", "pages");
+    let why = format!("{count} of {}: `eyrie fsck --repair` saves the rest", text::size(report.read_bytes));
+    Err(Failure::new("the disk has damaged the volume", place, why).with_status(DAMAGED))
+}
+
+/// Returns a bar on standard error. It is hidden unless standard error is a terminal.
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,99 @@
+//! Scrubs a volume on a disk: reads all pages in use from the disk, and compares them with their checksums.
+
+use std::ops::Range;
+
+use eyrie_medium::{Addr, PAGE_SIZE, SegmentId};
+
+use super::Volume;
+use crate::object::visit::visit_object;
+use crate::tables::geometry::page_of;
+use crate::tables::layout::HEADER_BYTES;
+use crate::{Error, ObjectId, Result};
+
+/// Number of pages that are read while no drain can run: 1 MiB.
+const STEP_PAGES: u32 = 256;
+
+/// The result of [`Volume::scrub`].
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Scrubbed {
+    /// Bytes of the pages that were read.
+    pub read_bytes: u64,
+    /// Addresses of the pages that cannot be read from the disk, or that do not match their checksums.
+    pub damaged: Vec<Addr>,
+}
+
+impl Volume {
+    /// Reads every page in use from the disk, also pages that are in memory. Other threads may use the volume
+    /// meanwhile. `progress` is called with the number of bytes read and their total, and ends the scrub by
+    /// returning false.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the volume is not on a disk. [`Error::Fault`] if its changes cannot be made
+    /// durable first.
+    pub fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrubbed> {
+        if self.medium.disk_bytes().is_none() {
+            return Err(Error::Unsupported("only a volume on a disk can be scrubbed"));
+        }
+        let mut done = Scrubbed::default();
+        let used = self.durable_pages()?;
+        let total = used.iter().map(|run| run.len() as u64 * PAGE_SIZE).sum();
+        for run in used {
+            for start in run.clone().step_by(STEP_PAGES as usize) {
+                let pages = start..(start + STEP_PAGES).min(run.end);
+                done.read_bytes += pages.len() as u64 * PAGE_SIZE;
+                done.damaged.extend(self.damaged_pages(pages)?);
+                if !progress(done.read_bytes, total) {
+                    return Ok(done);
+                }
+            }
+        }
+        if !done.damaged.is_empty() {
+            // A page that was freed meanwhile may have any bytes. So only pages count that are still in use
+            // and damaged.
+            let used = self.durable_pages()?;
+            let is_used = |addr: &Addr| used.iter().any(|run| run.contains(&page_of(addr.offset())));
+            let suspects: Vec<Addr> = done.damaged.drain(..).filter(is_used).collect();
+            for addr in suspects {
+                let page = page_of(addr.offset());
+                done.damaged.extend(self.damaged_pages(page..page + 1)?);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if
+    /// its storage cannot be found because of damage.
+    pub fn is_damaged(&self, id: ObjectId, damaged: &[Addr]) -> bool {
+        let is_hit = |start: u64, bytes: u64| {
+            let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);
+            damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
+        };
+        let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
+        let visited = visit_object(self, id, &mut |extent| {
+            hit |= is_hit(extent.addr.offset(), extent.class.bytes());
+            Ok(())
+        });
+        hit || visited.is_err()
+    }
+
+    /// Writes all pages to their places, and returns the ranges of the pages in use.
+    fn durable_pages(&self) -> Result<Vec<Range<u32>>> {
+        self.medium.checkpoint()?;
+        let free = self.space.free_map().pages;
+        let mut next = 0;
+        let mut used = Vec::new();
+        for (start, end) in free.runs() {
+            used.push(next..start);
+            next = end;
+        }
+        used.push(next..page_of(self.space.context().end()));
+        used.retain(|run| !run.is_empty());
+        Ok(used)
+    }
+
+    /// Returns the addresses of the damaged pages of a range.
+    fn damaged_pages(&self, pages: Range<u32>) -> Result<Vec<Addr>> {
+        let (start, end) = (u64::from(pages.start) * PAGE_SIZE, u64::from(pages.end) * PAGE_SIZE);
+        Ok(self.medium.scrub(Addr::new(SegmentId(0), start), end - start)?)
+    }
+}

@@ -1,0 +1,156 @@
+//! The checksums of the pages of a volume: CRC-32C of each page as it is in its place on the disk. A page is
+//! compared with its checksum when it is read into memory.
+//!
+//! The entries are on the disk in the checksum pages (see `places`), and in memory. Memory reads them a chunk
+//! at a time. An entry in memory changes when the record that lists the page is durable. The checksum pages
+//! on the disk change only before the journal starts over, because until then the records have the newer
+//! checksums, and a replay stores them. The entries of free pages have no meaning, so the allocator announces
+//! every page that it gives out, and no such page is read.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use zerocopy::IntoBytes;
+
+use super::blocks::Blocks;
+use super::journal::{PageBytes, page_buffer};
+use super::places::{CHUNK_PAGES, PLAIN_PAGES, Places};
+use crate::addr::PAGE_SIZE;
+use crate::sync::{schedule, unpoisoned};
+
+const PAGE: usize = PAGE_SIZE as usize;
+
+/// Returns the entry of a page with this CRC-32C. The entry of a page of zeros is 0, so a new volume, whose
+/// disk has only zeros, needs no write of its entries.
+fn entry(checksum: u32) -> u32 {
+    /// CRC-32C of 4096 zero bytes.
+    const OF_ZEROS: u32 = 0x98f9_4189;
+    checksum ^ OF_ZEROS
+}
+
+/// The checksums of the pages of one volume, in memory.
+pub(super) struct Checksums {
+    entries: Box<[AtomicU32]>,
+    /// For each chunk true if its entries are in memory.
+    loaded: Box<[AtomicBool]>,
+    /// Chunks whose entries in memory are newer than those on the disk. The lock also orders the loading of a
+    /// chunk before the changes of its entries.
+    changed: Mutex<BTreeSet<usize>>,
+}
+
+impl Checksums {
+    /// Makes the state for a volume. Reads nothing.
+    pub(super) fn new(places: Places) -> Checksums {
+        let chunks = places.chunks();
+        let zeros = Box::into_raw(vec![0_u32; chunks * CHUNK_PAGES].into_boxed_slice());
+        Checksums {
+            // SAFETY: an atomic has the layout of its integer, and `into_raw` has given up the box.
+            entries: unsafe { Box::from_raw(zeros as *mut [AtomicU32]) },
+            loaded: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
+            changed: Mutex::default(),
+        }
+    }
+
+    /// Locks the set of changed chunks. A thread under a test's schedule must not block in the lock, and
+    /// waits through the schedule instead.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        while schedule::is_scheduled() && matches!(self.changed.try_lock(), Err(TryLockError::WouldBlock)) {
+            schedule::wait();
+        }
+        unpoisoned(self.changed.lock())
+    }
+
+    /// Ensures that the entry of a page is in memory.
+    pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) -> io::Result<()> {
+        let chunk = page / CHUNK_PAGES;
+        if self.loaded[chunk].load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _changed = self.lock();
+        if self.loaded[chunk].load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let found = read(blocks, chunk)?;
+        for (place, bytes) in self.entries[chunk * CHUNK_PAGES..].iter().zip(found.0.as_chunks().0) {
+            place.store(u32::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        self.loaded[chunk].store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns true if `bytes` have the checksum of the page. The entry of the page is in memory.
+    pub(super) fn is_right(&self, page: usize, bytes: &[u8]) -> bool {
+        page < PLAIN_PAGES || self.entries[page].load(Ordering::Relaxed) == entry(crc32c::crc32c(bytes))
+    }
+
+    /// Stores the checksums of pages, given as pairs of a page and its CRC-32C. The entries are in memory.
+    pub(super) fn set(&self, sums: impl Iterator<Item = (u64, u32)>) {
+        let mut changed = self.lock();
+        for (page, checksum) in sums {
+            self.entries[page as usize].store(entry(checksum), Ordering::Relaxed);
+            changed.insert(page as usize / CHUNK_PAGES);
+        }
+    }
+
+    /// Writes the changed entries to the disk, without a flush. Returns the number of bytes that were
+    /// written.
+    pub(super) fn write(&self, blocks: &dyn Blocks) -> io::Result<u64> {
+        let changed = std::mem::take(&mut *self.lock());
+        let mut pages = page_buffer(changed.len() * PAGE);
+        for (&chunk, page) in changed.iter().zip(&mut pages) {
+            let entries = &self.entries[chunk * CHUNK_PAGES..];
+            for (bytes, entry) in page.0.as_chunks_mut().0.iter_mut().zip(entries) {
+                *bytes = entry.load(Ordering::Relaxed).to_le_bytes();
+            }
+        }
+        let ranges: Vec<(u64, &[u8])> = changed
+            .iter()
+            .zip(&pages)
+            .map(|(&chunk, page)| (Places::checksum_page(chunk), &page.0[..]))
+            .collect();
+        if !ranges.is_empty() {
+            blocks.here().write_all(&ranges)?;
+        }
+        Ok((ranges.len() * PAGE) as u64)
+    }
+
+    /// Forgets that entries in memory are newer than those on the disk, because a replay has written them.
+    pub(super) fn written(&self) {
+        self.lock().clear();
+    }
+}
+
+/// Reads the checksum page of a chunk.
+fn read(blocks: &dyn Blocks, chunk: usize) -> io::Result<PageBytes> {
+    let mut page = PageBytes([0; PAGE]);
+    blocks.here().read(Places::checksum_page(chunk), page.as_mut_bytes())?;
+    Ok(page)
+}
+
+/// Changes entries on the disk, without a flush. `sums` has pairs of a page and its CRC-32C, in ascending
+/// order of the pages.
+pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<()> {
+    let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
+    for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
+        let chunk = chunk_of(sums[0].0);
+        let mut page = read(blocks, chunk)?;
+        for &(number, checksum) in sums {
+            page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
+        }
+        blocks.here().write(Places::checksum_page(chunk), &page.0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_of_zeros_is_zero() {
+        assert_eq!(entry(crc32c::crc32c(&[0; PAGE])), 0);
+        assert_ne!(entry(crc32c::crc32c(&[1; PAGE])), 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! Scrubbing: reads pages from the disk, whether or not they are in memory, and compares them with their
+//! checksums.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::journal::page_buffer;
+use super::page::{FRESH, LOGGED};
+use super::pager::Pager;
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+
+/// Maximum number of pages that one read takes from the disk: 1 MiB.
+const SCRUBBED: usize = 256;
+
+impl Pager {
+    /// Returns those pages of a range that cannot be read from the disk, or that do not match their
+    /// checksums. Pages whose newest bytes are not in their places are left out. No drain runs during the
+    /// call, so it should be called with short ranges.
+    ///
+    /// # Errors
+    /// [`Fault::Forked`] in a forked child.
+    pub(crate) fn scrub(&self, pages: Range<usize>) -> Result<Vec<usize>, Fault> {
+        self.refuse_if_forked()?;
+        let _no_drain = self.lock_drain();
+        let mut damaged = Vec::new();
+        let mut buffer = page_buffer(SCRUBBED.min(pages.len()) * PAGE_SIZE as usize);
+        for start in pages.clone().step_by(SCRUBBED) {
+            for run in self.places.runs(start..(start + SCRUBBED).min(pages.end)) {
+                let bytes = &mut buffer.as_mut_bytes()[..run.len() * PAGE_SIZE as usize];
+                let is_read = self.blocks.here().read(self.places.offset(run.start), bytes).is_ok();
+                for (page, bytes) in run.zip(bytes.chunks_mut(PAGE_SIZE as usize)) {
+                    // After a failed read of several pages, each page is read alone.
+                    let is_read = is_read || self.blocks.here().read(self.places.offset(page), bytes).is_ok();
+                    let is_newest = self.pages.flags(page).load(Ordering::Acquire) & (FRESH | LOGGED) == 0;
+                    if is_newest && !(is_read && self.matches(page, bytes)) {
+                        damaged.push(page);
+                    }
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Returns true if `bytes` match the checksum of a page, or if the volume has no checksums.
+    fn matches(&self, page: usize, bytes: &[u8]) -> bool {
+        !self.places.has_checksums()
+            || self.checksums.load(&*self.blocks, page).is_ok()
+                && self.blocks.here().verify(self.checksums.is_right(page, bytes))
+    }
+}

@@ -1,0 +1,210 @@
+//! Tests of checksums: a damaged page is an error, and no other page is.
+
+use super::*;
+
+/// Three chunks of checksums, of which the last is short.
+const MANY: u64 = 2500;
+
+fn checked_disk() -> SimulatedDisk {
+    let disk = SimulatedDisk::new(Medium::paged_bytes(MANY * 4096, true) as usize);
+    Medium::format_paged(&disk, MANY * 4096, true).expect("room");
+    disk
+}
+
+fn open_many(disk: &SimulatedDisk) -> Medium {
+    Medium::paged(Arc::new(disk.clone()), options(MANY)).expect("sound")
+}
+
+fn read(medium: &Medium, page: u64) -> Result<u64, Fault> {
+    let _pin = pin();
+    medium.load(addr(page * 4096))
+}
+
+/// Returns the numbers of the damaged pages of the volume.
+fn scrubbed(medium: &Medium) -> Vec<u64> {
+    let damaged = medium.scrub(addr(0), MANY * 4096).expect("in range");
+    damaged.into_iter().map(|addr| addr.offset() / 4096).collect()
+}
+
+/// Returns the disk after one of its bytes has changed.
+fn damaged(disk: &SimulatedDisk, at: usize) -> SimulatedDisk {
+    let mut bytes = disk.snapshot();
+    bytes[at] ^= 4;
+    SimulatedDisk::holding(&bytes)
+}
+
+/// Returns the offset of a page on the disk: the only one whose first word is `value`.
+fn place_of(disk: &SimulatedDisk, value: u64) -> usize {
+    let bytes = disk.snapshot();
+    let volume = Medium::place_bytes(MANY * 4096, true) as usize;
+    let mut found = (0..volume).step_by(4096).filter(|&at| bytes[at..at + 8] == value.to_le_bytes());
+    let place = found.next().expect("the page is in its place");
+    assert_eq!(found.next(), None);
+    place
+}
+
+/// Asserts that `page` is the only damaged page, and that only its readers get an error.
+fn assert_damaged(disk: &SimulatedDisk, page: u64, others: &[u64]) {
+    let medium = open_many(disk);
+    let told = read(&medium, page).expect_err("the page is damaged");
+    assert!(matches!(told, Fault::Checksum { addr: found } if found == addr(page * 4096)), "{told}");
+    for &other in others.iter().filter(|&&other| other != page) {
+        read(&medium, other).expect("this page is sound");
+    }
+    assert_eq!(scrubbed(&medium), [page]);
+}
+
+const EDGES: [u64; 8] = [2, 3, 1023, 1024, 1025, 2047, 2048, MANY - 1];
+
+#[test]
+fn damaged_byte_is_an_error_of_its_page() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    EDGES.iter().for_each(|&page| set(&medium, page * 4096, page | 1 << 40));
+    medium.checkpoint().expect("drained");
+    assert_eq!(scrubbed(&medium), []);
+    for page in EDGES {
+        let place = place_of(&disk, page | 1 << 40);
+        for at in [0, 4095] {
+            assert_damaged(&damaged(&disk, place + at), page, &EDGES);
+        }
+    }
+}
+
+/// The entry of page 100 is in the first checksum page, which lies behind the two superblocks.
+#[test]
+fn damaged_entry_is_an_error_of_its_page() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 100 * 4096, 7);
+    medium.checkpoint().expect("drained");
+    let at = 2 * 4096 + 100 * 4;
+    assert_ne!(disk.snapshot()[at..at + 4], [0; 4], "the entry is there");
+    assert_damaged(&damaged(&disk, at), 100, &EDGES);
+}
+
+#[test]
+fn superblocks_are_at_the_start_and_have_no_entry() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 0, 5);
+    set(&medium, 4096, 6);
+    medium.checkpoint().expect("drained");
+    let bytes = disk.snapshot();
+    assert_eq!((bytes[0], bytes[4096]), (5, 6));
+    assert_eq!(scrubbed(&open_many(&damaged(&disk, 100))), []);
+}
+
+/// The journal has one line of a page, and the disk damages another line. The replay must not make the
+/// damaged page right.
+#[test]
+fn replay_keeps_damage_visible() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 9 * 4096, 7);
+    medium.checkpoint().expect("drained");
+    let place = place_of(&disk, 7);
+    set(&medium, 9 * 4096 + 64, 8);
+    medium.drain().expect("drained");
+    let after = open_many(&disk.power_failure(|| false));
+    assert_eq!((scrubbed(&after), word(&after, 9 * 4096 + 64)), (vec![], 8));
+    assert_damaged(&damaged(&disk.power_failure(|| false), place + 200), 9, &EDGES);
+}
+
+/// Fresh pages of small and of large cuts, changed pages, a record that is larger than the journal, and pages
+/// that leave memory.
+#[test]
+fn every_way_to_the_disk_keeps_checksums() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    let mut value = 0;
+    let mut check = |medium: &Medium| {
+        value += 1;
+        assert_eq!(scrubbed(medium), [], "cut {value}");
+        let after = open_many(&disk.power_failure(|| false));
+        assert_eq!(scrubbed(&after), [], "after a failure of power, cut {value}");
+        assert!((2..MANY).all(|page| read(&after, page).is_ok()));
+    };
+    take(&medium, 2..4, 1);
+    medium.drain().expect("drained");
+    check(&medium);
+    (4..1400).step_by(349).for_each(|start| take(&medium, start..start + 349, 2));
+    medium.drain().expect("drained");
+    check(&medium);
+    (2..1400).for_each(|page| set(&medium, page * 4096 + 512, page));
+    medium.drain().expect("drained");
+    check(&medium);
+    {
+        let _gate = medium.enter_with(|| u64::MAX).expect("open");
+        medium.lend(addr(2000 * 4096), 450 * 4096).expect("in range");
+        for page in 2..400 {
+            let bytes: Vec<u8> = (0..4096).map(|at| (at % 251) as u8 + 1).collect();
+            let _ = medium.barrier(medium.write(addr(page * 4096), &bytes).expect("in range"));
+        }
+    }
+    medium.drain().expect("drained");
+    // The pages that were lent are free, and may have any bytes.
+    let lent = |page: &u64| (2000..2450).contains(page);
+    assert!(scrubbed(&medium).iter().all(lent));
+    let after = open_many(&disk.power_failure(|| false));
+    assert!(scrubbed(&after).iter().all(lent));
+    assert!((2..2000).all(|page| read(&after, page).is_ok()));
+    medium.checkpoint().expect("drained");
+    assert!(scrubbed(&medium).iter().all(lent));
+    (2000..2450).step_by(225).for_each(|start| take(&medium, start..start + 225, 3));
+    medium.checkpoint().expect("drained");
+    check(&medium);
+}
+
+/// A page that was never written to its place is read as the drain recorded it.
+#[test]
+fn fresh_page_without_stores_can_be_read_again() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    take(&medium, 30..31, 9);
+    medium.checkpoint().expect("drained");
+    let _ = medium.mark_freed(addr(30 * 4096), 4096);
+    medium.drain().expect("drained");
+    {
+        let _gate = medium.enter().expect("open");
+        medium.mark_allocated(addr(30 * 4096), 4096).expect("in range");
+    }
+    medium.drain().expect("drained");
+    set(&open_many(&disk.power_failure(|| false)), 30 * 4096 + 64, 1);
+}
+
+#[test]
+fn damaged_page_can_be_allocated_again() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 50 * 4096, 77);
+    medium.checkpoint().expect("drained");
+    let disk = damaged(&disk, place_of(&disk, 77));
+    let medium = open_many(&disk);
+    read(&medium, 50).expect_err("damaged");
+    take(&medium, 50..51, 3);
+    medium.checkpoint().expect("drained");
+    assert_eq!(scrubbed(&open_many(&disk)), []);
+}
+
+#[test]
+fn scrub_finds_unreadable_pages() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 1500 * 4096, 78);
+    medium.checkpoint().expect("drained");
+    disk.make_bad((place_of(&disk, 78) / 4096) as u64, true);
+    assert_eq!(scrubbed(&medium), [1500]);
+}
+
+/// A change that is only in memory or in the journal is no damage.
+#[test]
+fn scrub_leaves_out_pages_whose_newest_bytes_are_elsewhere() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    set(&medium, 60 * 4096, 1);
+    medium.drain().expect("drained");
+    set(&medium, 61 * 4096, 1);
+    take(&medium, 62..63, 1);
+    assert_eq!(scrubbed(&medium), []);
+}

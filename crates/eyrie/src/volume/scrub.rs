@@ -1,0 +1,77 @@
+//! Scrubbing: reading all pages of a volume on a disk, to find those that the disk has damaged.
+
+use std::path::{Path, PathBuf};
+
+use eyrie_engine::ObjectId;
+use eyrie_engine::access::Credentials;
+use eyrie_medium::epoch::pin;
+
+use super::Volume;
+use crate::{Error, PosixExt, Result, WalkStep};
+
+/// The report of [`Volume::scrub`].
+///
+/// # Examples
+/// ```
+/// # fn f(report: eyrie::ScrubReport) {
+/// for path in &report.paths {
+///     println!("{} is damaged", path.display());
+/// }
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct ScrubReport {
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Offsets of the damaged pages in the volume: those that cannot be read, or do not match their
+    /// checksums.
+    pub damaged: Vec<u64>,
+    /// Paths of the objects that have bytes on damaged pages, of each a path that leads to it. Objects behind
+    /// a damaged directory are missing.
+    pub paths: Vec<PathBuf>,
+}
+
+impl Volume {
+    /// Reads every page in use from the disk, also pages that are in memory, and compares each with its
+    /// checksum. On a volume without [checksums](crate::VolumeOptions::checksums) only pages that cannot be
+    /// read count as damaged. Other threads can use the volume meanwhile. `progress` is called after each
+    /// MiB with the number of bytes that were read and their total. The scrub ends early if it returns false.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the volume is not on a disk. As [`Volume::sync`], because earlier changes are made
+    /// durable first.
+    ///
+    /// # Examples
+    /// ```
+    /// # use eyrie::Volume;
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// let volume = Volume::options().size(2 << 20).checksums(true).create(place.path().join("nest"))?;
+    /// let report = volume.scrub(|_, _| true)?;
+    /// assert!(report.read_bytes > 0 && report.damaged.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scrub(&self, mut progress: impl FnMut(u64, u64) -> bool) -> Result<ScrubReport> {
+        let scrubbed = self.engine.volume().scrub(&mut progress);
+        let found = scrubbed.map_err(|error| Error::from_engine(error, "scrub volume").at(&self.path))?;
+        let mut paths = Vec::new();
+        if !found.damaged.is_empty() {
+            for step in self.files(Credentials::root()).walk("/")? {
+                match step {
+                    WalkStep::Entry(entry) => {
+                        let _pin = pin();
+                        let is_damaged = |id| self.engine.volume().is_damaged(id, &found.damaged);
+                        if ObjectId::from_raw(entry.inode).is_some_and(is_damaged) {
+                            paths.push(Path::new("/").join(&entry.relative));
+                        }
+                    }
+                    WalkStep::Failed(path, _) => paths.push(Path::new("/").join(path)),
+                    _ => {}
+                }
+            }
+            paths.dedup();
+        }
+        let damaged = found.damaged.iter().map(|addr| addr.offset()).collect();
+        Ok(ScrubReport { read_bytes: found.read_bytes, damaged, paths })
+    }
+}
