@@ -40,8 +40,9 @@ impl Medium {
         Medium::cached(anchor, |memory| Pager::open(blocks, anchor, options, memory))
     }
 
-    /// Opens the pages of a volume of `volume_bytes` whose journal is lost, as they are on the disk. Only a
-    /// repair may use such a volume, because changes that only the journal had are missing.
+    /// Opens the pages of a volume of `volume_bytes` whose journal is lost, as they are on the disk. The
+    /// medium has a journal of 0 bytes, so it accepts no store. Only a repair may use such a volume, because
+    /// changes that only the journal had are missing.
     ///
     /// # Errors
     /// [`Fault::Io`].
@@ -51,7 +52,7 @@ impl Medium {
         checksums: bool,
         options: PagedOptions,
     ) -> Result<Medium, Fault> {
-        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes), checksums);
+        let anchor = Anchor::create(volume_bytes, 0, checksums);
         let anchor = anchor.map_err(|source| Fault::of_room("making the journal", source))?;
         Medium::cached(anchor, |memory| Pager::over(blocks, anchor, options, memory))
     }

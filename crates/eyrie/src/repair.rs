@@ -286,6 +286,7 @@ fn make(
     let (owner, born) = salvage::root_of(source);
     let created = source.created();
     let options = Options {
+        checksums: source.medium().has_checksums(),
         group_bytes: source.geometry().group_bytes(),
         created: Time { nanoseconds: created.nanoseconds % Time::NANOSECONDS, ..created },
         medium,

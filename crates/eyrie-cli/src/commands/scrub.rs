@@ -22,7 +22,7 @@ Examples:
 A page is compared with its checksum each time it is read. A scrub also reads the pages that nobody has \
 read for long, so that damage is found while a backup still has the data. It changes nothing, and other \
 commands can read the volume meanwhile. A volume made without `mkfs --checksums` has no checksums: there a \
-scrub finds only pages that cannot be read. `eyrie fsck --repair` saves everything else of a damaged volume.
+scrub finds only pages that cannot be read.
 
 Exit status, as of fsck(8): 0 sound, 4 damaged, 8 cannot be read, 16 wrong arguments.")]
 pub struct ScrubArgs {
@@ -83,7 +83,10 @@ pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
         print_error(&format!("damaged: {place}:{}", text::path(path)));
     }
     let count = text::counted(report.damaged.len() as u64, "page", "pages");
-    let why = format!("{count} of {}: `eyrie fsck --repair` saves the rest", text::size(report.read_bytes));
+    let why = format!(
+        "{count} of {}: restore the damaged files, then run `eyrie fsck`",
+        text::size(report.read_bytes)
+    );
     Err(Failure::new("the disk has damaged the volume", place, why).with_status(DAMAGED))
 }
 

@@ -1,7 +1,7 @@
 //! Copies one object: its bytes and its extended attributes.
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::source::DamagedObject;
 use super::tree::{NewName, Salvage};
@@ -169,8 +169,12 @@ impl Salvage<'_> {
         let (mut end, mut copied) = (0, 0);
         for ReadableRange { offset, len, addr } in ranges {
             let mut at = 0;
+            // The end of a part that could not be read as a whole. Its pages are read one by one, so that
+            // only damaged pages are lost.
+            let mut single = 0;
             while at < len {
-                let part = &mut buffer[..CHUNK_BYTES.min(len - at) as usize];
+                let most = if at < single { PAGE_SIZE } else { CHUNK_BYTES };
+                let part = &mut buffer[..most.min(len - at) as usize];
                 let read = {
                     let _pin = pin();
                     self.from.medium().read(addr.add(at), part)
@@ -187,6 +191,10 @@ impl Salvage<'_> {
                         })?;
                         copied += bytes;
                         end = start + bytes;
+                    }
+                    Err(_) if bytes > PAGE_SIZE => {
+                        single = at + bytes;
+                        continue;
                     }
                     Err(fault) => lost.push(LostRange { offset: start, len: bytes, error: fault.into() }),
                 }

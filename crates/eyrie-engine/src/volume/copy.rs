@@ -31,6 +31,9 @@ impl Volume {
         let place = host_place.path().display().to_string();
         let (medium, hold) = host_place.open_copy(paged, Sharing::Shared)?;
         let bytes = medium.segment_sizes().sum();
+        if medium.journal_bytes() == Some(0) {
+            return Err(without_journal(bytes, &place));
+        }
         let (volume, opened) = Volume::open_in(medium, Some(hold), &place)?;
         if volume.lacks_journal() {
             return Err(without_journal(bytes, &place));
@@ -92,6 +95,6 @@ impl Volume {
 
     /// True if the volume was on a disk and its journal is gone. The changes in that journal are lost.
     pub fn lacks_journal(&self) -> bool {
-        self.superblock.block.medium == MEDIUM_PAGED && self.medium.kind() != MediumKind::Paged
+        self.superblock.block.medium == MEDIUM_PAGED && self.medium.journal_bytes().unwrap_or(0) == 0
     }
 }

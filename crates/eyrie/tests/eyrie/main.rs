@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 mod bad_input;
+mod checksums;
 mod dropped;
 mod lives;
 mod read_only;

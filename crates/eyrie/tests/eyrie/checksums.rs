@@ -1,0 +1,193 @@
+//! Tests of volumes whose pages have checksums.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use eyrie::{Credentials, Errno, Files, MediumChoice, PosixExt, Repair, Volume, VolumeOptions};
+
+/// Size of a file of two extents, in bytes.
+const LEN: usize = 1_500_000;
+
+fn options() -> VolumeOptions {
+    Volume::options().size(32 << 20).checksums(true)
+}
+
+fn root(volume: &Volume) -> Files {
+    volume.files(Credentials::root())
+}
+
+/// Bytes that no other file has, and no two pages of which are equal.
+fn contents(name: &str) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0_u64..).flat_map(u64::to_le_bytes).take(LEN).collect();
+    for page in bytes.chunks_mut(4096) {
+        page[..name.len()].copy_from_slice(name.as_bytes());
+    }
+    bytes
+}
+
+const NAMES: [&str; 3] = ["/dir/first", "/dir/second", "/third"];
+
+fn make(path: &Path) {
+    let volume = options().create(path).unwrap();
+    let files = root(&volume);
+    files.create_dir("/dir").unwrap();
+    for name in NAMES {
+        files.write(name, contents(name)).unwrap();
+    }
+    drop(files);
+    volume.close().unwrap();
+}
+
+fn segment(volume: &Path) -> PathBuf {
+    volume.join("segment-0000")
+}
+
+/// Flips one bit of the page that begins with these bytes.
+fn damage(volume: &Path, start: &[u8]) {
+    let mut bytes = fs::read(segment(volume)).unwrap();
+    let mut found = (0..bytes.len()).step_by(4096).filter(|&at| bytes[at..].starts_with(start));
+    let at = found.next().expect("the page is there");
+    assert_eq!(found.next(), None);
+    bytes[at + 3000] ^= 1;
+    fs::write(segment(volume), bytes).unwrap();
+}
+
+/// The first bytes of page number `page` of a file.
+fn start_of(name: &str, page: usize) -> Vec<u8> {
+    contents(name)[page * 4096..][..64].to_vec()
+}
+
+#[test]
+fn damaged_page_is_an_error_that_names_its_file() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    damage(&path, &start_of("/dir/second", 200));
+    let volume = Volume::open(&path).unwrap();
+    assert!(volume.information().checksums);
+    let files = root(&volume);
+    let error = files.read("/dir/second").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::IO, Some(Path::new("/dir/second"))));
+    assert!(error.to_string().contains("does not match its checksum"), "{error}");
+    assert_eq!(files.read("/dir/first").unwrap(), contents("/dir/first"));
+    let file = files.open_file("/dir/second").unwrap();
+    let mut page = [0; 4096];
+    file.read_exact_at(&mut page, 199 * 4096).unwrap();
+    assert_eq!(page[..], contents("/dir/second")[199 * 4096..][..4096]);
+    let error = file.read_exact_at(&mut page, 200 * 4096).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    // A whole new page replaces the damaged one.
+    files.write("/dir/second", contents("/dir/first")).unwrap();
+    assert_eq!(files.read("/dir/second").unwrap(), contents("/dir/first"));
+}
+
+#[test]
+fn scrub_names_damaged_files() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    let volume = Volume::open(&path).unwrap();
+    let sound = volume.scrub(|_, _| true).unwrap();
+    assert!(sound.read_bytes > 3 * LEN as u64 && sound.damaged.is_empty() && sound.paths.is_empty());
+    volume.close().unwrap();
+    damage(&path, &start_of("/dir/second", 200));
+    damage(&path, &start_of("/third", 0));
+    damage(&path, &start_of("/third", 300));
+    let volume = Volume::open_read_only(&path).unwrap();
+    let mut steps = Vec::new();
+    let report = volume.scrub(|done, total| {
+        steps.push((done, total));
+        true
+    });
+    let report = report.unwrap();
+    assert_eq!(report.damaged.len(), 3);
+    assert_eq!(report.paths, [Path::new("/dir/second"), Path::new("/third")]);
+    let (done, total) = steps[steps.len() - 1];
+    assert!(done == total && total == sound.read_bytes && steps.len() > 3);
+    let mut calls = 0;
+    let stopped = volume.scrub(|_, _| {
+        calls += 1;
+        false
+    });
+    assert!(calls == 1 && stopped.unwrap().read_bytes < total);
+}
+
+#[test]
+fn memory_has_no_checksums_and_no_scrub() {
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for medium in [MediumChoice::Dram, MediumChoice::Pmem] {
+        let error = options().medium(medium).create(place.path().join("nest")).unwrap_err();
+        assert_eq!(error.errno(), Errno::INVAL);
+        assert!(!place.path().join("nest").exists());
+    }
+    // By default, checksums choose a disk.
+    assert_eq!(options().create(place.path().join("nest")).unwrap().information().medium, "paged");
+    let memory = Volume::options().size(4 << 20).medium(MediumChoice::Dram);
+    let volume = memory.create(place.path().join("memory")).unwrap();
+    assert!(!volume.information().checksums);
+    assert_eq!(volume.scrub(|_, _| true).unwrap_err().errno(), Errno::OPNOTSUPP);
+}
+
+#[test]
+fn volume_keeps_its_checksums_when_it_grows_and_shrinks() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    for bytes in [48 << 20, 32 << 20, 33 << 20, 16 << 20] {
+        Volume::resize(&path, bytes).unwrap();
+        let volume = Volume::open(&path).unwrap();
+        let files = root(&volume);
+        for name in NAMES {
+            assert_eq!(files.read(name).unwrap(), contents(name));
+        }
+        files.write(format!("/{bytes}"), contents("more")).unwrap();
+        files.remove_file(format!("/{bytes}")).unwrap();
+        let information = volume.information();
+        assert!(information.checksums && information.size_bytes == bytes);
+        assert_eq!(information.segments[0].1, fs::metadata(segment(&path)).unwrap().len());
+        assert!(volume.scrub(|_, _| true).unwrap().damaged.is_empty());
+        assert!(volume.check().unwrap().is_clean());
+        drop(files);
+        volume.close().unwrap();
+    }
+    damage(&path, &start_of("/third", 300));
+    let volume = Volume::open(&path).unwrap();
+    assert_eq!(volume.scrub(|_, _| true).unwrap().paths, [Path::new("/third")]);
+}
+
+#[test]
+fn repair_loses_only_damaged_pages() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    damage(&path, &start_of("/dir/second", 200));
+    let repaired = Repair::new().run(&path).unwrap();
+    assert!(repaired.is_none(), "a check does not read the bytes of files");
+    // Without the anchor behind it, the pages of the volume are found by its superblock.
+    let len = fs::metadata(segment(&path)).unwrap().len();
+    let file = fs::OpenOptions::new().write(true).open(segment(&path)).unwrap();
+    file.set_len(len - 4096).unwrap();
+    Repair::new().run(&path).unwrap().expect("it was damaged");
+    let volume = Volume::open(&path).unwrap();
+    let files = root(&volume);
+    assert_eq!(files.read("/third").unwrap(), contents("/third"));
+    let (found, mut expected) = (files.read("/dir/second").unwrap(), contents("/dir/second"));
+    let lost = 200 * 4096..201 * 4096;
+    expected[lost.clone()].copy_from_slice(&found[lost]);
+    assert!(found == expected, "more than one page is lost");
+    assert!(volume.check().unwrap().is_clean());
+}
+
+/// A superblock and a journal that disagree would lead to wrong pages.
+#[test]
+fn superblock_and_journal_must_agree() {
+    let place = tempfile::tempdir().unwrap();
+    let (with, without) = (place.path().join("with"), place.path().join("without"));
+    make(&with);
+    Volume::options().size(32 << 20).medium(MediumChoice::Paged).create(&without).unwrap().close().unwrap();
+    let (mut one, other) = (fs::read(segment(&with)).unwrap(), fs::read(segment(&without)).unwrap());
+    one[..8192].copy_from_slice(&other[..8192]);
+    fs::write(segment(&with), one).unwrap();
+    let error = Volume::open(&with).unwrap_err();
+    assert!(error.errno() == Errno::IO && error.to_string().contains("disagree about checksums"), "{error}");
+}
