@@ -319,7 +319,18 @@ pub fn reuse_of_disks() -> Vec<Script> {
         keys.add(format!("put / key-{round} 24K {}", round + 50));
         keys.sync();
     }
-    vec![large.script(), early.script(), keys.script()]
+    // Pages whose bytes are only in memory and in the journal are freed. A small value then takes a part of
+    // such a page.
+    let mut parts = Calls::default();
+    for round in 0..5 {
+        parts.add(format!("put / whole 16K {round}"));
+        parts.sync();
+        parts.add("erase / whole");
+        parts.sync();
+        parts.add(format!("put / part-{round} {} {round}", 70 << round));
+        parts.sync();
+    }
+    vec![large.script(), early.script(), keys.script(), parts.script()]
 }
 
 /// Returns a script with several syncs in a row. A cut that only frees pages then lies between other cuts.

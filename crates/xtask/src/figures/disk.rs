@@ -17,8 +17,8 @@ const BLOCK: usize = 4096;
 /// Size of the file that is overwritten, in bytes.
 const LARGE_BYTES: u64 = 64 << 20;
 /// The file that is read while it is not in memory, and its size in bytes.
-const COLD_FILE: &str = "/cold";
-const COLD_BYTES: u64 = 512 << 20;
+pub(super) const COLD_FILE: &str = "/cold";
+pub(super) const COLD_BYTES: u64 = 512 << 20;
 /// Number of bytes of one read of [`COLD_FILE`].
 const READ_BYTES: usize = 128 << 10;
 const ROUNDS: usize = 5;
@@ -135,7 +135,7 @@ fn alternate(
 }
 
 /// The file system of one side, and the open files for its calls.
-struct DiskCalls<'a, P: Posix + Clone> {
+pub(super) struct DiskCalls<'a, P: Posix + Clone> {
     fs: &'a P,
     large: eyrie::File<P>,
     growing: eyrie::File<P>,
@@ -143,7 +143,7 @@ struct DiskCalls<'a, P: Posix + Clone> {
 }
 
 impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
-    fn new(fs: &'a P) -> Result<DiskCalls<'a, P>> {
+    pub(super) fn new(fs: &'a P) -> Result<DiskCalls<'a, P>> {
         let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
         let large = open("/large")?;
         let filling = vec![1; 1 << 20];
@@ -155,19 +155,19 @@ impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
         Ok(DiskCalls { fs, large, growing: open("/growing")?, block: vec![5; BLOCK] })
     }
 
-    fn overwrite(&self, number: usize) -> Result<()> {
+    pub(super) fn overwrite(&self, number: usize) -> Result<()> {
         let blocks = LARGE_BYTES / BLOCK as u64;
         let offset = (number as u64 * 7919) % blocks * BLOCK as u64;
         self.large.write_all_at(&self.block, offset)?;
         Ok(self.large.sync_all()?)
     }
 
-    fn append(&self) -> Result<()> {
+    pub(super) fn append(&self) -> Result<()> {
         self.fs.append(self.growing.handle(), &self.block)?;
         Ok(self.growing.sync_all()?)
     }
 
-    fn create(&self, number: usize) -> Result<()> {
+    pub(super) fn create(&self, number: usize) -> Result<()> {
         let file = self.fs.options().write(true).create_new(true).open(format!("/new/file-{number}"))?;
         file.write_all_at(&self.block, 0)?;
         Ok(file.sync_all()?)
@@ -175,7 +175,7 @@ impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
 }
 
 /// Makes [`COLD_FILE`].
-fn make_cold_file(fs: &impl Posix) -> Result<()> {
+pub(super) fn make_cold_file(fs: &impl Posix) -> Result<()> {
     let file = fs.options().write(true).create(true).open(COLD_FILE)?;
     let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
     for offset in (0..COLD_BYTES).step_by(filling.len()) {
@@ -185,7 +185,7 @@ fn make_cold_file(fs: &impl Posix) -> Result<()> {
 }
 
 /// Reads [`COLD_FILE`] from its start to its end, and returns the time in seconds.
-fn read_through(fs: &impl Posix) -> Result<f64> {
+pub(super) fn read_through(fs: &impl Posix) -> Result<f64> {
     let started = Instant::now();
     let file = fs.options().read(true).open(COLD_FILE)?;
     let mut buffer = vec![0; READ_BYTES];
@@ -217,7 +217,7 @@ fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
 }
 
 /// Drops files from memory, and makes the hypervisor provide the memory into which they are read again.
-fn make_cold() -> Result<()> {
+pub(super) fn make_cold() -> Result<()> {
     drop_caches()?;
     // A hypervisor may take free memory from its guests, and return this memory slowly, in up to 10 µs a
     // page. The measurement must not include that time.

@@ -1,5 +1,6 @@
 //! The task `figures` measures the promised figures, and reports which of them are missed.
 
+mod checksums;
 mod disk;
 mod entries;
 mod figure;
@@ -31,6 +32,8 @@ pub enum FigureGroup {
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
     Disk,
+    /// A volume on a disk with checksums of its pages, compared with one without
+    Checksums,
     /// `fsync` of one file beside a writer of other files, on a disk
     Fsync,
 }
@@ -89,6 +92,9 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
     if wants(FigureGroup::Disk) {
         figures.extend(disk::measure(&directory(&arguments.disk)?)?);
+    }
+    if wants(FigureGroup::Checksums) {
+        figures.extend(checksums::measure(&directory(&arguments.disk)?)?);
     }
     if wants(FigureGroup::Fsync) {
         figures.extend(fsync::measure(&directory(&arguments.disk)?)?);
