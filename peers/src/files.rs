@@ -309,3 +309,36 @@ pub fn measure(
     }
     Ok((rows, proven))
 }
+
+#[cfg(test)]
+mod tests {
+    use eyrie::Host;
+
+    use super::*;
+
+    /// Makes one change behind the driver of a run, and returns the error of the run.
+    fn error_after(change: impl FnOnce(&Host) -> eyrie::Result<()>) -> String {
+        let dir = tempfile::tempdir().expect("a directory");
+        let host = Host::new(dir.path()).expect("the host");
+        let mut calls = Calls::new(&host, 20).expect("a file system");
+        for call in [Call::Overwrite, Call::Append, Call::Create, Call::Read] {
+            calls.round(call, 1).expect("a round");
+        }
+        calls.prove().expect("every block is right");
+        change(&host).expect("a change");
+        calls.prove().expect_err("the change is noticed").to_string()
+    }
+
+    #[test]
+    fn wrong_block_or_file_fails_the_run() {
+        let overwrite = |host: &Host, path: &str, at| {
+            host.options().write(true).open(path)?.write_all_at(b"other bytes", at)
+        };
+        assert_eq!(error_after(|host| overwrite(host, "/bench/large", 7 * 4096)), "block 7 is wrong");
+        let growing = format!("block {} is wrong", APPENDED + 3);
+        assert_eq!(error_after(|host| overwrite(host, "/bench/growing", 3 * 4096 + 5)), growing);
+        let created = format!("block {} is wrong", CREATED + 2);
+        assert_eq!(error_after(|host| overwrite(host, &old_name(2), 0)), created);
+        assert_eq!(error_after(|host| host.write("/bench/new/more", "")), "17 files are left");
+    }
+}

@@ -87,14 +87,14 @@ impl<const DEFECT: u8> Peer for Wrong<DEFECT> {
 #[test]
 fn store_with_wrong_results_fails_the_run() {
     let defects: [(Open, &str); 4] = [
-        (wrong::<LOSES_A_PUT>, "wrong"),
+        (wrong::<LOSES_A_PUT>, "values are wrong at the end"),
         (wrong::<RETURNS_ANOTHER_VALUE>, "has wrong bytes"),
         (wrong::<KEEPS_AN_ERASED_KEY>, "an erased key has a value"),
         (wrong::<SCANS_TOO_LITTLE>, "a scan found 1999 keys"),
     ];
     for (open, message) in defects {
         let dir = tempfile::tempdir().expect("a directory");
-        let run = keys::measure(&[("wrong", open)], dir.path(), Durability::None, AMOUNTS);
+        let run = keys::measure(&[("defective", open)], dir.path(), Durability::None, AMOUNTS);
         let error = run.err().expect("the defect is noticed").to_string();
         assert!(error.contains(message), "{error}");
     }

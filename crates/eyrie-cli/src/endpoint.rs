@@ -223,7 +223,11 @@ impl Step for CopyAttributes<'_> {
     }
 }
 
-fn between<T: Step>(from: &Endpoint, to: &Endpoint, step: &mut T) -> Result<T::Output> {
+/// Makes a step between the file systems of two endpoints.
+///
+/// # Errors
+/// The error of the step.
+pub fn between<T: Step>(from: &Endpoint, to: &Endpoint, step: &mut T) -> Result<T::Output> {
     match (&*from.file_system, &*to.file_system) {
         (FileSystem::Host(source), FileSystem::Host(target)) => step.run(source, target),
         (FileSystem::Host(source), FileSystem::Volume(_, target)) => step.run(source, target),
@@ -248,15 +252,19 @@ pub fn copy_attributes(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
     between(from, to, &mut CopyAttributes { from, to })
 }
 
-/// Makes a step between two places that it only reads.
+/// Calls `work` with the endpoints of two places that it only reads.
 ///
 /// # Errors
-/// The error of the step. Fails if a volume cannot be opened or closed.
-pub fn with_both<T: Step>(from: &Place, to: &Place, step: &mut T) -> Result<T::Output> {
+/// The error of `work`. Fails if a volume cannot be opened or closed.
+pub fn with_both<T>(
+    from: &Place,
+    to: &Place,
+    work: impl FnOnce(&Endpoint, &Endpoint) -> Result<T>,
+) -> Result<T> {
     interrupt::install();
     with_volumes(Purpose::Read, |volumes| {
         let (from, to) = (Endpoint::new(from, volumes)?, Endpoint::new(to, volumes)?);
-        between(&from, &to, step)
+        work(&from, &to)
     })
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use eyrie::Target;
 
 use crate::failure::{Failure, Result};
 use crate::text;
@@ -37,6 +38,11 @@ pub struct Inside {
 /// Returns `base/relative`, or `base` itself if `relative` is empty. `Path::join` would then add a slash.
 pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
+}
+
+/// Returns the file that `path` names, or with `follow` the file that it leads to.
+pub fn target<H>(path: &Path, follow: bool) -> Target<'_, H> {
+    if follow { path.into() } else { Target::NoFollow(path.into()) }
 }
 
 /// Returns the places of a command whose arguments are all inside volumes. Fails before the command changes

@@ -11,7 +11,9 @@ use eyrie::{File, Kind, Posix, PosixExt, Stat, WalkEntry, WalkStep};
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
 use super::write::ArchiveWriter;
-use crate::copy::{CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, max_data_bytes, read_xattrs};
+use crate::copy::{
+    CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, max_data_bytes, open_entry, read_xattrs,
+};
 use crate::failure::reason_of_io;
 
 /// An archive that is being written.
@@ -111,9 +113,8 @@ impl<W: Write> Dumper<W> {
     ) -> Result<u64, Side> {
         let body = match stat.kind {
             Kind::File => {
-                let options = entry.dir().options().read(true).no_follow(true);
-                let file = options.open(entry.name()).reading()?;
-                return self.file(entry.dir(), &file, name, stat, xattrs);
+                let file = open_entry(entry).reading()?;
+                return self.file(&file, name, stat, xattrs);
             }
             Kind::Directory => Body::Directory,
             Kind::Symlink => Body::Symlink(entry.dir().readlink(entry.name().into()).reading()?),
@@ -126,13 +127,12 @@ impl<W: Write> Dumper<W> {
 
     fn file<S: Posix + Clone>(
         &mut self,
-        source: &S,
         file: &File<S>,
         name: Vec<u8>,
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
-        let mut data = DataRuns::new(source, file).reading()?;
+        let mut data = DataRuns::new(file).reading()?;
         let mut runs = Vec::new();
         while let Some(run) = data.next().reading()? {
             runs.push(run);
@@ -140,7 +140,7 @@ impl<W: Write> Dumper<W> {
             // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
             // place of its holes, unless it is larger than its volume.
             if runs.len() >= MAX_RUNS {
-                if stat.size > max_data_bytes(source).reading()? {
+                if stat.size > max_data_bytes(file.file_system()).reading()? {
                     let why = "it has more ranges of data than an archive can list, and too many holes";
                     return Err(Side::Source(why.to_owned()));
                 }

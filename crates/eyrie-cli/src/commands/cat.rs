@@ -31,7 +31,7 @@ pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
     for_each(&places, Purpose::Read, |files, inside| {
         let file = files.open_file(&inside.path).doing("read", inside)?;
-        let mut data = DataRuns::new(files, &file).doing("read", inside)?;
+        let mut data = DataRuns::new(&file).doing("read", inside)?;
         let (mut offset, mut known) = (0, 0);
         loop {
             // A range of data and the hole before it are read together. No data follows the last range.

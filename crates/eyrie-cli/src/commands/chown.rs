@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{ArgAction, Args};
-use eyrie::{Posix, Target};
+use eyrie::Posix;
 
 use super::each_file::{ChangedFile, Reach, each_file};
 use crate::failure::{Doing, Failure, Result};
@@ -62,7 +62,7 @@ pub fn run(mut arguments: ChownArgs, output: &mut Output) -> Result<()> {
     let owner = Owner::parse(&arguments.owner, &names)?;
     let reach = Reach { recursive: arguments.recursive, follows_argument: false };
     for_each(&places, Purpose::Change, |files, inside| {
-        each_file(files, inside, reach, |target| change(&arguments, target, &owner, &names, output))
+        each_file(files, inside, reach, |file| change(&arguments, file, &owner, &names, output))
     })
 }
 
@@ -94,21 +94,15 @@ impl Owner {
 /// Changes the owner of one file.
 fn change(
     arguments: &ChownArgs,
-    target: &ChangedFile<'_>,
+    changed: &ChangedFile<'_>,
     owner: &Owner,
     names: &Names,
     output: &mut Output,
 ) -> Result<()> {
-    let (files, path, place) = (target.files, target.path, &target.place);
-    let follow = !arguments.no_dereference && !arguments.recursive;
-    let stat = if follow { files.stat(path.into()) } else { files.stat(Target::NoFollow(path.into())) }
-        .doing(WHAT, place)?;
-    let changed = if follow {
-        files.chown(path.into(), owner.uid, owner.gid)
-    } else {
-        files.chown(Target::NoFollow(path.into()), owner.uid, owner.gid)
-    };
-    changed.doing(WHAT, place)?;
+    let ChangedFile { files, path, ref place, .. } = *changed;
+    let target = place::target(path, !arguments.no_dereference && !arguments.recursive);
+    let stat = files.stat(target).doing(WHAT, place)?;
+    files.chown(target, owner.uid, owner.gid).doing(WHAT, place)?;
     if !arguments.verbose {
         return Ok(());
     }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use eyrie::{Dir, Files, Kind, Posix, Target, WalkStep};
+use eyrie::{Dir, Files, Kind, Posix, WalkStep};
 
 use super::ls::walk;
 use crate::failure::{Doing, Failures, Result};
-use crate::place::Inside;
+use crate::place::{Inside, target};
 
 /// A file to change.
 pub(super) struct ChangedFile<'t> {
@@ -40,8 +40,7 @@ pub(super) fn each_file(
     mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
 ) -> Result<()> {
     let path = &inside.path;
-    let argument = if reach.follows_argument { path.into() } else { Target::NoFollow(path.into()) };
-    let stat = files.stat(argument);
+    let stat = files.stat(target(path, reach.follows_argument));
     if !reach.recursive || !stat.is_ok_and(|stat| stat.is_dir()) {
         let files = &Dir::root(files.clone());
         return change(&ChangedFile { files, path, place: inside.clone(), is_link_below: false });

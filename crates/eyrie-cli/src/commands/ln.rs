@@ -71,12 +71,7 @@ fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
 
 /// Returns the place of the link: `new` itself, or a name in the directory `new`.
 fn name_of_link(files: &Files, existing: &Path, new: Inside, follow: bool) -> Result<Inside> {
-    let stat = if follow {
-        files.stat((&new.path).into())
-    } else {
-        files.stat(Target::NoFollow((&new.path).into()))
-    };
-    if !stat.is_ok_and(|stat| stat.is_dir()) {
+    if !files.stat(place::target(&new.path, follow)).is_ok_and(|stat| stat.is_dir()) {
         return Ok(new);
     }
     match existing.file_name() {

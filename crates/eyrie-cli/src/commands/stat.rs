@@ -4,13 +4,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use eyrie::{Files, Kind, Posix, PosixExt, Stat, Target};
+use eyrie::{Files, Kind, Posix, PosixExt, Stat};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::output::{Output, json_name, json_stat};
-use crate::place::{Inside, Place};
+use crate::place::{self, Inside, Place};
 use crate::text;
 use crate::times::Zone;
 use crate::users::Names;
@@ -68,9 +68,7 @@ pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
 impl Attributes {
     fn read(files: &Files, inside: &Inside, dereference: bool) -> Result<Attributes> {
         let path = &inside.path;
-        let stat =
-            if dereference { files.stat(path.into()) } else { files.stat(Target::NoFollow(path.into())) }
-                .doing("stat", inside)?;
+        let stat = files.stat(place::target(path, dereference)).doing("stat", inside)?;
         let target = match stat.kind {
             Kind::Symlink => Some(files.readlink(path.into()).doing("read the link", inside)?),
             _ => None,

@@ -19,8 +19,8 @@ Examples:
   eyrie stats /dev/shm/vol
   eyrie stats --json vol
 
-All objects are read to count them, so a large volume takes some time. `eyrie info` and `eyrie df` count no \
-objects and take none.")]
+The command visits every object and counts it by kind, so a large volume takes some time. `eyrie df` and \
+`eyrie info` show only the total, at once.")]
 pub struct StatsArgs {
     /// Volume to describe
     #[arg(value_name = "VOLUME")]

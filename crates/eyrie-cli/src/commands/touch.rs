@@ -1,7 +1,7 @@
 //! `eyrie touch`: sets times of files, and makes files that are missing.
 
 use clap::{ArgAction, Args};
-use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Target, Time};
+use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Time};
 
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
@@ -85,11 +85,7 @@ struct Times {
 
 impl Times {
     fn set(&self, files: &Files, inside: &Inside) -> eyrie::Result<()> {
-        if self.follow {
-            files.utimens((&inside.path).into(), self.accessed, self.modified)
-        } else {
-            files.utimens(Target::NoFollow((&inside.path).into()), self.accessed, self.modified)
-        }
+        files.utimens(place::target(&inside.path, self.follow), self.accessed, self.modified)
     }
 }
 

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
-use eyrie::{Errno, Files, Posix, PosixExt, Target, XattrMode};
+use eyrie::{Errno, Files, Posix, PosixExt, XattrMode};
 use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
-use crate::place::{Inside, Place};
+use crate::place::{self, Inside, Place};
 use crate::volumes::Purpose;
 use crate::{input, text, volumes};
 
@@ -108,23 +108,15 @@ pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
                 _ => XattrMode::Set,
             };
             with_file(file, Purpose::Change, |files, inside, follow| {
-                let (path, name) = (&inside.path, name.as_bytes());
-                let set = if follow {
-                    files.setxattr(path.into(), name, &value, mode)
-                } else {
-                    files.setxattr(Target::NoFollow(path.into()), name, &value, mode)
-                };
+                let (target, name) = (place::target(&inside.path, follow), name.as_bytes());
+                let set = files.setxattr(target, name, &value, mode);
                 set.map_err(|error| failure("set", inside, name, &error))
             })
         }
         XattrCommand::List { file, json } => list(file, json, output),
         XattrCommand::Rm { file, name } => with_file(file, Purpose::Change, |files, inside, follow| {
-            let (path, name) = (&inside.path, name.as_bytes());
-            let removed = if follow {
-                files.removexattr(path.into(), name)
-            } else {
-                files.removexattr(Target::NoFollow(path.into()), name)
-            };
+            let (target, name) = (place::target(&inside.path, follow), name.as_bytes());
+            let removed = files.removexattr(target, name);
             removed.map_err(|error| failure("remove", inside, name, &error))
         }),
     }

@@ -3,33 +3,56 @@
 
 use std::ops::Range;
 
-use eyrie::{Errno, Error, File, Posix, Stat, Whence};
+use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, Stat, WalkEntry, Whence};
 
 use super::side::{OnSide, Side};
 
 /// Maximum number of bytes that are read and written in one step.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// Bytes of a page. A file of one page or less is copied without a search for holes.
-const PAGE_BYTES: u64 = 4096;
+/// Bytes of a page. A file of one page or less is read to its end, without a search for holes, because most
+/// files of procfs and sysfs report a size of 0 or of one page, whatever number of bytes they have.
+pub const PAGE_BYTES: u64 = 4096;
 
-/// The ranges of a file that have data, in order. The ranges that [`DataRuns::next`] returns have together at
-/// most as many bytes as the volume of the file. A file of a damaged volume may claim more, because the nodes
-/// of its tree may name the same page very many times.
+/// Opens the file of a walk for reading. Another program may have replaced the file since the walk found it.
+/// Therefore the call follows no symbolic link, and does not wait for the writer of a FIFO.
+///
+/// # Errors
+/// As [`Posix::open`]. `ESTALE` if the entry is no longer a file.
+pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<Dir<S>>> {
+    let flags = OpenFlags::READ | OpenFlags::NOFOLLOW | OpenFlags::NONBLOCK;
+    let handle = entry.dir().open(entry.name().into(), flags, 0)?;
+    let file = File::from_handle(entry.dir().clone(), handle, false);
+    if !file.metadata()?.is_file() {
+        return Err(Error::with_reason(Errno::STALE, "open", "another program replaced the file meanwhile"));
+    }
+    Ok(file)
+}
+
+/// The ranges of a file that have data, in order. If the file system cannot seek holes, the whole file is one
+/// range.
+///
+/// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file.
+/// A file of a damaged volume may claim more, because the nodes of its tree may name the same page very many
+/// times.
 pub struct DataRuns<'a, S: Posix + Clone> {
-    source: &'a S,
     file: &'a File<S>,
+    size: u64,
     /// Number of bytes of data that may follow.
     room: u64,
     end: u64,
 }
 
 impl<'a, S: Posix + Clone> DataRuns<'a, S> {
-    /// Makes the ranges of a file of `source`.
+    /// Makes the ranges of a file.
     ///
     /// # Errors
-    /// As [`Posix::statvfs`].
-    pub fn new(source: &'a S, file: &'a File<S>) -> eyrie::Result<DataRuns<'a, S>> {
-        Ok(DataRuns { source, file, room: max_data_bytes(source)?, end: 0 })
+    /// As [`Posix::stat`] and [`Posix::statvfs`]. `EISDIR` for a directory.
+    pub fn new(file: &'a File<S>) -> eyrie::Result<DataRuns<'a, S>> {
+        let stat = file.metadata()?;
+        if stat.is_dir() {
+            return Err(Error::new(Errno::ISDIR, "read"));
+        }
+        Ok(DataRuns { file, size: stat.size, room: max_data_bytes(file.file_system())?, end: 0 })
     }
 
     /// Returns the next range, or `None` if no data follows.
@@ -37,16 +60,20 @@ impl<'a, S: Posix + Clone> DataRuns<'a, S> {
     /// # Errors
     /// As [`Posix::seek`]. `EIO` if the file has more data than its volume has room for.
     pub fn next(&mut self) -> eyrie::Result<Option<Range<u64>>> {
-        let start = match self.source.seek(self.file.handle(), self.end, Whence::Data) {
-            Ok(start) => start,
-            Err(error) if error.errno() == Errno::NXIO => return Ok(None),
-            Err(error) => return Err(error),
+        let seek = |from, whence| self.file.file_system().seek(self.file.handle(), from, whence);
+        let (start, end) = match seek(self.end, Whence::Data) {
+            Ok(start) => (start, seek(start, Whence::Hole)?),
+            Err(error) => match error.errno() {
+                Errno::INVAL | Errno::OPNOTSUPP if self.end < self.size => (self.end, self.size),
+                Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP => return Ok(None),
+                _ => return Err(error),
+            },
         };
-        self.end = self.source.seek(self.file.handle(), start, Whence::Hole)?;
+        self.end = end;
         let why = "damaged file: it has more data than its volume has room for; run `eyrie fsck`";
-        let room = self.room.checked_sub(self.end.saturating_sub(start));
+        let room = self.room.checked_sub(end.saturating_sub(start));
         self.room = room.ok_or_else(|| Error::with_reason(Errno::IO, "read", why))?;
-        Ok(Some(start..self.end))
+        Ok(Some(start..end))
     }
 }
 
@@ -67,11 +94,9 @@ pub fn max_data_bytes(source: &impl Posix) -> eyrie::Result<u64> {
 /// copied bytes, without holes.
 ///
 /// The number of allocated blocks may be an estimate, so it does not show if a file has holes. The function
-/// therefore seeks holes in the source. A file of one page or less is read to its end instead, because most
-/// files of procfs and sysfs report a size of 0 or of one page, whatever number of bytes they have.
+/// therefore seeks holes in the source, except in a file of one page or less.
 pub(super) fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
     input: &File<S>,
-    source: &S,
     output: &File<D>,
     stat: &Stat,
     buffer: &mut Vec<u8>,
@@ -84,18 +109,10 @@ pub(super) fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
     if stat.size <= PAGE_BYTES {
         return copy_range(input, output, 0..u64::MAX, buffer);
     }
-    let mut runs = DataRuns::new(source, input).reading()?;
+    let mut runs = DataRuns::new(input).reading()?;
     let mut offset = 0;
     let mut bytes = 0;
-    loop {
-        let run = match runs.next() {
-            Ok(Some(run)) => run,
-            Ok(None) => break,
-            Err(error) if offset == 0 && matches!(error.errno(), Errno::INVAL | Errno::OPNOTSUPP) => {
-                return copy_range(input, output, 0..u64::MAX, buffer);
-            }
-            Err(error) => return Err(error).reading(),
-        };
+    while let Some(run) = runs.next().reading()? {
         let copied = copy_range(input, output, run.clone(), buffer)?;
         bytes += copied;
         offset = run.end;

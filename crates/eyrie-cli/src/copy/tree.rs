@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
-use super::file::copy_bytes;
+use super::file::{copy_bytes, open_entry};
 use super::links::{Links, NameTask, reach};
 use super::lock::unpoisoned;
 use super::progress::{Progress, Tally};
@@ -303,9 +303,8 @@ where
         let xattrs = read_xattrs(source, &name, &self.target.progress);
         match stat.kind {
             Kind::File => {
-                let input = source.options().read(true).no_follow(true).open(&name).reading()?;
-                self.target
-                    .file(&spot, stat, &xattrs, |output| copy_bytes(&input, source, output, stat, buffer))
+                let input = open_entry(entry).reading()?;
+                self.target.file(&spot, stat, &xattrs, |output| copy_bytes(&input, output, stat, buffer))
             }
             Kind::Symlink => {
                 let target = source.readlink((&name).into()).reading()?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use eyrie::{Credentials, Posix, PosixExt, Target, Volume};
+use eyrie::{Credentials, Files, Posix, PosixExt, Target, Volume};
 use eyrie_testkit::hostile::{
     Damage, FieldDamage, Image, LowestSlots, bases, field_damages, journal_damages, owned_twice,
 };
@@ -76,6 +76,9 @@ const READING: &[&[&str]] = &[
     &["xattr", "get", "vol:/b", "user.one"],
     &["dump", "vol:/", "-o", "archive"],
     &["export", "vol:/", "out"],
+    &["diff", "vol:/", "out"],
+    &["diff", "--json", "vol:/", "vol:/"],
+    &["stats", "vol"],
     &["fsck", "vol"],
 ];
 
@@ -91,12 +94,15 @@ const CHANGING: &[&[&str]] = &[
     &["ln", "vol:/b", "vol:/d/new"],
     &["ln", "-s", "target", "vol:/d/link"],
     &["touch", "vol:/a", "vol:/d/new", "vol:/tree"],
+    &["touch", "-r", "vol:/b", "vol:/a", "vol:/extent"],
     &["truncate", "-s", "10", "vol:/b", "vol:/tree", "vol:/sparse"],
     &["truncate", "-s", "1M", "vol:/c", "vol:/extent"],
+    &["truncate", "-r", "vol:/sparse", "vol:/b"],
     &["chmod", "-R", "700", "vol:/"],
     &["chown", "-R", "7:7", "vol:/"],
     &["kv", "put", "vol:/", "a", "a new value"],
     &["kv", "put", "vol:/d", "new", "a value"],
+    &["kv", "put", "--if-absent", "vol:/", "tree", "a value"],
     &["kv", "erase", "vol:/", "tree"],
     &["kv", "erase", "vol:/", "b"],
     &["xattr", "set", "vol:/b", "user.two", "another value"],
@@ -104,6 +110,7 @@ const CHANGING: &[&[&str]] = &[
     &["import", "small", "vol:/imported"],
     &["load", "vol:/loaded", "-i", "small.tar"],
     &["run", "--keep-going", "script", "vol"],
+    &["sync", "vol"],
     &["trim", "vol"],
     &["resize", "vol", "8M"],
     &["resize", "vol", "400K"],
@@ -334,6 +341,10 @@ fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     }
 }
 
+fn inode(files: &Files, path: &str) -> u64 {
+    files.stat(Target::NoFollow(path.into())).unwrap().inode
+}
+
 /// Makes a volume with a tree `/tree` of this number of levels. Each level has two names for the next level,
 /// and the last level names the first.
 fn tangled(levels: usize) -> Sandbox {
@@ -345,8 +356,7 @@ fn tangled(levels: usize) -> Sandbox {
         files.create_dir(&path).unwrap();
         files.write(format!("{path}/file"), b"kept").unwrap();
         files.create_dir(format!("{path}/twin")).unwrap();
-        let inode = |path: &str| files.stat(Target::NoFollow(path.into())).unwrap().inode;
-        inodes.push((inode(&path), inode(&format!("{path}/twin"))));
+        inodes.push((inode(&files, &path), inode(&files, &format!("{path}/twin"))));
         path.push_str("/next");
     }
     for (index, &(_, twin)) in inodes.iter().enumerate() {
@@ -393,6 +403,35 @@ fn directory_cycle_is_reported_once_by_each_command() {
 }
 
 #[test]
+fn diff_compares_nothing_below_a_directory_that_it_cannot_read() {
+    let sandbox = Sandbox::with_volume("16M");
+    fs::create_dir_all(sandbox.path("tree")).unwrap();
+    for name in ["0", "a", "b", "c"] {
+        fs::create_dir(sandbox.path("tree").join(name)).unwrap();
+        fs::write(sandbox.path("tree").join(name).join("file"), "x").unwrap();
+    }
+    sandbox.succeed(["import", "-q", "tree", "vol:/tree"]);
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::root());
+    let [first, a, b] = ["/tree/0", "/tree/a", "/tree/b"].map(|path| inode(&files, path));
+    drop(files);
+    volume.close().unwrap();
+    // The names `a` and `b` then lead to a directory that the walk has entered before.
+    redirect(&sandbox, &[(a, first), (b, first)]);
+    fs::write(sandbox.path("tree/c/new"), "x").unwrap();
+    for places in [["vol:/tree", "tree"], ["tree", "vol:/tree"]] {
+        let output = bounded(&sandbox, &["diff", places[0], places[1]]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "Only in tree/c: new\n");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.lines().count() == 2 && told.contains("/tree/a") && told.contains("/tree/b"), "{told}");
+    }
+    // Both sides fail at the same paths.
+    let both = bounded(&sandbox, &["diff", "vol:/tree", "vol:/tree"]);
+    assert_eq!((both.status.code(), both.stdout.len()), (Some(2), 0), "{both:?}");
+}
+
+#[test]
 fn small_volume_with_huge_claims_costs_little() {
     let bases = bases();
     let base = &bases[1];
@@ -435,6 +474,8 @@ fn sparse_file_of_exabytes_costs_little() {
         &["dump", "vol:/tree", "-o", "archive"],
         &["du", "-a", "vol:/"],
         &["kv", "get", "vol:/tree", "huge"],
+        &["diff", "vol:/tree", "vol:/copy"],
+        &["diff", "vol:/tree", "out"],
     ] {
         bounded(&sandbox, arguments);
     }

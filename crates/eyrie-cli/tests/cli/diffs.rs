@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Stdio;
 
+use eyrie::{Credentials, PosixExt, Volume};
 use serde_json::{Value, json};
 
 use crate::{Sandbox, is_root};
@@ -99,14 +101,68 @@ fn trouble_has_a_status_of_its_own() {
     sandbox.fail(3, &["vol:/none", "check the spelling"], ["diff", "vol:/none", "tree"]);
     sandbox.fail(3, &["none", "check the spelling"], ["diff", "vol:/tree", "none"]);
     sandbox.fail(3, &["none", "eyrie mkfs"], ["diff", "none:/", "tree"]);
-    let held = eyrie::Volume::open(sandbox.path("vol")).unwrap();
+    let held = Volume::open(sandbox.path("vol")).unwrap();
     sandbox.fail(2, &["vol", "in use by process"], ["diff", "vol:/tree", "tree"]);
     held.close().unwrap();
     sandbox.fail(2, &["--quiet", "--json"], ["diff", "-q", "--json", "vol:/tree", "tree"]);
     assert_eq!(sandbox.run(["diff", "vol:/tree"]).status.code(), Some(2));
-    let full = fs::File::options().write(true).open("/dev/full").unwrap();
     fs::write(sandbox.path("tree/a"), "own").unwrap();
-    let mut command = sandbox.command(["diff", "vol:/tree", "tree"]);
-    let unwritten = command.stdout(full).output().unwrap();
-    assert_eq!(unwritten.status.code(), Some(1), "the trees differ: {unwritten:?}");
+    for arguments in [&["diff", "vol:/tree", "tree"][..], &["diff", "--json", "vol:/tree", "tree"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let unwritten = sandbox.command(arguments).stdout(full).output().unwrap();
+        let told = String::from_utf8_lossy(&unwritten.stderr);
+        assert_eq!(unwritten.status.code(), Some(2), "{unwritten:?}");
+        assert!(told.contains("cannot write: standard output") && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn status_of_a_difference_does_not_need_a_reader() {
+    let sandbox = sandbox_with_trees();
+    // More lines than the buffer of the output and the pipe have room for.
+    fs::create_dir(sandbox.path("tree/many")).unwrap();
+    for number in 0..2000 {
+        fs::write(sandbox.path(format!("tree/many/{}{number}", "n".repeat(200))), "").unwrap();
+    }
+    fs::create_dir(sandbox.path("empty")).unwrap();
+    let status_without_reader = |places: [&str; 2], option: &str| {
+        let mut command = sandbox.command(["diff", option, places[0], places[1]]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.stderr, b"", "{output:?}");
+        output.status.code()
+    };
+    sandbox.succeed(["mkdir", "vol:/tree/many"]);
+    for option in ["--contents", "--json"] {
+        assert_eq!(status_without_reader(["vol:/tree", "tree"], option), Some(1));
+        assert_eq!(status_without_reader(["vol:/tree/a", "tree/a"], option), Some(0));
+    }
+}
+
+#[test]
+fn sparse_files_differ_only_in_their_data() {
+    const TIB: u64 = 1 << 40;
+    let sandbox = Sandbox::with_volume("16M");
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::root());
+    for (dir, tail) in [("/one", "x"), ("/same", "x"), ("/other", "y")] {
+        files.create_dir(dir).unwrap();
+        let file = files.create_file(format!("{dir}/file")).unwrap();
+        file.write_all_at(tail.as_bytes(), 5 * TIB).unwrap();
+        // A range of zeros equals a hole.
+        if dir == "/same" {
+            file.write_all_at(&[0; 10_000], TIB).unwrap();
+        }
+        file.set_len(1 << 62).unwrap();
+    }
+    drop(files);
+    volume.close().unwrap();
+    for dirs in [["vol:/one", "vol:/same"], ["vol:/same", "vol:/one"]] {
+        assert_eq!(sandbox.succeed([&["diff"][..], &dirs].concat()), "");
+    }
+    for dirs in [["vol:/one", "vol:/other"], ["vol:/other", "vol:/same"]] {
+        let expected = format!("{}/file and {}/file differ: contents", dirs[0], dirs[1]);
+        assert_eq!(lines(&sandbox, &dirs), [expected]);
+    }
 }

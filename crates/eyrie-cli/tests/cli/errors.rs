@@ -75,6 +75,13 @@ fn missing_file_is_one_clear_line() {
 }
 
 #[test]
+fn directory_in_place_of_a_file_is_one_clear_line() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.fail(1, &["cannot read: vol:/dir: Is a directory"], ["cat", "vol:/dir"]);
+}
+
+#[test]
 fn too_long_name_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     let place = format!("vol:/{}", "n".repeat(256));

@@ -62,11 +62,11 @@ impl Options {
         let mut bytes = [0; 24];
         let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
         if filled != Ok(bytes.len()) {
-            return Err(Error::volume(
-                "new volume",
-                "the host gave no random bytes",
-                filled.err().map_or(Errno::IO, |errno| Errno::from_raw_os_error(errno.raw_os_error())),
-            ));
+            let place = "new volume";
+            let what = "the host gave no random bytes";
+            let errno =
+                filled.err().map_or(Errno::IO, |errno| Errno::from_raw_os_error(errno.raw_os_error()));
+            return Err(Error::volume(place, what, errno));
         }
         let (mut seed, mut volume_id) = ([0; 8], [0; 16]);
         seed.copy_from_slice(&bytes[..8]);

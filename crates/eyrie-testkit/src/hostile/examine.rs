@@ -195,9 +195,9 @@ fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, content: Content
     Some(id)
 }
 
-/// Sets the value of a key, first with a condition on its version, if it has one.
+/// Sets the value of a key, erases the key under a condition on its version, and sets the value again.
 fn put(engine: &Scm, dir: ObjectId, name: &[u8]) {
-    let Ok(id) = engine.reserve(Kind::File) else { return };
+    set(engine, dir, name);
     if let Ok(Some(version)) =
         engine.lookup(dir, name).and_then(|id| id.map(|id| engine.version(id)).transpose())
     {
@@ -205,8 +205,35 @@ fn put(engine: &Scm, dir: ObjectId, name: &[u8]) {
         let _ =
             engine.apply(&Op::Batch { dir, ops: &[expect, Op::Erase { dir, name, time: NOW }], time: NOW });
     }
+    set(engine, dir, name);
+}
+
+fn set(engine: &Scm, dir: ObjectId, name: &[u8]) {
+    let Ok(id) = engine.reserve(Kind::File) else { return };
     let done = engine.apply(&Op::Put { dir, name, id, owner: OWNER, data: &[5; 100], time: NOW });
     if !done.is_ok_and(|applied| applied.created) {
         engine.unreserve(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostile::bases;
+
+    #[test]
+    fn put_replaces_a_value_before_it_erases_the_key() {
+        let engine = Scm::open_on(bases()[0].copy()).expect("sound");
+        let (root, name) = (engine.root(), b"\x01value");
+        let id = create(&engine, root, name, Kind::File, Content::Bytes(b"old")).expect("room");
+        engine.open(id).expect("alive");
+        put(&engine, root, name);
+        // The open object shows the value that it had when the key was erased.
+        let mut value = [0; 3];
+        assert_eq!(engine.read(id, 0, &mut value).expect("alive"), 3);
+        assert_eq!(value, [5; 3]);
+        let last = engine.lookup(root, name).expect("sound");
+        assert!(last.is_some_and(|last| last != id), "{last:?}");
+        Engine::close(&engine, id);
     }
 }

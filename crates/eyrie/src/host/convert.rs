@@ -53,6 +53,7 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
         (OpenFlags::APPEND, OFlags::APPEND),
         (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
         (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
+        (OpenFlags::NONBLOCK, OFlags::NONBLOCK),
     ] {
         out.set(theirs, flags.contains(ours));
     }

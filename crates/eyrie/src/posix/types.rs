@@ -26,6 +26,8 @@ bitflags::bitflags! {
         const DIRECTORY = 64;
         /// Fails if the last component is a symbolic link (`O_NOFOLLOW`).
         const NOFOLLOW = 128;
+        /// Does not wait for the other end of a pipe of the host (`O_NONBLOCK`). A volume opens no pipes.
+        const NONBLOCK = 256;
     }
 }
 

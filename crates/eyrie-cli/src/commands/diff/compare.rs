@@ -1,16 +1,17 @@
 //! The comparison of two trees. Two walks advance side by side, each in the order of paths.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use eyrie::{Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{File, Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
-use crate::copy::comparable_xattrs;
+use crate::copy::{DataRuns, PAGE_BYTES, comparable_xattrs, open_entry};
 use crate::endpoint::Step;
 use crate::failure::{Doing, Result, print_error, reason};
+use crate::interrupt;
 use crate::place::Place;
-use crate::{interrupt, text};
 
 /// Bytes of one read.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -30,25 +31,30 @@ pub(super) enum Difference {
     Both(Vec<&'static str>),
 }
 
-/// A comparison. Its result is the number of entries that could not be compared.
+/// A comparison.
 pub(super) struct Compare<'a> {
     places: [&'a Place; 2],
+    /// The absolute paths of the places in their file systems.
+    roots: [&'a Path; 2],
     /// True if only types, contents and targets are compared.
     contents_only: bool,
     /// Takes each difference, and returns false to end the comparison.
     report: &'a mut dyn FnMut(&Found<'_>) -> Result<bool>,
-    troubles: u64,
-    /// A directory that could not be read in one of the trees. Nothing below it is compared.
-    unread: Option<PathBuf>,
+    /// The number of entries that could not be compared.
+    pub troubles: u64,
+    /// For each tree the paths that could not be read, in the order of the walks. Nothing below them is
+    /// compared.
+    unread: [VecDeque<PathBuf>; 2],
 }
 
 impl<'a> Compare<'a> {
     pub(super) fn new(
         places: [&'a Place; 2],
+        roots: [&'a Path; 2],
         contents_only: bool,
         report: &'a mut dyn FnMut(&Found<'_>) -> Result<bool>,
     ) -> Compare<'a> {
-        Compare { places, contents_only, report, troubles: 0, unread: None }
+        Compare { places, roots, contents_only, report, troubles: 0, unread: Default::default() }
     }
 
     /// Reports a part of a tree that cannot be read.
@@ -64,41 +70,37 @@ impl<'a> Compare<'a> {
                 WalkStep::Left(_) => {}
                 WalkStep::Failed(path, error) => {
                     self.trouble(side, &path, &error);
-                    self.unread = Some(path);
+                    self.unread[side].push_back(path);
                 }
                 WalkStep::Entry(entry) => return Some(entry),
             }
         }
     }
 
-    fn is_unread(&self, path: &Path) -> bool {
-        self.unread.as_ref().is_some_and(|unread| path.starts_with(unread))
-    }
-}
-
-/// Returns the path of a place in its file system.
-fn root(place: &Place) -> Result<PathBuf> {
-    match place {
-        Place::Host(path) => std::path::absolute(path).doing("use", text::path(path)),
-        Place::Inside(inside) => Ok(inside.path.clone()),
+    /// Returns true if the tree `side` may have `path`, because this part of the tree could not be read.
+    fn is_unread(&mut self, side: usize, path: &Path) -> bool {
+        let unread = &mut self.unread[side];
+        // Both walks are in the order of paths, so they are past an earlier path and everything below it.
+        while unread.front().is_some_and(|first| first.as_path() < path && !path.starts_with(first)) {
+            unread.pop_front();
+        }
+        unread.front().is_some_and(|first| path.starts_with(first))
     }
 }
 
 impl Step for Compare<'_> {
-    type Output = u64;
+    type Output = ();
 
-    fn run<S, D>(&mut self, source: &S, target: &D) -> Result<u64>
+    fn run<S, D>(&mut self, source: &S, target: &D) -> Result<()>
     where
         S: Posix + Clone + Sync + Send,
         D: Posix + Clone + Sync + Send,
     {
-        let [left, right] = self.places;
-        let mut lefts = source.walk(root(left)?).doing("compare", left)?;
-        let mut rights = target.walk(root(right)?).doing("compare", right)?;
+        let mut lefts = source.walk(self.roots[0]).doing("compare", self.places[0])?;
+        let mut rights = target.walk(self.roots[1]).doing("compare", self.places[1])?;
         let mut buffers = [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]];
         let mut next = (self.next(0, &mut lefts), self.next(1, &mut rights));
         loop {
-            interrupt::check("diff")?;
             let order = match &next {
                 (None, None) => break,
                 (Some(_), None) => Ordering::Less,
@@ -118,15 +120,21 @@ impl Step for Compare<'_> {
                 }
                 (Ordering::Less, (Some(left), _)) => {
                     lefts.prune();
-                    (left.relative.clone(), Some(Difference::OnlyLeft))
+                    let path = left.relative.clone();
+                    let is_only = !self.is_unread(1, &path);
+                    (path, is_only.then_some(Difference::OnlyLeft))
                 }
                 (_, (_, Some(right))) => {
                     rights.prune();
-                    (right.relative.clone(), Some(Difference::OnlyRight))
+                    let path = right.relative.clone();
+                    let is_only = !self.is_unread(0, &path);
+                    (path, is_only.then_some(Difference::OnlyRight))
                 }
                 (_, (_, None)) => break,
             };
-            if let Some(difference) = difference.filter(|_| !self.is_unread(&path))
+            // An interrupt ends the comparison of two files early, so the check follows it.
+            interrupt::check("diff")?;
+            if let Some(difference) = difference
                 && !(self.report)(&Found { path: &path, difference })?
             {
                 break;
@@ -138,7 +146,7 @@ impl Step for Compare<'_> {
                 next.1 = self.next(1, &mut rights);
             }
         }
-        Ok(self.troubles)
+        Ok(())
     }
 }
 
@@ -207,41 +215,119 @@ impl Entry {
     }
 }
 
-/// Returns true if two files have the same bytes. An error has the number of the side whose file cannot be
-/// read.
+/// A file that is compared, and the range of its data that the comparison has reached.
+struct Data<'a, P: Posix + Clone> {
+    file: &'a File<P>,
+    runs: DataRuns<'a, P>,
+    /// `None` after the last range.
+    run: Option<Range<u64>>,
+}
+
+impl<'a, P: Posix + Clone> Data<'a, P> {
+    fn of(file: &'a File<P>, size: u64) -> eyrie::Result<Data<'a, P>> {
+        // The range of a small file ends where the file ends.
+        let run = if size <= PAGE_BYTES { 0..u64::MAX } else { 0..0 };
+        Ok(Data { file, runs: DataRuns::new(file)?, run: Some(run) })
+    }
+
+    /// Returns the next range of data that begins at `offset` or later. The offsets of calls must not fall.
+    fn next_from(&mut self, offset: u64) -> eyrie::Result<Option<Range<u64>>> {
+        while self.run.as_ref().is_some_and(|run| run.end <= offset) {
+            self.run = self.runs.next()?;
+        }
+        Ok(self.run.as_ref().map(|run| run.start.max(offset)..run.end))
+    }
+}
+
+/// Returns true if two files have the same bytes. Reads only ranges in which one of the files has data. An
+/// error has the number of the side whose file cannot be read. After an interrupt the result has no meaning.
 fn same_bytes<S: Posix + Clone, D: Posix + Clone>(
     left: &WalkEntry<S>,
     right: &WalkEntry<D>,
     [one, two]: &mut [Vec<u8>; 2],
 ) -> std::result::Result<bool, (usize, eyrie::Error)> {
-    let first = left.dir().open_file(left.name()).map_err(|error| (0, error))?;
-    let second = right.dir().open_file(right.name()).map_err(|error| (1, error))?;
+    let of = |side: usize| move |error| (side, error);
+    let (left, right) = (open_entry(left).map_err(of(0))?, open_entry(right).map_err(of(1))?);
+    let size = left.metadata().map_err(of(0))?.size;
+    if size != right.metadata().map_err(of(1))?.size {
+        return Ok(false);
+    }
+    let mut first = Data::of(&left, size).map_err(of(0))?;
+    let mut second = Data::of(&right, size).map_err(of(1))?;
     let mut offset = 0;
-    loop {
-        let count = read_full(|out, at| first.read_at(out, at), one, offset).map_err(|error| (0, error))?;
-        let others = read_full(|out, at| second.read_at(out, at), two, offset).map_err(|error| (1, error))?;
+    while !interrupt::requested() {
+        let runs = [first.next_from(offset).map_err(of(0))?, second.next_from(offset).map_err(of(1))?];
+        let Some(run) = runs.into_iter().flatten().min_by_key(|run| run.start) else { break };
+        let length = usize::try_from(run.end - run.start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let (one, two) = (&mut one[..length], &mut two[..length]);
+        let count = read_full(first.file, one, run.start).map_err(of(0))?;
+        let others = read_full(second.file, two, run.start).map_err(of(1))?;
         if one[..count] != two[..others] {
             return Ok(false);
         }
-        if count == 0 {
-            return Ok(true);
+        if count < length {
+            break;
         }
-        offset += count as u64;
+        offset = run.start + count as u64;
     }
+    Ok(true)
 }
 
 /// Fills `out` from `offset` on, unless the file ends first. Returns the number of bytes.
-fn read_full(
-    read: impl Fn(&mut [u8], u64) -> eyrie::Result<usize>,
-    out: &mut [u8],
-    offset: u64,
-) -> eyrie::Result<usize> {
+fn read_full<P: Posix + Clone>(file: &File<P>, out: &mut [u8], offset: u64) -> eyrie::Result<usize> {
     let mut done = 0;
     while done < out.len() {
-        match read(&mut out[done..], offset + done as u64)? {
+        match file.read_at(&mut out[done..], offset + done as u64)? {
             0 => break,
             count => done += count,
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use eyrie::{Errno, Host};
+
+    use super::*;
+
+    /// Returns the first file of a walk through the directory `root`.
+    fn first_file(host: &Host, root: &Path) -> WalkEntry<Host> {
+        let mut entries = host.walk(root).unwrap().filter_map(|step| match step {
+            WalkStep::Entry(entry) if entry.kind == Kind::File => Some(entry),
+            _ => None,
+        });
+        entries.next().unwrap()
+    }
+
+    #[test]
+    fn entry_that_is_no_longer_a_file_is_not_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let [left, right] = ["left", "right"].map(|name| dir.path().join(name));
+        for root in [&left, &right] {
+            fs::create_dir(root).unwrap();
+            fs::write(root.join("file"), "same").unwrap();
+        }
+        let host = Host::new("/").unwrap();
+        let entries = [first_file(&host, &left), first_file(&host, &right)];
+        let mut buffers = [vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]];
+        let mut compare = || same_bytes(&entries[0], &entries[1], &mut buffers);
+        assert!(compare().unwrap());
+        let refusal = |found: std::result::Result<bool, (usize, eyrie::Error)>| {
+            found.map_err(|(side, error)| (side, error.errno()))
+        };
+        let file = right.join("file");
+        fs::remove_file(&file).unwrap();
+        symlink("../left/file", &file).unwrap();
+        assert_eq!(refusal(compare()), Err((1, Errno::LOOP)));
+        fs::remove_file(&file).unwrap();
+        host.mknod((&file).into(), Kind::Fifo, 0o600, 0).unwrap();
+        assert_eq!(refusal(compare()), Err((1, Errno::STALE)));
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "another size").unwrap();
+        assert_eq!(refusal(compare()), Ok(false));
+    }
 }

@@ -10,8 +10,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::compare::{Compare, Difference, Found};
-use crate::endpoint::with_both;
-use crate::failure::{Failure, NOT_FOUND, Result};
+use crate::endpoint::{between, with_both};
+use crate::failure::{Failure, Result};
 use crate::output::{Output, json_name};
 use crate::place::{self, Place};
 
@@ -54,20 +54,22 @@ pub struct DiffArgs {
 }
 
 /// Compares two trees. The status [`DIFFERENT`] is only for trees that differ, so other failures get the
-/// status [`TROUBLE`].
+/// status [`TROUBLE`]. If the reader closes standard output early, the status is that of the comparison up to
+/// there.
 pub fn run(arguments: &DiffArgs, output: &mut Output) -> Result<()> {
-    let trouble = |failure: Failure| match failure.status() {
-        DIFFERENT => failure.with_status(TROUBLE),
-        _ => failure,
-    };
-    let status = compare(arguments, output).map_err(trouble)?;
-    if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
+    let mut status = 0;
+    match compare(arguments, output, &mut status) {
+        Err(failure) if failure.status() == DIFFERENT => Err(failure.with_status(TROUBLE)),
+        Err(failure) if failure.status() != 0 => Err(failure),
+        _ if status == 0 => Ok(()),
+        _ => Err(Failure::silent(status)),
+    }
 }
 
-/// Compares two trees, prints the differences, and returns the exit status.
-fn compare(arguments: &DiffArgs, output: &mut Output) -> Result<u8> {
+/// Compares two trees, prints the differences, and sets the exit status, even if it fails.
+fn compare(arguments: &DiffArgs, output: &mut Output, status: &mut u8) -> Result<()> {
     let DiffArgs { left, right, contents, json, quiet } = arguments;
-    let (mut count, mut values) = (0_u64, Vec::new());
+    let (mut count, mut troubles, mut values) = (0_u64, 0, Vec::new());
     let mut report = |found: &Found<'_>| {
         count += 1;
         match (json, quiet) {
@@ -77,16 +79,23 @@ fn compare(arguments: &DiffArgs, output: &mut Output) -> Result<u8> {
         }
         Ok(true)
     };
-    let mut compare = Compare::new([left, right], *contents, &mut report);
-    let troubles = with_both(left, right, &mut compare)?;
-    if *json {
-        output.json(&Value::Array(values))?;
-    }
-    Ok(match (troubles, count) {
+    let compared = with_both(left, right, |from, to| {
+        let mut compare = Compare::new([left, right], [&from.path, &to.path], *contents, &mut report);
+        let compared = between(from, to, &mut compare);
+        troubles = compare.troubles;
+        compared
+    });
+    *status = match (troubles, count) {
         (0, 0) => 0,
         (0, _) => DIFFERENT,
         _ => TROUBLE,
-    })
+    };
+    compared?;
+    if *json {
+        output.json(&Value::Array(values))?;
+    }
+    // A write that fails later would leave the status of the comparison unchanged.
+    Ok(output.flush()?)
 }
 
 /// Prints a difference in the words of diff(1).
@@ -127,5 +136,3 @@ fn json_of(found: &Found<'_>) -> Value {
     json_name(&mut value, "path", found.path.as_os_str().as_bytes());
     value
 }
-
-const _: () = assert!(NOT_FOUND != DIFFERENT && NOT_FOUND != TROUBLE);
