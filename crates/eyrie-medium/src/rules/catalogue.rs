@@ -94,7 +94,7 @@ rules! {
         ChecksumsBeforeRestart "checksums-before-restart" on Disk, "reuse on a disk":
             "The checksums of the pages of a journal's records are on the disk before it gets a new name.",
             "they are not written";
-        FreshPageIsRecordedWhole "fresh-page-is-recorded-whole" on Disk, "several calls in a cut":
+        FreshPageIsRecordedWhole "fresh-page-is-recorded-whole" on Disk, "reuse on a disk":
             "With checksums, a fresh page that goes to the journal is recorded with all of its lines.",
             "only its changed lines are recorded";
         JournalNameIsNewAfterRestart "journal-name-is-new-after-restart" on Disk, "journals that start over":

@@ -274,6 +274,9 @@ pub fn nearly_full() -> Script {
     for key in 0..5 {
         calls.add(format!("put / key-{key} 24K {key}"));
     }
+    calls.add("put / old 24K 5");
+    calls.sync();
+    calls.add("erase / old");
     // A file whose extents are single pages.
     calls.add("creat /pages");
     (0..20).for_each(|piece| calls.add(format!("append /pages 5000 {piece}")));
@@ -319,18 +322,13 @@ pub fn reuse_of_disks() -> Vec<Script> {
         keys.add(format!("put / key-{round} 24K {}", round + 50));
         keys.sync();
     }
-    // Pages whose bytes are only in memory and in the journal are freed. A small value then takes a part of
-    // such a page.
+    // Small values take parts of pages that had other bytes before the volume was opened.
     let mut parts = Calls::default();
     for round in 0..5 {
-        parts.add(format!("put / whole 16K {round}"));
-        parts.sync();
-        parts.add("erase / whole");
-        parts.sync();
         parts.add(format!("put / part-{round} {} {round}", 70 << round));
         parts.sync();
     }
-    vec![large.script(), early.script(), keys.script(), parts.script()]
+    vec![parts.script(), large.script(), early.script(), keys.script()]
 }
 
 /// Returns a script with several syncs in a row. A cut that only frees pages then lies between other cuts.
