@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use zerocopy::IntoBytes;
 
 use super::blocks::Blocks;
-use super::journal::{PageBytes, page_buffer};
+use super::buffer::{PageBytes, page_buffer};
 use super::places::{CHUNK_PAGES, PLAIN_PAGES, Places};
 use crate::addr::PAGE_SIZE;
 use crate::sync::{schedule, unpoisoned};

@@ -22,7 +22,8 @@ use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
 
-use super::journal::{CutRecord, PageBytes, page_buffer, replay_own};
+use super::buffer::{PageBytes, page_buffer};
+use super::journal::{CutRecord, replay_own};
 use super::page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
 use super::room::most_room;

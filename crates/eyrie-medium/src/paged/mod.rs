@@ -22,6 +22,7 @@
 
 mod allocate;
 pub(crate) mod blocks;
+mod buffer;
 mod change;
 mod checksums;
 mod drain;

@@ -9,9 +9,10 @@ use std::time::Duration;
 use rustix::mm::Advice;
 
 use super::blocks::Blocks;
+use super::buffer::PageBytes;
 use super::checksums::Checksums;
 use super::gate::Turnstile;
-use super::journal::{self, Anchor, MAX_JOURNAL_BYTES, PageBytes};
+use super::journal::{self, Anchor, MAX_JOURNAL_BYTES};
 use super::options::PagedOptions;
 use super::pace::Pace;
 use super::page::{ODD, Pages, WRITTEN};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
-use super::journal::page_buffer;
+use super::buffer::page_buffer;
 use super::page::{FRESH, LOGGED};
 use super::pager::Pager;
 use crate::addr::PAGE_SIZE;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::Advice;
 
-use super::journal::PageBytes;
+use super::buffer::PageBytes;
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;

@@ -6,12 +6,13 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::{
     ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITH_CHECKSUMS,
-    VERSION_WITHOUT_OVERFLOW, page_buffer,
+    VERSION_WITHOUT_OVERFLOW,
 };
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::host;
 use crate::paged::blocks::Blocks;
+use crate::paged::buffer::page_buffer;
 use crate::paged::places::{PLAIN_PAGES, Places};
 use crate::rules::{SafetyRule, broken};
 

@@ -107,13 +107,3 @@ const _: () = {
     assert!(size_of::<Anchor>() == 64 && size_of::<RecordHead>() == 64);
     assert!(size_of::<FreshPage>() == 16 && size_of::<ChangedPage>() == 16);
 };
-
-/// A page of memory, aligned for direct transfers.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-pub(in crate::paged) struct PageBytes(pub(in crate::paged) [u8; PAGE]);
-
-/// Makes a buffer of zeroed pages for at least `bytes`.
-pub(in crate::paged) fn page_buffer(bytes: usize) -> Vec<PageBytes> {
-    vec![PageBytes([0; PAGE]); bytes.div_ceil(PAGE)]
-}

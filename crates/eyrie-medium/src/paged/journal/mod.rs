@@ -30,6 +30,6 @@ mod replay;
 mod tests;
 
 pub use layout::{Anchor, ChangedPage, FreshPage, RecordHead};
-pub(super) use layout::{MAX_JOURNAL_BYTES, MAX_OVERFLOW_BYTES, PACKED_LINE, PageBytes, page_buffer};
+pub(super) use layout::{MAX_JOURNAL_BYTES, MAX_OVERFLOW_BYTES, PACKED_LINE};
 pub(super) use record::CutRecord;
 pub(super) use replay::{replay, replay_own};

@@ -2,12 +2,11 @@
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::layout::{
-    ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
-};
+use super::layout::{ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, RECORD_MAGIC, RecordHead};
 use super::lines::pack;
 use crate::addr::PAGE_SIZE;
 use crate::paged::blocks::SECTOR;
+use crate::paged::buffer::{PageBytes, page_buffer};
 use crate::rules::{SafetyRule, broken};
 
 /// A record that a drain builds: the entries of its fresh pages, the encoded entries of its changed pages,

@@ -7,14 +7,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::anchor::io_fault;
 use super::layout::{
-    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, PageBytes, RECORD_MAGIC,
-    RecordHead, page_buffer,
+    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, RECORD_MAGIC, RecordHead,
 };
 use super::lines::{take, unpack};
 use super::record::{CutRecord, sum};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::paged::blocks::{Blocks, SECTOR};
+use crate::paged::buffer::{PageBytes, page_buffer};
 use crate::paged::checksums;
 use crate::paged::places::Places;
 use crate::rules::{SafetyRule, broken};

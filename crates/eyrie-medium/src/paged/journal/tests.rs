@@ -8,6 +8,8 @@ use super::layout::{MAX_JOURNAL_BYTES, PAGE, RECORD_MAGIC, WORD};
 use super::*;
 use crate::addr::PAGE_SIZE;
 use crate::paged::blocks::{Blocks, FileBlocks};
+use crate::paged::buffer::{PageBytes, page_buffer};
+use crate::paged::checksums::Checksums;
 
 const PAGES: u64 = 16;
 const JOURNAL: u64 = 32 * PAGE_SIZE;
@@ -39,10 +41,16 @@ fn disk_of(bytes: u64) -> FileBlocks {
 
 /// Makes a volume with an empty journal. Each page is filled with its number plus one.
 fn volume() -> (FileBlocks, Anchor) {
-    let bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
-    let disk = disk_of(bytes.len() as u64 + JOURNAL + PAGE_SIZE);
-    disk.write(0, &bytes).expect("room");
-    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL, false);
+    volume_with(false)
+}
+
+/// Works like [`volume`], with or without checksums of the pages.
+fn volume_with(checksums: bool) -> (FileBlocks, Anchor) {
+    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL, checksums);
+    let disk = disk_of(anchor.journal_start() + JOURNAL + PAGE_SIZE);
+    for page in 0..PAGES as usize {
+        disk.write(anchor.places().offset(page), &[page as u8 + 1; PAGE]).expect("room");
+    }
     anchor.write_page(&disk).expect("room");
     (disk, anchor)
 }
@@ -80,8 +88,11 @@ fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
 
 /// Makes a volume, writes `record` at the start of its journal, and replays the journal.
 fn replayed(record: &[PageBytes]) -> FileBlocks {
-    let (disk, anchor) = volume();
-    disk.write(anchor.volume_bytes, record.as_bytes()).expect("room");
+    replayed_on(volume(), record)
+}
+
+fn replayed_on((disk, anchor): (FileBlocks, Anchor), record: &[PageBytes]) -> FileBlocks {
+    disk.write(anchor.journal_start(), record.as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
     disk
 }
@@ -211,6 +222,24 @@ fn record_without_enough_lent_pages_is_known() {
     assert_eq!(record.overflow(8 * PAGE_SIZE, 12..14).map(|pages| pages.len()), Some(0));
 }
 
+/// The replay takes the checksums from the records, and the last one of a page counts.
+#[test]
+fn replay_stores_the_checksums_of_the_records() {
+    let (disk, anchor) = volume_with(true);
+    let mut record = CutRecord::new(true);
+    record.changed(3, 1, &[0xee; PAGE]);
+    record.changed(4, 1, &[0xdd; PAGE]);
+    disk.write(anchor.journal_start(), record.seal_whole(1).as_bytes()).expect("room");
+    let mut later = CutRecord::new(true);
+    later.changed(3, 2, &[0xcc; PAGE]);
+    disk.write(anchor.journal_start() + PAGE_SIZE, later.seal_whole(2).as_bytes()).expect("room");
+    replay(&disk, &anchor).expect("the disk is sound");
+    let checksums = Checksums::new(anchor.places());
+    checksums.load(&disk, 3).expect("the disk is sound");
+    assert!(checksums.is_right(3, &[0xcc; PAGE]) && !checksums.is_right(3, &[0xee; PAGE]));
+    assert!(checksums.is_right(4, &[0xdd; PAGE]) && checksums.is_right(5, &[0; PAGE]));
+}
+
 /// A replay of any journal must not panic, and a second replay must change no byte.
 #[test]
 fn hostile_journals_do_no_harm() {
@@ -228,9 +257,10 @@ fn hostile_journals_do_no_harm() {
             let noise: Vec<u64> = (0..pages * PAGE / 8).map(|_| odd.0.next()).collect();
             record.as_mut_bytes().copy_from_slice(noise.as_bytes());
         }
-        let disk = replayed(&record);
+        let checksums = seed % 2 == 1;
+        let disk = replayed_on(volume_with(checksums), &record);
         let once = volume_bytes(&disk);
-        replay(&disk, &volume().1).expect("the disk is sound");
+        replay(&disk, &volume_with(checksums).1).expect("the disk is sound");
         assert!(volume_bytes(&disk) == once, "seed {seed}");
     }
 }
@@ -241,21 +271,25 @@ fn anchor_that_contradicts_the_disk_is_refused() {
     let found = |disk: &FileBlocks| Anchor::read(disk).expect("the disk is sound");
     assert_eq!(found(&disk), Some(sound));
     let last = PAGES * PAGE_SIZE + JOURNAL;
-    for (volume_bytes, journal_bytes) in [
-        (PAGES * PAGE_SIZE, JOURNAL + PAGE_SIZE),
-        (PAGES * PAGE_SIZE - PAGE_SIZE, JOURNAL),
-        (0, last),
-        (u64::MAX - 4095, last + PAGE_SIZE),
-        (last - 64, 64),
-        (u64::MAX, u64::MAX),
+    for (volume_bytes, journal_bytes, checksums) in [
+        (PAGES * PAGE_SIZE, JOURNAL + PAGE_SIZE, false),
+        (PAGES * PAGE_SIZE - PAGE_SIZE, JOURNAL, false),
+        (0, last, false),
+        (u64::MAX - 4095, last + PAGE_SIZE, false),
+        (last - 64, 64, false),
+        (u64::MAX, u64::MAX, false),
+        // A checksum page takes room, too, and comes after two other pages.
+        (PAGES * PAGE_SIZE, JOURNAL, true),
+        (2 * PAGE_SIZE, last - 3 * PAGE_SIZE, true),
+        (u64::MAX - 4095, last, true),
     ] {
-        let forged = Anchor::new(ID, volume_bytes, journal_bytes, false);
+        let forged = Anchor::new(ID, volume_bytes, journal_bytes, checksums);
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..64].copy_from_slice(forged.as_bytes());
         disk.write(last, page.as_bytes()).expect("room");
         assert_eq!(found(&disk), None, "{volume_bytes} and {journal_bytes} bytes");
     }
-    for damaged in [Anchor { version: 3, ..sound }, Anchor { checksum: !sound.checksum, ..sound }] {
+    for damaged in [Anchor { version: 4, ..sound }, Anchor { checksum: !sound.checksum, ..sound }] {
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..64].copy_from_slice(damaged.as_bytes());
         disk.write(last, page.as_bytes()).expect("room");
