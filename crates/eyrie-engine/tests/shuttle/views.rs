@@ -24,7 +24,11 @@ fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
         let engine = start.open();
         let writer = shuttle::thread::spawn({
             let (engine, ops) = (Arc::clone(&engine), Arc::clone(&ops));
-            move || ops.iter().for_each(|op| drop(engine.apply(&op.decode().op()).expect("room")))
+            move || {
+                for op in &ops[..] {
+                    engine.apply(&op.decode().op()).expect("room");
+                }
+            }
         });
         engine.seal(id).expect("there");
         let guard = epoch::pin();
