@@ -19,6 +19,11 @@ impl Engine for Scm {
     }
 
     #[inline]
+    fn instance(&self) -> u32 {
+        self.instance
+    }
+
+    #[inline]
     fn is_read_only(&self) -> bool {
         self.read_only
     }
