@@ -1,8 +1,16 @@
 //! The engine contract: look-ups, reads and Ops.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use eyrie_medium::epoch::Guard;
 
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version};
+
+/// Returns the number of a new engine: see [`Engine::instance`].
+pub(crate) fn next_instance() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The attributes that `stat` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +103,14 @@ pub struct SpaceUsage {
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
+
+    /// Returns a number that distinguishes this engine from the others of the process, also from those that
+    /// are gone. It repeats only after 2^32 engines. Open files carry the number, because their ids mean
+    /// nothing to another engine. All engines that return 0 count as one engine.
+    #[inline]
+    fn instance(&self) -> u32 {
+        0
+    }
 
     /// True if the volume was opened read-only. Every Op then fails with [`Error::OpenedReadOnly`].
     #[inline]

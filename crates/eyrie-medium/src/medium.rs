@@ -358,9 +358,13 @@ impl Medium {
 
     /// Borrows bytes in place for as long as `_guard` keeps the current epoch pinned.
     ///
-    /// The caller is an engine that holds the volume exclusively. It must ensure that no code stores to these
-    /// bytes while a published pointer leads to them, nor in the grace period after that. The extents of an
-    /// object that is never changed in place are such bytes.
+    /// The caller is an engine that holds the volume exclusively, or that has it open read-only beside other
+    /// such engines. It must ensure that no code stores to these bytes while a published pointer leads to
+    /// them, nor in the grace period after that. The extents of an object that is never changed in place are
+    /// such bytes.
+    ///
+    /// The caller also relies on a sound volume. In a damaged one, two objects may have the same extent, and
+    /// a write of the one object would change the lent bytes of the other.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -369,8 +373,10 @@ impl Medium {
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
         self.backing.before_read(self.mapped(), addr, len)?;
-        // SAFETY: the range is mapped. By the contract above no thread changes it while the guard lives. The
-        // volume is held exclusively, so no other process changes it.
+        // SAFETY: the range is mapped. By the contract above no thread changes it while the guard lives. No
+        // other process changes it, because the lock of the volume keeps all other writers away. If the lock
+        // is shared, each holder maps the volume privately or keeps its stores in memory. So even the
+        // recovery of one holder changes no byte that another one sees.
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
     }
 

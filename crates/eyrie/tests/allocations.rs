@@ -30,10 +30,17 @@ fn volume() -> (tempfile::TempDir, Volume) {
 }
 
 #[track_caller]
-fn assert_allocates_nothing(what: &str, bytes: usize, mut call: impl FnMut()) {
+fn assert_allocates_nothing(what: &str, bytes: usize, call: impl FnMut()) {
+    assert_allocates(0, what, bytes, call);
+}
+
+/// Asserts that each call makes `expected` allocations.
+#[track_caller]
+fn assert_allocates(expected: usize, what: &str, bytes: usize, mut call: impl FnMut()) {
     (0..WARMING).for_each(|_| call());
     let counted = measure(|| (0..COUNTED).for_each(|_| call())).count_total;
-    assert_eq!(counted, 0, "{what} ({bytes} bytes): allocations in {COUNTED} calls");
+    let expected = (expected * COUNTED) as u64;
+    assert_eq!(counted, expected, "{what} ({bytes} bytes): allocations in {COUNTED} calls");
 }
 
 #[test]
@@ -72,6 +79,10 @@ fn calls_on_files_allocate_nothing() {
             assert_eq!(fs.write_at(&handle, &block, 0).unwrap(), block.len());
         });
         fs.close(handle).unwrap();
+        assert_allocates_nothing("metadata", bytes, || assert_eq!(fs.metadata(path).unwrap().size, size));
+        assert_allocates_nothing("whole write", bytes, || fs.write("/a/small", &block).unwrap());
+        // The returned vector is the one allocation.
+        assert_allocates(1, "whole read", bytes, || assert_eq!(fs.read("/a/small").unwrap(), block));
     }
     assert_allocates_nothing("create and unlink", 0, || {
         fs.close(fs.open("/a/new".into(), flags | OpenFlags::CREATE, 0o600).unwrap()).unwrap();

@@ -65,7 +65,7 @@ fn threads_lose_no_record() {
 
 #[test]
 fn sandbox_exports_only_the_difference() {
-    let expected = "imported 6 entries\n changed  notes/owl.txt\n     new  reports\n\
+    let expected = "imported 6 entries\n     new  notes/best\n changed  notes/owl.txt\n     new  reports\n\
                     \x20    new  reports/kite.txt\n     new  reports/summary.txt\n\
                     \x20removed  notes/draft.txt\n removed  notes/kite.txt\n";
     assert_eq!(run("agent_sandbox", &[]), expected);

@@ -17,6 +17,7 @@ use crate::{Errno, Error, Result};
 /// Default size of a volume, in bytes: 1 GiB.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
+/// Name of the file of segment 0.
 pub(super) const SEGMENT_FILE: &str = "segment-0000";
 
 /// A change to the host's files that the creation of a volume made.

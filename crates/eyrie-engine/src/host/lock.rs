@@ -5,6 +5,13 @@
 //! forked child does not inherit the lock. The lock does not exclude its own process. If the process closes
 //! any descriptor of the file, the lock is dropped. Therefore the table lists the held directories, and the
 //! process never opens a second descriptor of a lock file that it holds.
+//!
+//! A reader changes no file, so it does not make a missing lock file. It locks the segment by flock(2)
+//! instead, and then looks for the lock file again. An owner first locks the lock file, which it makes if
+//! necessary, and then tests that no reader has the segment locked. So of a reader and an owner that come at
+//! the same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
+//! those of flock(2) do not exclude each other. A forked child inherits a lock of flock(2) and keeps it until
+//! the child ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,9 +21,10 @@ use std::sync::{Arc, Mutex};
 
 use eyrie_medium::host;
 use eyrie_medium::sync::unpoisoned;
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, getpid};
 
+use super::directory::SEGMENT_FILE;
 use super::segment::errno_of;
 use crate::{Errno, Error, Result};
 
@@ -56,11 +64,14 @@ struct HeldLock {
     sharing: Sharing,
     /// The number of [`HostLock`]s for the directory: more than 1 only for a shared lock.
     owners: usize,
-    /// The locked file, whose close releases the lock.
+    /// The locked file, whose close releases the lock: the lock file, or the segment.
     _file: File,
 }
 
 static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
+
+/// The end of the message about a holder that only reads.
+const READS: &str = ", which has it open read-only";
 
 /// Number of attempts to lock. The holder may end between the refusal of the lock and the query of the
 /// holder's id. The next attempt then succeeds, unless another process has taken the lock meanwhile.
@@ -71,7 +82,8 @@ const TRIES: u32 = 8;
 pub(crate) struct HostLock(HeldDirectory);
 
 impl HostLock {
-    /// Locks the volume in directory `path`. A shared lock needs only the permission to read the lock file.
+    /// Locks the volume in directory `path`. A shared lock changes no file and makes none. It needs only the
+    /// permission to read the files of the volume.
     pub(super) fn acquire(path: &Path, sharing: Sharing) -> Result<HostLock> {
         let place = path.display().to_string();
         let failed = |what: &str, error: io::Error| {
@@ -89,7 +101,16 @@ impl HostLock {
             held.owners += 1;
             return Ok(HostLock(directory));
         }
-        let file = open_lock(path, sharing).map_err(|error| failed("its lock cannot be opened", error))?;
+        let mut opened = open_lock(path, sharing);
+        if sharing == Sharing::Shared && opened.as_ref().is_err_and(is_missing) {
+            let locked = lock_segment(path).map_err(|error| failed("cannot be locked", error))?;
+            if let Some(segment) = locked {
+                table.push(HeldLock { directory, sharing, owners: 1, _file: segment });
+                return Ok(HostLock(directory));
+            }
+            opened = open_lock(path, sharing);
+        }
+        let file = opened.map_err(|error| failed("its lock cannot be opened", error))?;
         let (operation, kind) = match sharing {
             Sharing::Exclusive => (FlockOperation::NonBlockingLockExclusive, FlockType::WriteLock),
             Sharing::Shared => (FlockOperation::NonBlockingLockShared, FlockType::ReadLock),
@@ -97,6 +118,12 @@ impl HostLock {
         for _ in 0..TRIES {
             match host::call(|| fcntl_lock(&file, operation)) {
                 Ok(()) => {
+                    if sharing == Sharing::Exclusive
+                        && segment_has_readers(path).map_err(|error| failed("cannot be locked", error))?
+                    {
+                        let what = format!("in use by another process{READS}");
+                        return Err(Error::volume(&place, what, Errno::BUSY));
+                    }
                     table.push(HeldLock { directory, sharing, owners: 1, _file: file });
                     return Ok(HostLock(directory));
                 }
@@ -112,22 +139,57 @@ impl HostLock {
     }
 }
 
-/// Opens the lock file of the volume in directory `path`, for a lock of this kind. The file is made if it is
-/// missing, for example in a copy of a volume.
+/// Opens the lock file of the volume in directory `path`, for a lock of this kind. An owner makes the file if
+/// it is missing, for example in a copy of a volume.
 fn open_lock(path: &Path, sharing: Sharing) -> io::Result<File> {
-    let open = |for_writing| {
-        let mut options = OpenOptions::new();
-        options.read(true).write(for_writing).create(for_writing).truncate(false).mode(0o600);
-        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-        host::open(&options, path.join(LOCK))
-    };
-    match sharing {
-        Sharing::Exclusive => open(true),
-        Sharing::Shared => open(false).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => open(true),
-            _ => Err(error),
-        }),
+    open(&path.join(LOCK), sharing == Sharing::Exclusive)
+}
+
+/// Locks the segment of the volume in directory `path` for a reader, because the lock file is missing.
+/// Returns `None` if an owner has made the lock file meanwhile.
+fn lock_segment(path: &Path) -> io::Result<Option<File>> {
+    let segment = open(&path.join(SEGMENT_FILE), false)?;
+    let is_locked = try_flock(&segment, FlockOperation::NonBlockingLockShared)?;
+    match host::call(|| fs::symlink_metadata(path.join(LOCK))) {
+        Ok(_) => Ok(None),
+        Err(error) if is_missing(&error) => Ok(is_locked.then_some(segment)),
+        Err(error) => Err(error),
     }
+}
+
+/// True if a reader has the segment of the volume in directory `path` locked: see [`lock_segment`].
+fn segment_has_readers(path: &Path) -> io::Result<bool> {
+    match open(&path.join(SEGMENT_FILE), false) {
+        // The close of the segment releases the lock.
+        Ok(segment) => Ok(!try_flock(&segment, FlockOperation::NonBlockingLockExclusive)?),
+        // A volume that is being made has no segment yet.
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks a file by flock(2). Returns false if another process has it locked.
+#[track_caller]
+fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match host::call(|| flock(file, operation)) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Opens a file of a volume to read it. With `for_writing`, also opens it to write it, and makes it if it is
+/// missing.
+#[track_caller]
+fn open(path: &Path, for_writing: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(for_writing).create(for_writing).truncate(false).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    host::open(&options, path)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// Returns true if this process holds the volume in directory `path`.
@@ -147,7 +209,7 @@ fn in_use(place: &str, process: Pid, sharing: Sharing) -> Error {
         "" => String::new(),
         name => format!(" ({name})"),
     };
-    let reads = if sharing == Sharing::Shared { ", which has it open read-only" } else { "" };
+    let reads = if sharing == Sharing::Shared { READS } else { "" };
     Error::volume(place, format!("in use by process {pid}{name}{reads}"), Errno::BUSY)
 }
 
@@ -224,21 +286,45 @@ mod tests {
 
     #[test]
     fn shared_locks_exclude_only_an_exclusive_one() {
+        for has_lock_file in [true, false] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path();
+            fs::write(path.join(SEGMENT_FILE), "").expect("room");
+            if has_lock_file {
+                fs::write(path.join(LOCK), "").expect("room");
+            }
+            let [first, second] = [(); 2].map(|()| HostLock::acquire(path, Sharing::Shared).expect("free"));
+            assert_eq!(path.join(LOCK).exists(), has_lock_file, "a reader makes no file");
+            let mine = format!("in use by process {}", std::process::id());
+            // Only a record lock names its holder to other processes.
+            let theirs = if has_lock_file { &mine } else { "in use by another process" };
+            for _ in 0..2 {
+                let [exclusive, shared] = refusals_in_child(path);
+                assert_eq!(shared, "locked it");
+                for (refused, why) in [(exclusive, theirs), (refusal(path, Sharing::Exclusive), &mine)] {
+                    assert!(refused.contains(why) && refused.ends_with("open read-only"), "{refused}");
+                }
+                // The lock is still held after the end of a child that shared it.
+            }
+            drop(first);
+            assert!(refusals_in_child(path)[0].contains("in use"), "the second owner has the lock");
+            drop(second);
+            assert_eq!(refusals_in_child(path), ["locked it", "locked it"]);
+        }
+    }
+
+    #[test]
+    fn reader_without_a_lock_file_stays_beside_a_child() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
-        let [first, second] = [(); 2].map(|()| HostLock::acquire(path, Sharing::Shared).expect("free"));
-        for _ in 0..2 {
-            let [exclusive, shared] = refusals_in_child(path);
-            assert_eq!(shared, "locked it");
-            for refused in [exclusive, refusal(path, Sharing::Exclusive)] {
-                let expected = format!("in use by process {}", std::process::id());
-                assert!(refused.contains(&expected) && refused.ends_with("open read-only"), "{refused}");
-            }
-            // The lock is still held after the end of a child that shared it.
-        }
-        drop(first);
-        assert!(refusals_in_child(path)[0].contains("in use"), "the second owner has the lock");
-        drop(second);
+        fs::write(path.join(SEGMENT_FILE), "").expect("room");
+        let lock = HostLock::acquire(path, Sharing::Shared).expect("free");
+        // Unlike a record lock, the lock of the segment survives the close of another descriptor.
+        drop(File::open(path.join(SEGMENT_FILE)).expect("there"));
+        assert!(refusals_in_child(path)[0].contains("in use"));
+        assert!(path.join(LOCK).exists(), "the owner in the child has made it");
+        assert!(refusals_in_child(path)[0].contains("in use"), "also after the lock file was made");
+        drop(lock);
         assert_eq!(refusals_in_child(path), ["locked it", "locked it"]);
     }
 

@@ -39,6 +39,7 @@ use std::sync::{Mutex, MutexGuard};
 use eyrie_medium::sync::unpoisoned;
 
 use self::state::{ModelBody, ModelDirectory, ModelState};
+use crate::engine::next_instance;
 use crate::{
     Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
     Version,
@@ -51,6 +52,7 @@ const TOTAL_SPACE: u64 = 1 << 63;
 #[derive(Debug)]
 pub struct Model {
     state: Mutex<ModelState>,
+    instance: u32,
 }
 
 impl Model {
@@ -64,13 +66,13 @@ impl Model {
         let mut state =
             ModelState { root, objects: BTreeMap::new(), reserved: 0, created: 0, directory_changes: 0 };
         state.insert(root, owner, ModelBody::Directory(ModelDirectory::new(root)), time);
-        Model { state: Mutex::new(state) }
+        Model { state: Mutex::new(state), instance: next_instance() }
     }
 
     /// Makes an independent copy of the model in the same state. The copy has the same opens.
     #[must_use]
     pub fn fork(&self) -> Model {
-        Model { state: Mutex::new(self.lock().clone()) }
+        Model { state: Mutex::new(self.lock().clone()), instance: next_instance() }
     }
 
     /// Returns all live objects, in the order of their ids.
@@ -86,6 +88,10 @@ impl Model {
 impl Engine for Model {
     fn root(&self) -> ObjectId {
         self.lock().root
+    }
+
+    fn instance(&self) -> u32 {
+        self.instance
     }
 
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {

@@ -11,8 +11,8 @@ use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
-/// Maximum number of bytes that one read and one write copy. The value of a key is an exception, because one
-/// Op must create it whole.
+/// Maximum number of bytes that one read and one write copy. A sealed file in one extent is an exception,
+/// because it may be the value of a key, which one Op must create whole.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A readable range of a file.
@@ -87,7 +87,8 @@ impl Salvage<'_> {
         if let Some(bytes) =
             self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { CHUNK_BYTES })?
         {
-            // A sealed file is the value of a key. One `Op::Put` creates it, so that the copy is sealed too.
+            // A sealed file is the value of a key, or a file that had a view. The two look the same. One
+            // `Op::Put` creates the copy, so that it is sealed, too.
             let id = if object.is_sealed {
                 self.make(Kind::File, |id| {
                     let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);

@@ -19,6 +19,11 @@ impl Engine for Scm {
     }
 
     #[inline]
+    fn instance(&self) -> u32 {
+        self.instance
+    }
+
+    #[inline]
     fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -142,7 +147,7 @@ impl Engine for Scm {
         // needs no wait. On a disk, only a later drain makes an Op durable, so a wait for the end of the Op
         // would not help.
         if self.medium().fences_make_durable() {
-            drop(self.locks.hold(&[id]));
+            self.locks.wait_for(id);
         }
         Ok(self.medium().check()?)
     }
@@ -153,7 +158,7 @@ impl Engine for Scm {
             return Ok(());
         }
         let space = self.volume.space();
-        space.stop_on_panic(|| space.drain())
+        space.stop_on_panic(|| space.sync())
     }
 
     fn space(&self) -> SpaceUsage {

@@ -74,6 +74,12 @@ impl Locks {
         })
     }
 
+    /// Waits for the Op that holds the lock of an object, if such an Op exists. The caller changes no object,
+    /// so it does not count as an Op.
+    pub(super) fn wait_for(&self, id: ObjectId) {
+        drop(lock(&self.stripes[stripe_of(id)].mutex));
+    }
+
     /// Locks these objects, in the order of their stripes.
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {
         let mut held = HeldLocks { stripes: SmallVec::new() };

@@ -65,6 +65,8 @@ pub struct Scm {
     /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
     /// versions a program has seen, and later changes would then get the same versions without this number.
     session: u64,
+    /// Distinguishes the open files of this engine from those of other engines of the process.
+    instance: u32,
     recovered: bool,
     /// True if the volume is a copy of the volume on the host, which this engine only reads.
     read_only: bool,

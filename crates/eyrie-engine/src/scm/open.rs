@@ -11,6 +11,7 @@ use super::changes::DirectoryChanges;
 use super::locks::Locks;
 use super::opens::Opens;
 use super::summaries::Summaries;
+use crate::engine::next_instance;
 use crate::host::HostPlace;
 use crate::object::collection;
 use crate::object::header::{Header, NewObject};
@@ -162,6 +163,7 @@ impl Scm {
             changes: DirectoryChanges::default(),
             // The keys of a `RandomState` are random, and so is their hash of nothing.
             session: RandomState::new().hash_one(()),
+            instance: next_instance(),
             recovered,
             read_only: false,
             close_on_drop: false,

@@ -353,13 +353,14 @@ fn no_version_of_a_file_comes_back() {
         engine.lookup(dir, name).expect("sound").expect("there")
     };
     let mut seen = Vec::new();
-    for is_value in [true, false] {
+    // A view of a file seals it. Here that happens before one of the Ops, or never.
+    for (is_value, sealed_before) in [(true, None), (false, None), (false, Some(0)), (false, Some(3))] {
         let id =
             if is_value { put(b"k", b"v") } else { create(&engine, dir, b"k", Kind::File).expect("room") };
         let range = |mode| Op::Fallocate { id, mode, offset: 0, length: 4096, set_ids, time };
         let write = |offset, data| Op::Write { id, offset, data, set_ids, time };
         seen.push(version_of(&engine, b"k", id, &seen));
-        for op in [
+        let ops = [
             write(0, &[1; 100]),
             write(8, &[2; 8]),
             write(0, &[3; 100_000]),
@@ -372,8 +373,13 @@ fn no_version_of_a_file_comes_back() {
             range(FallocateMode::PunchHole),
             range(FallocateMode::InsertRange),
             range(FallocateMode::CollapseRange),
-        ] {
-            apply(&op);
+        ];
+        for (number, op) in ops.iter().enumerate() {
+            if sealed_before == Some(number) {
+                engine.seal(id).expect("room");
+                assert_eq!(engine.version(id).ok(), seen.last().copied(), "a seal changes no byte");
+            }
+            apply(op);
             seen.push(version_of(&engine, b"k", id, &seen));
         }
         put(b"k", b"w");

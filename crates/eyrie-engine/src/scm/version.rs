@@ -28,7 +28,7 @@ impl Scm {
             // In a forked child, the holder of a lock may be a thread that exists only in the parent. The
             // check of the medium refuses a forked child.
             medium.check()?;
-            drop(self.locks.hold(&[id]));
+            self.locks.wait_for(id);
             if header.selector(medium)? == hot.selector {
                 return self.version_of(header, hot.selector);
             }

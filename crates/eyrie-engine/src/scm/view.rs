@@ -34,15 +34,23 @@ impl Scm {
     /// Op that is changing bytes in place.
     pub(super) fn seal_file(&self, id: ObjectId) -> Result<()> {
         require_file(id)?;
-        let header = self.header(id)?;
-        if self.read_only || header.selector(self.medium())?.sealed() {
-            return Ok(());
-        }
+        let header = {
+            let _pin = pin();
+            let header = self.header(id)?;
+            if self.read_only || header.selector(self.medium())?.sealed() {
+                return Ok(());
+            }
+            header
+        };
         let space = self.volume.space();
         let seal = || {
             let _pin = pin();
             let _held = self.locks.hold(&[id]);
             let selector = header.selector(self.medium())?;
+            // Another thread may have sealed the file since the look without the lock.
+            if selector.sealed() {
+                return Ok(());
+            }
             let mut transaction = Transaction::begin(&self.volume);
             header.seal(&mut transaction, selector);
             transaction.commit()?;

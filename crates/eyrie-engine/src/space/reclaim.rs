@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{lock, spin};
-use eyrie_medium::{Addr, MediumKind, SegmentId, Settled};
+use eyrie_medium::{Addr, Fault, Medium, MediumKind, SegmentId, Settled};
 
 use super::allocator::Space;
 use super::magazine::Shape;
@@ -130,14 +130,26 @@ impl Space {
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).
     pub fn drain(&self) -> Result<()> {
+        self.drained(Medium::drain)
+    }
+
+    /// Works as [`Space::drain`], for a caller that waits for the disk: see [`Medium::sync`].
+    ///
+    /// # Errors
+    /// [`Error::Fault`](crate::Error::Fault).
+    pub fn sync(&self) -> Result<()> {
+        self.drained(Medium::sync)
+    }
+
+    fn drained(&self, drain: fn(&Medium) -> std::result::Result<(), Fault>) -> Result<()> {
         let medium = &self.context.medium;
         if medium.kind() != MediumKind::Paged {
-            return Ok(medium.drain()?);
+            return Ok(drain(medium)?);
         }
         epoch::advance();
         let now = epoch::advance();
         self.magazine().collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
-        medium.sync()?;
+        drain(medium)?;
         let (mut magazine, mut central) = (self.magazine(), self.central());
         let page = Shape::Extent(Class::PAGE);
         // The loop has a bound, because other threads wait for these locks. The remaining pages are freed by

@@ -17,16 +17,23 @@ fn read_version(engine: &Scm, id: ObjectId) -> Option<(Version, Vec<u8>)> {
     (engine.version(id).expect("there") == before).then_some((before, bytes))
 }
 
-/// Runs `ops` one after the other beside two readers of the file `id`. Asserts that reads with the same
-/// version gave the same bytes.
-fn read_versions_beside(start: &Start, id: ObjectId, ops: &[Op<'_>]) {
+/// Runs `ops` one after the other beside two readers of the file `id`. If `seals` is true, one reader seals
+/// the file between two reads. Asserts that reads with the same version gave the same bytes.
+fn read_versions_beside(start: &Start, id: ObjectId, seals: bool, ops: &[Op<'_>]) {
     let (start, ops) = (start.clone(), ops.iter().map(OpRecord::new).collect::<Vec<_>>());
     run(Bursts::new(1, 500), move || {
         let engine = start.open();
         let readers: Vec<_> = (0..2)
-            .map(|_| {
+            .map(|reader| {
                 let engine = Arc::clone(&engine);
-                shuttle::thread::spawn(move || [(); 3].map(|()| read_version(&engine, id)))
+                shuttle::thread::spawn(move || {
+                    [0, 1, 2].map(|read| {
+                        if seals && (reader, read) == (0, 1) {
+                            engine.seal(id).expect("there");
+                        }
+                        read_version(&engine, id)
+                    })
+                })
             })
             .collect();
         for op in &ops {
@@ -50,17 +57,22 @@ fn a_version_belongs_to_one_state_of_the_bytes() {
         // In a file that is no value, 8 bytes are stored in place. In a tree, 100 bytes change one pointer.
         let write = |byte: &'static [u8], set_ids| Op::Write { id, offset: 8, data: byte, set_ids, time };
         for data in [[&[b'1'; 8][..], &[b'2'; 8]], [&[b'1'; 100], &[b'2'; 100]]] {
-            read_versions_beside(&start, id, &data.map(|data| write(data, SetIds::Keep)));
+            for seals in [false, true] {
+                // The values of keys are sealed from the start.
+                if !seals || id != start.key {
+                    read_versions_beside(&start, id, seals, &data.map(|data| write(data, SetIds::Keep)));
+                }
+            }
         }
         // The file gets set-id bits, so that the second write commits several words.
         let change = AttributeChange { mode: Some(0o6755), ..AttributeChange::default() };
         let set = Op::SetAttributes { id, change, time };
-        read_versions_beside(&start, id, &[set, write(&[b'3'; 8], SetIds::DropAsStranger)]);
+        read_versions_beside(&start, id, true, &[set, write(&[b'3'; 8], SetIds::DropAsStranger)]);
     }
     let put = |id, data| Op::Put { dir, name: b"k", id, owner: OWNER, data, time };
     let puts = [put(start.fresh[0], b"1"), put(start.fresh[1], b"2")];
-    read_versions_beside(&start, start.key, &puts);
-    read_versions_beside(&start, start.key, &[Op::Batch { dir, ops: &puts[..1], time }, puts[1]]);
+    read_versions_beside(&start, start.key, false, &puts);
+    read_versions_beside(&start, start.key, false, &[Op::Batch { dir, ops: &puts[..1], time }, puts[1]]);
 }
 
 /// Adds 1 to the number in the first byte of a file, if its version is the one that this call read. Returns

@@ -4,33 +4,66 @@ use std::sync::Arc;
 
 use super::*;
 
+/// Runs `ops` one after the other beside a thread that seals the file `id` and takes a view of a range.
+/// Asserts that the view begins as the range was before or after one of the Ops, and that its bytes stay.
+fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
+    let model = start.model.fork();
+    let read = || {
+        let mut bytes = vec![0; (range.1 - range.0) as usize];
+        let count = model.read(id, range.0, &mut bytes).expect("there");
+        bytes.truncate(count);
+        bytes
+    };
+    let mut states = vec![read()];
+    for op in ops {
+        model.apply(op).expect("room");
+        states.push(read());
+    }
+    let (start, ops) = (start.clone(), Arc::new(ops.iter().map(OpRecord::new).collect::<Vec<_>>()));
+    run(Bursts::new(1, 500), move || {
+        let engine = start.open();
+        let writer = shuttle::thread::spawn({
+            let (engine, ops) = (Arc::clone(&engine), Arc::clone(&ops));
+            move || {
+                for op in &ops[..] {
+                    engine.apply(&op.decode().op()).expect("room");
+                }
+            }
+        });
+        engine.seal(id).expect("there");
+        let guard = epoch::pin();
+        let view = engine.view(id, range, &guard).expect("there").expect("the file is sealed").bytes;
+        let before = view.to_vec();
+        // A view ends before a hole, and where the next bytes lie elsewhere.
+        assert!(states.iter().any(|state| state.starts_with(&before)), "torn");
+        shuttle::thread::yield_now();
+        writer.join().expect("no panic");
+        assert_eq!(view, before);
+    });
+}
+
 #[test]
 fn view_of_a_file_is_sealed_against_a_writer() {
     let _alone = alone();
     let start = Start::make();
-    let old = <[u8; 8]>::try_from(&OLD[8..16]).expect("eight bytes");
-    for (id, old) in [(start.file, old), (start.tree, [b'-'; 8])] {
-        let start = start.clone();
-        run(Bursts::new(1, 500), move || {
-            let engine = start.open();
-            let writer = shuttle::thread::spawn({
-                let engine = Arc::clone(&engine);
-                move || {
-                    // Without the seal, these eight bytes would be stored in place.
-                    for data in [[b'1'; 8], [b'2'; 8], [b'3'; 8]] {
-                        let op = Op::Write { id, offset: 8, data: &data, set_ids: SetIds::Keep, time: LATER };
-                        engine.apply(&op).expect("room");
-                    }
-                }
-            });
-            engine.seal(id).expect("there");
-            let guard = epoch::pin();
-            let view = engine.view(id, (8, 16), &guard).expect("there").expect("the file is sealed").bytes;
-            let before = <[u8; 8]>::try_from(view).expect("eight bytes in place");
-            assert!([old, [b'1'; 8], [b'2'; 8], [b'3'; 8]].contains(&before), "torn");
-            shuttle::thread::yield_now();
-            writer.join().expect("no panic");
-            assert_eq!(view, before);
-        });
+    for id in [start.file, start.tree] {
+        // Without the seal, these eight bytes would be stored in place.
+        let write = |data| Op::Write { id, offset: 8, data, set_ids: SetIds::Keep, time: LATER };
+        view_beside(&start, id, (8, 16), &[write(&[b'1'; 8]), write(&[b'2'; 8]), write(&[b'3'; 8])]);
+    }
+}
+
+#[test]
+fn view_of_a_file_is_sealed_against_a_shorter_size_and_zeros() {
+    let _alone = alone();
+    let start = Start::make();
+    let (set_ids, time, mode) = (SetIds::Keep, LATER, FallocateMode::ZeroRangeKeepSize);
+    for (id, at) in [(start.file, 10), (start.tree, 5010)] {
+        let range = (at - 10, at + 20);
+        // Without the seal, the append would overwrite the bytes that the shorter size cut off.
+        let cut = Op::SetSize { id, size: at, set_ids, time };
+        view_beside(&start, id, range, &[cut, Op::Append { id, data: &[b'+'; 16], set_ids, time }]);
+        // Without the seal, a part of a page would be zeroed in place.
+        view_beside(&start, id, range, &[Op::Fallocate { id, mode, offset: at, length: 8, set_ids, time }]);
     }
 }

@@ -1,8 +1,12 @@
 //! Conversions of arguments to those of the kernel, and of the kernel's results to those of
 //! [`Posix`](crate::Posix).
 
+use std::os::fd::OwnedFd;
+
 use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
-use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    self, AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDirEntry, Timespec, Timestamps, XattrFlags,
+};
 use rustix::io;
 
 use crate::posix::{OpenFlags, SetTime, Stat};
@@ -60,7 +64,19 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
     Ok(out)
 }
 
-pub(super) fn kind_of(kind: FileType) -> Option<Kind> {
+/// Returns the kind of an entry of an open directory.
+pub(super) fn kind_of_entry(dir: &OwnedFd, entry: &RawDirEntry<'_>) -> io::Result<Kind> {
+    match kind_of(entry.file_type()) {
+        Some(kind) => Ok(kind),
+        // Some file systems of the host do not store the kind in a directory entry.
+        None => {
+            let stat = fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(stat_from(&stat).kind)
+        }
+    }
+}
+
+fn kind_of(kind: FileType) -> Option<Kind> {
     Some(match kind {
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Directory,

@@ -1,10 +1,11 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
 //! Each call of [`Posix`] is one system call, and its paths are relative to a directory descriptor. So
-//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are four
+//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are five
 //! exceptions:
 //! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
-//!   entry whose kind the host does not state.
+//!   entry whose kind the host does not state. It moves the position of the descriptor.
+//! - `append_range` is one `pwritev2(2)` and one `lseek(2)`.
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the
 //!   root is `/`. No variant of `truncate(2)` takes a directory descriptor. Variants of the other calls exist
@@ -20,6 +21,7 @@ pub use store::HostStore;
 use std::ffi::{CString, OsStr};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -30,7 +32,8 @@ use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{self, ReadWriteFlags};
 
 use convert::{
-    fallocate_flags, file_type, kind_of, mode_bits, named, open_flags, stat_from, timestamps, xattr_flags,
+    fallocate_flags, file_type, kind_of_entry, mode_bits, named, open_flags, stat_from, timestamps,
+    xattr_flags,
 };
 
 use crate::posix::{Access, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
@@ -224,6 +227,16 @@ impl Posix for Host {
         named("write", io::pwritev2(handle, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND))
     }
 
+    fn append_range(&self, handle: &OwnedFd, data: &[u8]) -> Result<Range<u64>> {
+        // With this offset, the call moves the position of the descriptor to the end of the written bytes.
+        const AT_POSITION: u64 = u64::MAX;
+        let written = io::pwritev2(handle, &[IoSlice::new(data)], AT_POSITION, ReadWriteFlags::APPEND);
+        let count = named("write", written)? as u64;
+        // The bytes are written, so an error of `lseek` must not become an error of this call.
+        let end = fs::seek(handle, fs::SeekFrom::Current(0)).unwrap_or(count);
+        Ok(end.saturating_sub(count)..end)
+    }
+
     #[inline]
     fn stat(&self, file: Target<'_, OwnedFd>) -> Result<Stat> {
         match file {
@@ -382,14 +395,7 @@ impl Posix for Host {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let kind = match kind_of(entry.file_type()) {
-                Some(kind) => kind,
-                // Some file systems of the host do not store the kind in a directory entry.
-                None => {
-                    let stat = fs::statat(handle, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-                    stat_from(&named("getdents", stat)?).kind
-                }
-            };
+            let kind = named("getdents", kind_of_entry(handle, &entry))?;
             let shown = ListEntry { name, kind, inode: entry.ino(), next: entry.next_entry_cookie() };
             if !visit(shown) {
                 break;

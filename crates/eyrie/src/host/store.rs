@@ -10,13 +10,17 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io;
 
 use super::LIST_BUFFER;
-use super::convert::{kind_of, named, stat_from};
+use super::convert::{kind_of_entry, named, stat_from};
 use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{Batch, BoxedKeys, KeyChange, KeyRange, KeyValueStore, Order};
 use crate::{Errno, Error, Result, names};
 
 /// Bytes of the first read of a value whose size is unknown.
 const FIRST_READ: usize = 4096;
+
+/// The number of the next temporary file. Several stores of the process may have one directory open, so all
+/// of them share this number.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Keys and values as files of a host directory, for comparison with a [`Kvfs`](crate::Kvfs).
 ///
@@ -53,8 +57,6 @@ const FIRST_READ: usize = 4096;
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
-    /// The number of the next temporary file.
-    next: AtomicU64,
 }
 
 impl HostStore {
@@ -78,7 +80,7 @@ impl HostStore {
 
     /// Makes the store of an open directory.
     pub(super) fn over(dir: OwnedFd) -> HostStore {
-        HostStore { dir, next: AtomicU64::new(0) }
+        HostStore { dir }
     }
 
     /// Returns the value of `key`, or `None` if the key does not exist.
@@ -166,11 +168,7 @@ impl HostStore {
     /// As [`HostStore::get`], `open(2)`, `write(2)` and `rename(2)`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         names::check_key(key.as_ref(), "put")?;
-        // No key has this file name, because the name begins with `names::MARK` and decodes to no key.
-        let temporary =
-            format!("%kv%{:x}-{:x}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = named("put", fs::openat(&self.dir, &*temporary, flags, Mode::from_raw_mode(0o666)))?;
+        let (temporary, file) = named("put", self.temporary_file())?;
         let done = write_all(&file, value.as_ref()).and_then(|()| {
             drop(file);
             fs::renameat(&self.dir, &*temporary, &self.dir, &*names::encode(key.as_ref()))
@@ -180,6 +178,21 @@ impl HostStore {
             let _ = fs::unlinkat(&self.dir, &*temporary, AtFlags::empty());
         }
         named("put", done)
+    }
+
+    /// Makes a temporary file. Returns its name and the open file.
+    fn temporary_file(&self) -> io::Result<(String, OwnedFd)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        loop {
+            // No key has this file name, because the name begins with `names::MARK` and decodes to no key.
+            let name = format!("%kv%{:x}-{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            match fs::openat(&self.dir, &*name, flags, Mode::from_raw_mode(0o666)) {
+                // A process with the same id has made the file: one that was killed, or one of another
+                // container.
+                Err(io::Errno::EXIST) => {}
+                opened => return opened.map(|file| (name, file)),
+            }
+        }
     }
 
     /// Removes `key`. Returns false if the key did not exist.
@@ -270,13 +283,9 @@ impl ListKeys for ListedDirectory {
         while let Some(entry) = entries.next() {
             let entry = named("scan", entry)?;
             let Some(key) = names::decode(entry.file_name().to_bytes()) else { continue };
-            let kind = match kind_of(entry.file_type()) {
-                Some(kind) => kind,
-                // Some file systems of the host do not store the kind in a directory entry.
-                None => match fs::statat(&self.0, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(io::Errno::NOENT) => continue,
-                    stat => stat_from(&named("scan", stat)?).kind,
-                },
+            let kind = match kind_of_entry(&self.0, &entry) {
+                Err(io::Errno::NOENT) => continue,
+                kind => named("scan", kind)?,
             };
             if kind == Kind::File && !visit(&key, (), entry.next_entry_cookie()) {
                 break;

@@ -99,3 +99,15 @@ fn host_store_refuses_keys_as_a_volume_does() {
         std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "a put that fails leaves no temporary file: {names:?}");
 }
+
+#[test]
+fn put_passes_over_temporary_names_that_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = HostStore::open(dir.path()).unwrap();
+    for number in 0..1000 {
+        std::fs::write(dir.path().join(format!("%kv%{:x}-{number:x}", std::process::id())), "").unwrap();
+    }
+    store.put("key", "value").unwrap();
+    assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1001);
+}

@@ -125,8 +125,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// `EINVAL` for an empty key, and for a key that names a device, pipe, socket or symbolic link.
     /// `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names a directory. `EFBIG` if a
-    /// program made the file larger than 64 MiB, and the engine cannot lend its bytes. `EIO` if the medium
-    /// fails or the volume is damaged.
+    /// program made the file larger than 64 MiB. `EIO` if the medium fails or the volume is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         Ok(self.get_in_place(key, &pin)?.map(View::into_vec))
@@ -366,7 +365,8 @@ impl<E: Engine> Kvfs<E> {
     /// Returns all bytes of the object `id` in place, if the engine can lend them.
     #[inline]
     fn lent<'a>(&'a self, id: ObjectId, pin: &'a Guard) -> eyrie_engine::Result<Option<&'a [u8]>> {
-        Ok(self.store.engine.view(id, (0, u64::MAX), pin)?.and_then(FileView::whole))
+        // A file that is larger than the longest value is not lent whole, so `copy` refuses it.
+        Ok(self.store.engine.view(id, (0, VALUE_MAX as u64), pin)?.and_then(FileView::whole))
     }
 
     /// Reads all bytes of `id` as they were at one moment.

@@ -1,6 +1,7 @@
 //! An open directory as a file system, and file systems behind references.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -167,6 +168,11 @@ macro_rules! pass_calls_on {
         #[inline]
         fn append(&$self, handle: &P::Handle, data: &[u8]) -> Result<usize> {
             $fs.append(handle, data)
+        }
+
+        #[inline]
+        fn append_range(&$self, handle: &P::Handle, data: &[u8]) -> Result<Range<u64>> {
+            $fs.append_range(handle, data)
         }
 
         #[inline]

@@ -108,10 +108,7 @@ pub trait PosixExt: Posix + Clone {
     /// # Errors
     /// As [`Posix::open`] and [`Posix::write_at`].
     fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
-        let path = path.as_ref();
-        let file = self.create_file(path)?;
-        file.write_all_at(data.as_ref(), 0).map_err(|error| error.at(path))?;
-        file.close().map_err(|error| error.at(path))
+        steps::write(self, path.as_ref(), data.as_ref())
     }
 
     /// Returns the attributes of the file that `path` leads to through symbolic links.

@@ -202,17 +202,8 @@ impl<P: Posix> File<P> {
     ///
     /// # Errors
     /// As [`Posix::write_at`]. `EIO` if a write succeeds, but writes no bytes.
-    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
-        while !data.is_empty() {
-            match self.write_at(data, offset)? {
-                0 => return Err(Error::new(Errno::IO, "write")),
-                count => {
-                    data = &data[count..];
-                    offset += count as u64;
-                }
-            }
-        }
-        Ok(())
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        write_all_at(&self.open.fs, self.handle(), data, offset)
     }
 
     /// Writes at the end of the file, as one atomic step. Returns the number of bytes.
@@ -349,6 +340,25 @@ impl<P: Posix> File<P> {
     }
 }
 
+/// Writes all of `data`: see [`File::write_all_at`].
+pub(super) fn write_all_at<P: Posix>(
+    fs: &P,
+    handle: &P::Handle,
+    mut data: &[u8],
+    mut offset: u64,
+) -> Result<()> {
+    while !data.is_empty() {
+        match fs.write_at(handle, data, offset)? {
+            0 => return Err(Error::new(Errno::IO, "write")),
+            count => {
+                data = &data[count..];
+                offset += count as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl<P: Posix> Read for &File<P> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut position = self.open.position();
@@ -361,12 +371,15 @@ impl<P: Posix> Read for &File<P> {
 impl<P: Posix> Write for &File<P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.open.position();
-        let count = self.write_at(data, *position)?;
-        // The bytes are written, so an error of `metadata` must not become an error of this call.
-        match self.open.append.then(|| self.metadata()) {
-            Some(Ok(stat)) => *position = stat.size,
-            _ => *position += count as u64,
+        if self.open.append {
+            let written = self.open.fs.append_range(self.handle(), data)?;
+            if !written.is_empty() {
+                *position = written.end;
+            }
+            return Ok((written.end - written.start) as usize);
         }
+        let count = self.write_at(data, *position)?;
+        *position += count as u64;
         Ok(count)
     }
 

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::{File, OpenOptions, Posix, Stat, Target};
+use super::file::write_all_at;
+use super::{OpenFlags, Posix, Stat, Target};
 use crate::{Errno, Error, Result};
 
 /// Bytes of the first buffer for an extended attribute or a list of names. Most values and lists fit, so one
@@ -18,8 +19,61 @@ const COPY_PART: usize = 1 << 20;
 /// Maximum number of symbolic links that `PosixExt::canonicalize` follows, as in the calls of Linux.
 const LINKS_MAX: u32 = 40;
 
-fn open<P: Posix + Clone>(fs: &P, path: &Path) -> Result<File<P>> {
-    OpenOptions::new(fs.clone()).read(true).open(path)
+/// A file that is open during one call. Unlike a [`File`](super::File), it borrows its file system, and takes
+/// no memory.
+struct OpenInCall<'a, P: Posix> {
+    fs: &'a P,
+    path: &'a Path,
+    /// `None` only after `close` or `drop` has taken the handle.
+    handle: Option<P::Handle>,
+}
+
+impl<'a, P: Posix> OpenInCall<'a, P> {
+    fn open(fs: &'a P, path: &'a Path, flags: OpenFlags, mode: u16) -> Result<OpenInCall<'a, P>> {
+        let handle = fs.open(path.into(), flags, mode).map_err(|error| error.at(path))?;
+        Ok(OpenInCall { fs, path, handle: Some(handle) })
+    }
+
+    fn to_read(fs: &'a P, path: &'a Path) -> Result<OpenInCall<'a, P>> {
+        OpenInCall::open(fs, path, OpenFlags::READ, 0)
+    }
+
+    /// Opens a file for writing from size 0. Makes a missing file with the permission bits `mode`.
+    fn to_replace(fs: &'a P, path: &'a Path, mode: u16) -> Result<OpenInCall<'a, P>> {
+        OpenInCall::open(fs, path, OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE, mode)
+    }
+
+    /// Makes a call on the open file. Its error gets the path.
+    fn call<T>(&self, call: impl FnOnce(&P, &P::Handle) -> Result<T>) -> Result<T> {
+        let Some(handle) = &self.handle else { unreachable!("the file has its handle until it is closed") };
+        call(self.fs, handle).map_err(|error| error.at(self.path))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.call(|fs, handle| fs.stat(Target::Open(handle)))
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
+        self.call(|fs, handle| fs.read_at(handle, out, offset))
+    }
+
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.call(|fs, handle| write_all_at(fs, handle, data, offset))
+    }
+
+    fn close(mut self) -> Result<()> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        self.fs.close(handle).map_err(|error| error.at(self.path))
+    }
+}
+
+impl<P: Posix> Drop for OpenInCall<'_, P> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // Only `close` can report a failure.
+            let _ = self.fs.close(handle);
+        }
+    }
 }
 
 fn symlink_metadata<P: Posix>(fs: &P, path: &Path) -> Result<Stat> {
@@ -27,9 +81,9 @@ fn symlink_metadata<P: Posix>(fs: &P, path: &Path) -> Result<Stat> {
 }
 
 /// Reads all bytes of a file.
-pub(super) fn read<P: Posix + Clone>(fs: &P, path: &Path) -> Result<Vec<u8>> {
-    let file = open(fs, path)?;
-    let size = file.metadata().map_err(|error| error.at(path))?.size;
+pub(super) fn read<P: Posix>(fs: &P, path: &Path) -> Result<Vec<u8>> {
+    let file = OpenInCall::to_read(fs, path)?;
+    let size = file.stat()?.size;
     let mut bytes = Vec::new();
     let mut filled = 0;
     loop {
@@ -44,7 +98,7 @@ pub(super) fn read<P: Posix + Clone>(fs: &P, path: &Path) -> Result<Vec<u8>> {
             }
             bytes.resize(filled + more, 0);
         }
-        match file.read_at(&mut bytes[filled..], filled as u64).map_err(|error| error.at(path))? {
+        match file.read_at(&mut bytes[filled..], filled as u64)? {
             0 => break,
             count => filled += count,
         }
@@ -53,8 +107,15 @@ pub(super) fn read<P: Posix + Clone>(fs: &P, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Replaces the contents of a file.
+pub(super) fn write<P: Posix>(fs: &P, path: &Path, data: &[u8]) -> Result<()> {
+    let file = OpenInCall::to_replace(fs, path, 0o666)?;
+    file.write_all_at(data, 0)?;
+    file.close()
+}
+
 /// Makes a directory and the missing directories above it.
-pub(super) fn create_dir_all<P: Posix + Clone>(fs: &P, path: &Path) -> Result<()> {
+pub(super) fn create_dir_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     if path.as_os_str().is_empty() || path == Path::new("/") {
         return Ok(());
     }
@@ -74,9 +135,9 @@ pub(super) fn create_dir_all<P: Posix + Clone>(fs: &P, path: &Path) -> Result<()
 }
 
 /// Copies the bytes and the permission bits of a file.
-pub(super) fn copy<P: Posix + Clone>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
-    let source = open(fs, from)?;
-    let stat = source.metadata().map_err(|error| error.at(from))?;
+pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
+    let source = OpenInCall::to_read(fs, from)?;
+    let stat = source.stat()?;
     if !stat.is_file() {
         return Err(Error::with_reason(Errno::INVAL, "copy", "not a regular file").at(from));
     }
@@ -85,27 +146,25 @@ pub(super) fn copy<P: Posix + Clone>(fs: &P, from: &Path, to: &Path) -> Result<u
         return Err(Error::with_reason(Errno::INVAL, "copy", "both paths lead to one file").at(to));
     }
     // The owner can write the new file until it is complete, whatever its permission bits will be.
-    let options =
-        OpenOptions::new(fs.clone()).write(true).create(true).truncate(true).mode(stat.mode & 0o777 | 0o200);
-    let target = options.open(to)?;
+    let target = OpenInCall::to_replace(fs, to, stat.mode & 0o777 | 0o200)?;
     let mut part = vec![0; COPY_PART.min(usize::try_from(stat.size).unwrap_or(COPY_PART)).max(1)];
     let mut copied = 0;
     loop {
-        match source.read_at(&mut part, copied).map_err(|error| error.at(from))? {
+        match source.read_at(&mut part, copied)? {
             0 => break,
             count => {
-                target.write_all_at(&part[..count], copied).map_err(|error| error.at(to))?;
+                target.write_all_at(&part[..count], copied)?;
                 copied += count as u64;
             }
         }
     }
-    target.set_mode(stat.mode).map_err(|error| error.at(to))?;
-    target.close().map_err(|error| error.at(to))?;
+    target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
+    target.close()?;
     Ok(copied)
 }
 
 /// Returns the absolute path of a file, without symbolic links, `.` and `..`.
-pub(super) fn canonicalize<P: Posix + Clone>(fs: &P, path: &Path) -> Result<PathBuf> {
+pub(super) fn canonicalize<P: Posix>(fs: &P, path: &Path) -> Result<PathBuf> {
     // The file must exist, and a file in the place of a directory is an error.
     let file = fs.stat(path.into()).map_err(|error| error.at(path))?;
     let mut rest: Vec<OsString> = parts_in_reverse(path);

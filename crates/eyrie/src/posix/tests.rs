@@ -1,6 +1,7 @@
 //! Tests that errors are those which the documentation promises, and carry what it promises.
 
 use std::cell::RefCell;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use eyrie_engine::{FallocateMode, Kind, RenameMode, Time, XattrMode};
 
 use super::*;
 use crate::pxfs::tests::empty;
-use crate::{Errno, Error, Host, Kvfs, Pxfs};
+use crate::{Errno, Error, Host, Kvfs, Pxfs, Result};
 
 /// The largest offset, and the largest size of a file.
 const MOST: u64 = i64::MAX as u64;
@@ -481,4 +482,37 @@ fn functions_of_std_fs_have_their_results() {
     assert!(fs.exists("/b").unwrap(), "both names lead to one file, so both stay");
     fs.rename("/a", "/sub/a").unwrap();
     assert_eq!(fs.walk("/sub").unwrap().count(), 3);
+}
+
+/// Appends records through several files, with another appender beside each. After each write the position is
+/// the end of the record, whatever the other one has appended since.
+fn appends_move_the_position<P: PosixExt + Send + Sync>(fs: &P) {
+    fs.write("log", "").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2_u8 {
+            scope.spawn(move || {
+                let mut file = fs.options().read(true).append(true).open("log").unwrap();
+                for number in 0..3000_u16 {
+                    let record = [&[thread; 6][..], &number.to_le_bytes()].concat();
+                    file.write_all(&record).unwrap();
+                    let end = file.stream_position().unwrap();
+                    let mut found = [0; 8];
+                    file.read_exact_at(&mut found, end - 8).unwrap();
+                    assert_eq!(found, record[..], "the position is behind another record");
+                }
+            });
+        }
+    });
+    let mut file = fs.options().append(true).open("log").unwrap();
+    assert_eq!(file.write(b"").unwrap(), 0);
+    assert_eq!(file.stream_position().unwrap(), 0, "an empty write moves no position");
+    assert_eq!(fs.append_range(file.handle(), b"end").unwrap(), 48_000..48_003);
+    assert_eq!(fs.append_range(file.handle(), b"").unwrap().count(), 0);
+}
+
+#[test]
+fn append_moves_the_position_to_its_end() {
+    appends_move_the_position(&empty());
+    let place = tempfile::tempdir().unwrap();
+    appends_move_the_position(&Host::new(place.path()).unwrap());
 }

@@ -1,5 +1,6 @@
 //! The calls of [`Posix`].
 
+use std::ops::Range;
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
@@ -35,8 +36,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     #[inline]
     fn close(&self, handle: Handle) -> Result<()> {
         let _pin = epoch::pin();
-        self.close_handle(&handle);
-        Ok(())
+        self.close_handle(&handle).map_err(|error| error.into_error("close"))
     }
 
     #[inline]
@@ -52,6 +52,11 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn append(&self, handle: &Handle, data: &[u8]) -> Result<usize> {
+        self.append_range(handle, data).map(|written| (written.end - written.start) as usize)
+    }
+
+    #[inline]
+    fn append_range(&self, handle: &Handle, data: &[u8]) -> Result<Range<u64>> {
         self.call("write", || self.append_handle(handle, data))
     }
 
@@ -60,7 +65,7 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.call("stat", || {
             let quick = match file {
                 Target::Follow(path) | Target::NoFollow(path) => self.resolve_quickly(path)?,
-                Target::Open(handle) => Some(handle.id()),
+                Target::Open(handle) => Some(self.opened(handle)?),
             };
             self.stat_of(match quick {
                 Some(id) => id,
@@ -202,7 +207,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     fn fsync(&self, handle: &Handle) -> Result<()> {
         self.call("fsync", || {
             // The caller may have seen a change of another thread that is not durable yet.
-            self.engine().wait_for(handle.id())?;
+            self.engine().wait_for(self.opened(handle)?)?;
             Ok(self.engine().sync()?)
         })
     }

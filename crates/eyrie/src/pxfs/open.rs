@@ -1,7 +1,9 @@
 //! Opening files, and the calls on open files.
 
+use std::ops::Range;
+
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
+use eyrie_engine::{Applied, Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
 
 use super::path::{Last, Parent, PathWalk};
 use super::{CallError, CallResult, Handle, Pxfs};
@@ -100,7 +102,7 @@ impl<E: Engine> Pxfs<E> {
             created => created?,
         };
         self.engine().open(id)?;
-        Ok(Handle { id, flags })
+        Ok(self.handle(id, flags))
     }
 
     fn open_object(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
@@ -120,7 +122,7 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::NXIO.into());
         }
         self.engine().open(id)?;
-        let handle = Handle { id, flags };
+        let handle = self.handle(id, flags);
         if flags.contains(OpenFlags::TRUNCATE)
             && let Err(error) = self.set_size(id, 0)
         {
@@ -143,53 +145,59 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn close_handle(&self, handle: &Handle) {
-        self.engine().close(handle.id);
+    pub(super) fn close_handle(&self, handle: &Handle) -> CallResult<()> {
+        self.engine().close(self.opened(handle)?);
+        Ok(())
     }
 
     #[inline]
     pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> CallResult<usize> {
         // Linux checks the offset, then the handle, then the length, and returns the first error.
-        self.require_readable(handle, offset)?;
+        let id = self.readable(handle, offset)?;
         check_range(offset, out.len())?;
-        Ok(self.engine().read(handle.id, offset, out)?)
+        Ok(self.engine().read(id, offset, out)?)
     }
 
-    /// Returns an error for an impossible offset, and for a handle that was not opened for reading.
+    /// Returns the object of a handle that was opened for reading. Refuses an impossible offset first.
     #[inline]
-    pub(super) fn require_readable(&self, handle: &Handle, offset: u64) -> CallResult<()> {
+    pub(super) fn readable(&self, handle: &Handle, offset: u64) -> CallResult<ObjectId> {
         check_range(offset, 0)?;
-        if handle.flags.contains(OpenFlags::READ) { Ok(()) } else { Err(Errno::BADF.into()) }
+        let id = self.opened(handle)?;
+        if handle.flags.contains(OpenFlags::READ) { Ok(id) } else { Err(Errno::BADF.into()) }
+    }
+
+    /// Returns the object of a handle that was opened for writing.
+    #[inline]
+    fn writable(&self, handle: &Handle) -> CallResult<ObjectId> {
+        let id = self.opened(handle)?;
+        if handle.flags.contains(OpenFlags::WRITE) { Ok(id) } else { Err(Errno::BADF.into()) }
     }
 
     #[inline]
     pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> CallResult<usize> {
         check_range(offset, 0)?;
-        if !handle.flags.contains(OpenFlags::WRITE) {
-            return Err(Errno::BADF.into());
-        }
+        let id = self.writable(handle)?;
         check_range(offset, data.len())?;
         if handle.flags.contains(OpenFlags::APPEND) {
-            return self.append_handle(handle, data);
+            return self.append_handle(handle, data).map(|written| (written.end - written.start) as usize);
         }
         if !data.is_empty() {
-            let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+            let set_ids = self.dropped_set_ids(id)?;
             self.engine().apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
         Ok(data.len())
     }
 
+    /// Appends bytes. Returns the range of the file that has them.
     #[inline]
-    pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<usize> {
-        if !handle.flags.contains(OpenFlags::WRITE) {
-            return Err(Errno::BADF.into());
-        }
+    pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
+        let id = self.writable(handle)?;
         if data.is_empty() {
-            return Ok(0);
+            return Ok(0..0);
         }
-        let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+        let set_ids = self.dropped_set_ids(id)?;
         match self.engine().apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
-            Ok(_) => Ok(data.len()),
+            Ok(Applied { offset, .. }) => Ok(offset..offset + data.len() as u64),
             Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(id, data, set_ids),
             Err(error) => Err(error.into()),
         }
@@ -198,7 +206,7 @@ impl<E: Engine> Pxfs<E> {
     /// Appends the bytes that fit below the largest size, as the kernel does. Another thread may change the
     /// size of the file meanwhile.
     #[cold]
-    fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> CallResult<usize> {
+    fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> CallResult<Range<u64>> {
         loop {
             let room = OFFSET_MAX.saturating_sub(self.engine().attributes(id)?.size) as usize;
             let fitting = &data[..data.len().min(room)];
@@ -206,7 +214,7 @@ impl<E: Engine> Pxfs<E> {
                 return Err(Errno::FBIG.into());
             }
             match self.engine().apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
-                Ok(_) => return Ok(fitting.len()),
+                Ok(Applied { offset, .. }) => return Ok(offset..offset + fitting.len() as u64),
                 // The file has grown since its size was read, so fewer bytes fit.
                 Err(eyrie_engine::Error::TooLarge) => {}
                 Err(error) => return Err(error.into()),
@@ -215,10 +223,11 @@ impl<E: Engine> Pxfs<E> {
     }
 
     pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> CallResult<()> {
-        if size > OFFSET_MAX || handle.id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
+        let id = self.opened(handle)?;
+        if size > OFFSET_MAX || id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::INVAL.into());
         }
-        self.set_size(handle.id, size)
+        self.set_size(id, size)
     }
 
     /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for
@@ -233,13 +242,11 @@ impl<E: Engine> Pxfs<E> {
         if offset > OFFSET_MAX || length == 0 || length > OFFSET_MAX {
             return Err(Errno::INVAL.into());
         }
-        if !handle.flags.contains(OpenFlags::WRITE) {
-            return Err(Errno::BADF.into());
-        }
+        let id = self.writable(handle)?;
         if length > OFFSET_MAX - offset {
             return Err(Errno::FBIG.into());
         }
-        let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+        let set_ids = self.dropped_set_ids(id)?;
         // A collapse or an insertion is one step, because a crash between two steps would leave only a part
         // of the bytes moved. A punched hole is also one step, because it allocates nothing.
         let step = match mode {
@@ -292,13 +299,14 @@ impl<E: Engine> Pxfs<E> {
     }
 
     pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> CallResult<u64> {
-        if handle.id.is_directory() {
+        let id = self.opened(handle)?;
+        if id.is_directory() {
             return Err(Errno::INVAL.into());
         }
-        if offset > OFFSET_MAX || offset >= self.engine().attributes(handle.id)?.size {
+        if offset > OFFSET_MAX || offset >= self.engine().attributes(id)?.size {
             return Err(Errno::NXIO.into());
         }
-        let found = self.engine().seek(handle.id, offset, whence == Whence::Hole)?;
+        let found = self.engine().seek(id, offset, whence == Whence::Hole)?;
         found.ok_or(Errno::NXIO.into())
     }
 
@@ -308,13 +316,14 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> CallResult<()> {
-        if !handle.id.is_directory() {
+        let id = self.opened(handle)?;
+        if !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        if self.engine().is_removed(handle.id)? {
+        if self.engine().is_removed(id)? {
             return Err(Errno::NOENT.into());
         }
-        Ok(self.engine().list(handle.id, cookie, &mut |entry| {
+        Ok(self.engine().list(id, cookie, &mut |entry| {
             visit(ListEntry {
                 name: &names::encode(entry.name),
                 kind: entry.id.kind(),

@@ -95,7 +95,10 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     pub fn new(fs: &'fs Pxfs<E>, path: PathAt<'p, Handle>) -> CallResult<PathWalk<'p, 'fs, E>> {
         let given = bytes(path.path);
         check_path(given)?;
-        let start = path.dir.filter(|_| given[0] != b'/').map(Handle::id);
+        let start = match path.dir {
+            Some(dir) if given[0] != b'/' => Some(fs.opened(dir).map_err(|_| Errno::XDEV)?),
+            _ => None,
+        };
         Ok(PathWalk { fs, start, given, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
     }
 
@@ -188,7 +191,6 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         if self.links == 0 { self.given } else { &self.expanded }
     }
 
-    #[cold]
     #[inline(never)]
     fn walk_from_start(&mut self) -> CallResult<Parent> {
         let start = self.start.unwrap_or_else(|| self.fs.engine().root());
@@ -288,10 +290,10 @@ impl<E: Engine> Pxfs<E> {
     /// its prefix is in the cache, and the last name is a common one (see [`split`]).
     #[inline(always)]
     pub(super) fn entry_quickly<'p>(&self, path: PathAt<'p, Handle>) -> Option<(Directory, &'p [u8])> {
-        if path.dir.is_some() {
+        let (dir, path) = (path.dir, bytes(path.path));
+        if dir.is_some() && path.first() != Some(&b'/') {
             return None;
         }
-        let path = bytes(path.path);
         let (prefix, start) = split(path).filter(|_| check_path(path).is_ok())?;
         Some((cache::find(&self.scope(), prefix)?, &path[start..]))
     }
@@ -311,7 +313,7 @@ impl<E: Engine> Pxfs<E> {
         match file {
             Target::Follow(path) => PathWalk::new(self, path)?.resolve(true),
             Target::NoFollow(path) => PathWalk::new(self, path)?.resolve(false),
-            Target::Open(handle) => Ok(handle.id()),
+            Target::Open(handle) => Ok(self.opened(handle)?),
         }
     }
 

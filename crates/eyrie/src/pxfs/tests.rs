@@ -6,7 +6,7 @@ use eyrie_engine::{FallocateMode, Kind, ObjectId, Owner, RenameMode, XattrMode};
 use eyrie_engine::access::Sticky;
 
 use super::*;
-use crate::posix::{OpenFlags, Posix, PosixExt, SetTime, Target};
+use crate::posix::{OpenFlags, Posix, PosixExt, SetTime, Target, Whence};
 
 /// Returns a file system over an empty model, with the credentials of root.
 pub(crate) fn empty() -> Pxfs<Model> {
@@ -471,4 +471,61 @@ fn hard_links_are_protected_unless_that_is_off() {
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
     assert_eq!(errno(user.hard_link("file", "name")), Some(Errno::PERM));
     assert_eq!(errno(user.with_rules(AccessRules::NONE).hard_link("file", "name")), None);
+}
+
+#[test]
+fn handle_of_another_volume_is_refused() {
+    let (mine, other) = (empty(), empty());
+    for fs in [&mine, &other] {
+        fs.create_dir("/d").unwrap();
+        fs.write("/d/f", "x").unwrap();
+    }
+    let file = mine.open("/d/f".into(), OpenFlags::READ | OpenFlags::WRITE, 0).unwrap();
+    let dir = mine.open("/d".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    for refused in [
+        errno(other.read_at(&file, &mut [0], 0)),
+        errno(other.write_at(&file, b"y", 0)),
+        errno(other.append(&file, b"y")),
+        errno(other.fallocate(&file, FallocateMode::Allocate, 0, 1)),
+        errno(other.seek(&file, 0, Whence::Data)),
+        errno(other.fsync(&file)),
+        errno(other.list(&dir, 0, &mut |_| true)),
+        errno(other.stat(Target::Open(&file))),
+        errno(other.truncate(Target::Open(&file), 0)),
+        errno(other.chmod(Target::Open(&file), 0)),
+        errno(other.setxattr(Target::Open(&file), b"user.a", b"", XattrMode::Set)),
+        errno(other.link(Target::Open(&file), "/new".into())),
+    ] {
+        assert_eq!(refused, Some(Errno::BADF));
+    }
+    for refused in [
+        errno(other.stat((&dir, "f").into())),
+        errno(other.open((&dir, "f").into(), OpenFlags::READ, 0)),
+        errno(other.unlink((&dir, "f").into())),
+        errno(other.rename_with((&dir, "f").into(), "/new".into(), RenameMode::Replace)),
+        errno(other.rename_with("/d/f".into(), (&dir, "new").into(), RenameMode::Replace)),
+    ] {
+        assert_eq!(refused, Some(Errno::XDEV));
+    }
+    assert_eq!(other.stat((&dir, "/d/f").into()).unwrap().size, 1, "the path begins at the root");
+    assert_eq!(errno(other.close(file)), Some(Errno::BADF));
+
+    let same = Pxfs::new(Arc::clone(mine.engine()), Credentials::new(1, 1, &[]));
+    assert_eq!(same.stat((&dir, "f").into()).unwrap().size, 1);
+    same.close(dir).unwrap();
+}
+
+#[test]
+fn view_past_the_end_is_empty() {
+    let fs = empty();
+    fs.write("f", [1; 100]).unwrap();
+    fs.create_dir("d").unwrap();
+    let (file, dir, pin) = (fs.open_file("f").unwrap(), fs.open_file("d").unwrap(), fs.pin());
+    for start in [100, 101, 200, i64::MAX as u64] {
+        assert!(file.view(start.., &pin).unwrap().is_empty());
+        assert!(file.pieces(start.., &pin).next().is_none());
+    }
+    assert_eq!(&file.view(99.., &pin).unwrap()[..], [1]);
+    assert_eq!(errno(dir.view(.., &pin)), Some(Errno::ISDIR));
+    assert_eq!(errno(dir.pieces(200.., &pin).next().unwrap()), Some(Errno::ISDIR));
 }

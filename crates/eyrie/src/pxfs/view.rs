@@ -12,8 +12,9 @@ use crate::view::View;
 
 /// Zeros that stand for a hole of a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// Maximum number of bytes of a piece that is copied.
-const COPIED_PIECE: u64 = 1 << 20;
+/// Maximum number of bytes of a piece. On a disk a piece is read into memory as a whole, and a change of the
+/// file while a piece is found makes the search begin again.
+const PIECE_MAX: u64 = 1 << 20;
 
 /// Views of files in place. Only files of a volume have them.
 ///
@@ -27,7 +28,11 @@ impl<E: Engine> File<Pxfs<E>> {
     /// Returns bytes of the file as they are at one moment. The view ends with `range` or with the file. The
     /// bytes are in place if they are in one piece of storage, or in pieces that lie one behind the other. A
     /// file that one write made is in one piece, up to 64 MiB. Bytes in several pieces are copied, and so are
-    /// holes. [`File::pieces`] never copies them. [`Pxfs::pin`] takes a pin.
+    /// holes. [`File::pieces`] does not copy them. [`Pxfs::pin`] takes a pin.
+    ///
+    /// In a volume on a disk, the pages of the range are read into memory, and none of them leaves memory
+    /// before the pin is dropped. So use [`File::pieces`] with several pins for a range that is larger than
+    /// the memory for pages.
     ///
     /// ```
     /// # use eyrie::{Credentials, PosixExt, Volume};
@@ -54,9 +59,12 @@ impl<E: Engine> File<Pxfs<E>> {
         fs.view_range(self.handle(), offsets(range), pin).map_err(|error| error.into_error("view"))
     }
 
-    /// Returns the bytes of a range piece by piece, without copies: each piece is in place, or is a part of a
-    /// hole. The range ends at the end of the file. Each piece is as the file is when the iterator comes to
-    /// it.
+    /// Returns the bytes of a range in pieces of at most 1 MiB. Each piece is in place, or is a part of a
+    /// hole. A piece is a copy only if the file cannot be sealed, or changes while the piece is found. The
+    /// range ends at the end of the file. Each piece is as the file is when the iterator comes to it.
+    ///
+    /// In a volume on a disk, no page of the pieces leaves memory before the pin is dropped. So take a new
+    /// pin from time to time in a walk through a file that is larger than the memory for pages.
     ///
     /// ```
     /// # use eyrie::{Credentials, PosixExt, Volume};
@@ -136,13 +144,13 @@ impl<E: Engine> Pxfs<E> {
     }
 
     fn view_range<'a>(&'a self, handle: &Handle, range: (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
-        self.require_readable(handle, range.0)?;
-        if let Some(FileView { bytes, size }) = self.lend(handle.id(), range, pin)?
+        let id = self.readable(handle, range.0)?;
+        if let Some(FileView { bytes, size }) = self.lend(id, range, pin)?
             && bytes.len() as u64 == range.1.min(size).saturating_sub(range.0)
         {
             return Ok(View::InPlace(bytes));
         }
-        self.copy_range(handle.id(), range).map(View::Copied)
+        self.copy_range(id, range).map(View::Copied)
     }
 
     /// Returns a piece of the file from the start of the range on. The piece is empty at the end of the range
@@ -153,8 +161,8 @@ impl<E: Engine> Pxfs<E> {
         (start, end): (u64, u64),
         pin: &'a Guard,
     ) -> CallResult<View<'a>> {
-        self.require_readable(handle, start)?;
-        let id = handle.id();
+        let id = self.readable(handle, start)?;
+        let end = end.min(start + PIECE_MAX);
         match self.lend(id, (start, end), pin)? {
             Some(FileView { bytes, size }) if !bytes.is_empty() || start >= end.min(size) => {
                 Ok(View::InPlace(bytes))
@@ -164,11 +172,11 @@ impl<E: Engine> Pxfs<E> {
                 // Another thread may have filled the hole, or cut the file, since the look for bytes to lend.
                 let len = data.min(end).saturating_sub(start).min(ZEROS.len() as u64);
                 match len {
-                    0 => self.copy_range(id, (start, end.min(start + COPIED_PIECE))).map(View::Copied),
+                    0 => self.copy_range(id, (start, end)).map(View::Copied),
                     len => Ok(View::InPlace(&ZEROS[..len as usize])),
                 }
             }
-            None => self.copy_range(id, (start, end.min(start + COPIED_PIECE))).map(View::Copied),
+            None => self.copy_range(id, (start, end)).map(View::Copied),
         }
     }
 
@@ -200,7 +208,8 @@ impl<E: Engine> Pxfs<E> {
             bytes.try_reserve_exact(len.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
             bytes.resize(len, 0);
             let count = self.engine().read(id, start, &mut bytes)?;
-            if count < len || end <= size {
+            // An empty buffer is full, but the range begins past the end of the file, or is empty.
+            if count < len || len == 0 || end <= size {
                 bytes.truncate(count);
                 return Ok(bytes);
             }

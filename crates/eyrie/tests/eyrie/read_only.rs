@@ -174,6 +174,27 @@ fn read_only_open_recovers_without_a_change_of_a_file() {
     }
 }
 
+#[test]
+fn read_only_open_makes_no_lock_file() {
+    let _side_by_side = side_by_side();
+    for medium in MEDIA {
+        let place = tempfile::tempdir().unwrap();
+        let (path, copy) = (place.path().join("v"), place.path().join("copy"));
+        make(&path, medium).close().unwrap();
+        fs::create_dir(&copy).unwrap();
+        fs::copy(path.join("segment-0000"), copy.join("segment-0000")).unwrap();
+        let names = || fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().file_name());
+        let volume = Volume::open_read_only(&copy).unwrap();
+        assert_open_for_reading(&copy);
+        assert_made(&volume);
+        assert_eq!(errno(Volume::open(&copy)), Errno::BUSY);
+        volume.close().unwrap();
+        assert_eq!(names().collect::<Vec<_>>(), ["segment-0000"]);
+        assert_made(&Volume::open(&copy).unwrap());
+        assert_eq!(names().count(), 2, "an owner makes the lock file");
+    }
+}
+
 /// Makes every call that changes a volume, each in a case in which it would succeed on another volume.
 fn change_everything(volume: &Volume) {
     let files = root(volume);

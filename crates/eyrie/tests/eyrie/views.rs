@@ -1,6 +1,6 @@
 //! Views of files in place.
 
-use eyrie::{Condition, Credentials, Errno, FallocateMode, Kvfs, Outcome, PosixExt, View, Volume};
+use eyrie::{Condition, Credentials, Errno, FallocateMode, Kvfs, Outcome, PosixExt, VALUE_MAX, View, Volume};
 
 use crate::side_by_side;
 use crate::space::{MEDIA, create};
@@ -101,6 +101,40 @@ fn bytes_in_pieces_are_copied_and_pieces_are_in_place() {
         assert!(!whole.view(.., &pin).unwrap().is_in_place());
         assert!(whole.pieces(.., &pin).count() <= 3);
     }
+}
+
+#[test]
+fn pieces_of_a_large_file_have_a_limit() {
+    let _side_by_side = side_by_side();
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), 16 << 20, medium);
+        let files = volume.files(Credentials::root());
+        let bytes = pattern((3 << 20) + 5, 1);
+        files.write("/file", &bytes).unwrap();
+        let (file, pin) = (files.open_file("/file").unwrap(), files.pin());
+        assert!(file.view(.., &pin).unwrap().is_in_place(), "the file is in one piece");
+        let pieces: Vec<_> = file.pieces(1.., &pin).map(|piece| piece.unwrap()).collect();
+        assert!(pieces.iter().all(|piece| piece.is_in_place() && piece.len() <= 1 << 20));
+        assert!(pieces.iter().flat_map(|piece| piece.iter()).eq(&bytes[1..]));
+    }
+}
+
+#[test]
+fn file_that_is_too_large_for_a_value_is_not_lent_as_one() {
+    let _side_by_side = side_by_side();
+    let host = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let volume = Volume::create(host.path().join("v"), 256 << 20).unwrap();
+    let (files, store) = (volume.files(Credentials::root()), volume.store("/", Credentials::root()).unwrap());
+    store.put("file", pattern(VALUE_MAX, 1)).unwrap();
+    let pin = store.pin();
+    assert!(store.get_in_place("file", &pin).unwrap().unwrap().is_in_place());
+    let file = files.options().read(true).append(true).open("/file").unwrap();
+    file.append(b"x").unwrap();
+    assert_eq!(store.get("file").unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(store.get_into("file", &mut Vec::new()).unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(store.get_in_place("file", &pin).unwrap_err().errno(), Errno::FBIG);
+    assert_eq!(file.view(.., &pin).unwrap().len(), VALUE_MAX + 1);
 }
 
 #[test]

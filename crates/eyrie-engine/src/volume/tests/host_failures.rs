@@ -57,13 +57,21 @@ enum Act {
     OpenCopy,
     Resize(u64),
     Trim,
+    /// Closes a volume. A volume that cannot be closed is left as it is.
     Close,
+    /// Closes a volume. A volume that cannot be closed is changed and closed again.
+    CloseAgain,
 }
 
 impl Act {
     /// Returns true if the operation creates a volume.
     fn creates(self) -> bool {
         matches!(self, Act::Create | Act::CreateInside | Act::CreateFrom)
+    }
+
+    /// Returns true if the operation closes a volume.
+    fn closes(self) -> bool {
+        matches!(self, Act::Close | Act::CloseAgain)
     }
 }
 
@@ -245,7 +253,7 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
         fs::DirBuilder::new().mode(0o750).create(&place.path).expect("room");
     }
     let before = place.listing();
-    let mut engine = matches!(act, Act::Trim | Act::Close).then(|| {
+    let mut engine = (act == Act::Trim || act.closes()).then(|| {
         let engine = place.open();
         create_file(&engine, b"late", LATE).expect("room");
         if act == Act::Trim {
@@ -271,11 +279,11 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
             Ok(())
         }
         Act::Trim => engine.as_ref().expect("open").trim().map(drop),
-        Act::Close => engine.as_mut().expect("open").try_close(),
+        Act::Close | Act::CloseAgain => engine.as_mut().expect("open").try_close(),
         Act::CreateFrom | Act::Resize(_) => again(),
     });
     let failed = plan.failed();
-    if let (Act::Close, Err(_)) = (act, &done) {
+    if let (Act::CloseAgain, Err(_)) = (act, &done) {
         close_again(engine.as_mut().expect("open"), on);
     }
     drop(engine);
@@ -297,11 +305,13 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     }
     let late = match act {
         Act::Recover | Act::Trim => Some(true),
-        Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
+        act if act.closes() && (on == On::Directory(MediumChoice::Dram) || done.is_ok()) => Some(true),
         // The host refused a call that reads and writes no byte of the disk.
-        Act::Close if failing.is_some_and(|failing| failing.site.kind == SiteKind::Host) => Some(true),
+        act if act.closes() && failing.is_some_and(|failing| failing.site.kind == SiteKind::Host) => {
+            Some(true)
+        }
         // Changes that were not durable may be lost when the disk fails, so both results are right.
-        Act::Close => None,
+        Act::Close | Act::CloseAgain => None,
         _ => Some(false),
     };
     let has_kept = !matches!(act, Act::Create | Act::CreateInside);
@@ -422,7 +432,7 @@ fn resize_survives_any_host_failure() {
 
 #[test]
 fn trim_and_close_survive_any_host_failure() {
-    assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
+    assert!(fail_in(everywhere(&[Act::Trim, Act::Close, Act::CloseAgain])) >= 9);
 }
 
 /// The device in this test is a file in the temporary directory. If this directory is on a disk, direct

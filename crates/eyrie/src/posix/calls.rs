@@ -1,0 +1,491 @@
+//! The calls of a POSIX file system.
+
+use std::ops::Range;
+use std::path::Path;
+
+use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
+
+use super::{Access, ListEntry, OpenFlags, PathAt, SetTime, Stat, StatVfs, Target, Whence};
+use crate::Result;
+
+/// The calls of a POSIX file system, with Linux's results.
+///
+/// A call on a name takes a [`PathAt`]: a path from the root of the file system, or from an open directory. A
+/// call on attributes takes a [`Target`]: a path that is followed, a path whose last symbolic link is not
+/// followed, or an open file. So `stat` is also `lstat`, `fstat` and `fstatat`. Paths begin at the root of
+/// the file system, with or without a leading `/`. In a volume, `..` of the root is the root. Sizes and
+/// offsets are in bytes. Permission bits are at most 0o7777. Calls that make a file remove the bits of the
+/// umask from its permission bits. An error names the call and its errno.
+///
+/// Each call on a volume is whole or undone, and a call that fails changes nothing. There is one exception: a
+/// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and keeps the
+/// steps before an error. If a medium fails, the error may come after the whole change.
+///
+/// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too. [`PosixExt`] has
+/// functions in the style of [`std::fs`] over this trait.
+///
+/// # Errors
+/// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
+/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, which may
+/// allow only smaller files (`EFBIG`). A handle of another volume gives `EBADF`, and `EXDEV` where a path
+/// begins at it. The methods list only their particular errors.
+///
+/// # Examples
+/// ```
+/// # use eyrie::{Host, OpenFlags, Posix, Target};
+/// # fn main() -> eyrie::Result<()> {
+/// # let place = tempfile::tempdir().unwrap();
+/// # let fs = Host::new(place.path())?;
+/// fs.mkdir("/nest".into(), 0o755)?;
+/// let nest = fs.open("/nest".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
+/// fs.symlink("egg".as_ref(), (&nest, "link").into())?; // a name in an open directory
+/// assert!(fs.stat(Target::NoFollow("/nest/link".into()))?.is_symlink());
+/// assert!(fs.stat(Target::Open(&nest))?.is_dir());
+/// fs.close(nest)
+/// # }
+/// ```
+pub trait Posix {
+    /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
+    /// handle.
+    type Handle: std::fmt::Debug + Send + Sync;
+
+    /// Returns the maximum number of directories that one walk keeps open at a time.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) {
+    /// let walk_keeps_open = fs.open_dirs_max();
+    /// # }
+    /// ```
+    fn open_dirs_max(&self) -> usize;
+
+    /// Returns true if other file systems may be mounted in this one. A directory may then have several
+    /// names, and its entry may have another inode number than the directory itself.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) {
+    /// assert!(fs.has_mounts());
+    /// # }
+    /// ```
+    fn has_mounts(&self) -> bool;
+
+    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// let new = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    /// let handle = fs.open("/egg".into(), new, 0o644)?;
+    /// # fs.close(handle)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `openat(2)`.
+    fn open(&self, path: PathAt<'_, Self::Handle>, flags: OpenFlags, mode: u16) -> Result<Self::Handle>;
+
+    /// Closes a handle. The last close of a file without a name removes the file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.close(file)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EBADF` for a handle of another volume, which then stays open.
+    fn close(&self, handle: Self::Handle) -> Result<()>;
+
+    /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// let mut head = [0; 16];
+    /// let count = fs.read_at(&file, &mut head, 0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` for an offset of 2^63 or more, and if the range of bytes would end past offset 2^63 - 1.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory.
+    fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
+    /// number of bytes.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// assert_eq!(fs.write_at(&file, b"blue", 100)?, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` for an offset of 2^63 or more, and if the range of bytes would end past offset 2^63 - 1, also
+    /// if the file was opened with [`OpenFlags::APPEND`]. `EBADF` unless opened for writing. For an append,
+    /// the errors of [`append`](Posix::append). `ENOSPC` if the volume is full: then no byte is written.
+    fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
+
+    /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes, which is
+    /// less than the length of `data` if all of `data` would not fit below the largest size of a file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.append(&file, b"one line\n").map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EBADF` unless opened for writing. `EFBIG` if the file has the largest size, 2^63 - 1. `ENOSPC` if the
+    /// volume is full: then no byte is written.
+    fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize>;
+
+    /// Works as [`append`](Posix::append), and returns the range of the file that has the bytes. The range is
+    /// empty if `data` is empty. On the host the call also moves the position of the descriptor, so only one
+    /// thread at a time may make it on one handle.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// let line = fs.append_range(&file, b"one line\n")?;
+    /// let mut out = vec![0; 9];
+    /// fs.read_at(&file, &mut out, line.start).map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`append`](Posix::append).
+    fn append_range(&self, handle: &Self::Handle, data: &[u8]) -> Result<Range<u64>>;
+
+    /// Returns the attributes of a file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// let linked = fs.stat("/link".into())?;
+    /// let link = fs.stat(Target::NoFollow("/link".into()))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `fstatat(2)`.
+    fn stat(&self, file: Target<'_, Self::Handle>) -> Result<Stat>;
+
+    /// Sets the size of a file. New bytes are zeros.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.truncate("/egg".into(), 0)?;
+    /// fs.truncate(Target::Open(&file), 4096)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` for a size of 2^63 or more, and unless the file is a regular file. For a path, as
+    /// `truncate(2)`: `EISDIR` for a directory, `ELOOP` for a symbolic link that is not followed. For an open
+    /// file, as `ftruncate(2)`: `EINVAL` unless it was opened for writing.
+    fn truncate(&self, file: Target<'_, Self::Handle>, size: u64) -> Result<()>;
+
+    /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as
+    /// `mode` states. A volume allocates or zeroes more than 64 MiB in several steps, from the lowest offset
+    /// on. An error or a crash leaves each step whole or undone.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.fallocate(&file, FallocateMode::PunchHole, 0, 1 << 20)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` for a length of 0, and for an offset or length of 2^63 or more. `EBADF` unless opened for
+    /// writing. `EFBIG` if offset and length are smaller than 2^63, but the range, or the file after an
+    /// insertion, would end past offset 2^63 - 1. `ENOSPC` if the volume is full. To collapse and to insert:
+    /// `EINVAL` unless offset and length are multiples of 4096 and the range begins before the end of the
+    /// file. To collapse: `EINVAL` unless the range ends before the end of the file. `EOPNOTSUPP` for a mode
+    /// that a file system of the host lacks.
+    fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
+
+    /// Makes a directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.mkdir("/nest".into(), 0o755)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `mkdirat(2)`.
+    fn mkdir(&self, path: PathAt<'_, Self::Handle>, mode: u16) -> Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.rmdir("/nest".into())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    fn rmdir(&self, path: PathAt<'_, Self::Handle>) -> Result<()>;
+
+    /// Removes the name of a file that is not a directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.unlink("/egg".into())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `unlinkat(2)`. `EISDIR` for a directory.
+    fn unlink(&self, path: PathAt<'_, Self::Handle>) -> Result<()>;
+
+    /// Renames a file. `mode` states if an existing target is replaced, is exchanged with the source, or
+    /// makes the call fail. [`PosixExt::rename`] replaces it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.rename_with("/left".into(), "/right".into(), RenameMode::Exchange)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `renameat2(2)`.
+    fn rename_with(
+        &self,
+        from: PathAt<'_, Self::Handle>,
+        to: PathAt<'_, Self::Handle>,
+        mode: RenameMode,
+    ) -> Result<()>;
+
+    /// Gives a file another name, `path`. [`Target::NoFollow`] of a symbolic link names the link itself, as
+    /// `link(2)` does.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.link(Target::Open(&file), "/name".into())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `linkat(2)`. `ENOENT` for an open file without a name.
+    fn link(&self, existing: Target<'_, Self::Handle>, path: PathAt<'_, Self::Handle>) -> Result<()>;
+
+    /// Makes a symbolic link `path` to `target`, which need not exist.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.symlink("/nest/egg".as_ref(), "/link".into())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `symlinkat(2)`.
+    fn symlink(&self, target: &Path, path: PathAt<'_, Self::Handle>) -> Result<()>;
+
+    /// Returns the bytes of the target of a symbolic link.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// assert_eq!(fs.readlink("/link".into())?, b"/nest/egg");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EINVAL` if the file is not a symbolic link.
+    fn readlink(&self, path: PathAt<'_, Self::Handle>) -> Result<Vec<u8>>;
+
+    /// Sets the permission bits.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.chmod("/egg".into(), 0o600)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller owns the file or is root. `EOPNOTSUPP` for a symbolic link that is not
+    /// followed.
+    fn chmod(&self, file: Target<'_, Self::Handle>, mode: u16) -> Result<()>;
+
+    /// Sets user and group. `None` keeps the present one.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.chown(Target::NoFollow("/link".into()), None, Some(100))
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller is root, or owns the file and only sets a group that the caller is in.
+    fn chown(&self, file: Target<'_, Self::Handle>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
+
+    /// Sets the times of last access and modification.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.utimens("/egg".into(), SetTime::Omit, SetTime::Now)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES`, as `utimensat(2)`.
+    fn utimens(&self, file: Target<'_, Self::Handle>, accessed: SetTime, modified: SetTime) -> Result<()>;
+
+    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as `makedev(3)`
+    /// makes it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.mknod("/pipe".into(), Kind::Fifo, 0o600, 0)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EPERM` for a directory, and for a device unless the caller is root or makes a character device with
+    /// the number 0. `EINVAL` for a symbolic link, and for a device number of more than 32 bits.
+    fn mknod(&self, path: PathAt<'_, Self::Handle>, kind: Kind, mode: u16, device: u64) -> Result<()>;
+
+    /// Calls `visit` with the entries of an open directory, except `.` and `..`, until `visit` returns false.
+    /// Begins at the position `cookie`, where 0 is the start. `visit` must not call the file system. On the
+    /// host, the listings of one handle share its position, so only one thread at a time may list it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.list(&file, 0, &mut |entry| entry.kind != Kind::Fifo) // until a pipe
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ENOTDIR` if the handle is not that of a directory. `ENOENT` for a directory that was removed.
+    fn list(
+        &self,
+        handle: &Self::Handle,
+        cookie: u64,
+        visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Checks that the caller has these rights on a file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.access("/egg".into(), Access::READ | Access::WRITE)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EACCES` if a right is missing. As `faccessat(2)`.
+    fn access(&self, file: Target<'_, Self::Handle>, access: Access) -> Result<()>;
+
+    /// Reads the extended attribute `name`. Returns the size of the value, and puts the value at the start of
+    /// `out`. If `out` is empty, only returns the size. An open file may be open for reading or for writing.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.getxattr("/egg".into(), b"user.colour", &mut [0; 256]).map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ENODATA` if the attribute does not exist. `ERANGE` if `out` is too small. `EOPNOTSUPP` for a
+    /// namespace that the file system lacks. As `getxattr(2)`.
+    fn getxattr(&self, file: Target<'_, Self::Handle>, name: &[u8], out: &mut [u8]) -> Result<usize>;
+
+    /// Lists the names of the extended attributes. Returns the number of bytes, and puts the names at the
+    /// start of `out`, each with a NUL at its end. If `out` is empty, only returns the number.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.listxattr("/egg".into(), &mut [0; 256]).map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ERANGE` if `out` is too small. As `listxattr(2)`.
+    fn listxattr(&self, file: Target<'_, Self::Handle>, out: &mut [u8]) -> Result<usize>;
+
+    /// Sets an extended attribute. An open file may be open for reading or for writing.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.setxattr("/egg".into(), b"user.colour", b"blue", XattrMode::Set)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EEXIST` and `ENODATA` as `mode` defines them. `ERANGE` unless the name has 1 to 255 bytes. `E2BIG`
+    /// for a value of more than 64 KiB. `ENOSPC` if the attributes of the file take too much space. `EPERM`,
+    /// `EOPNOTSUPP` and other errors as `setxattr(2)`.
+    fn setxattr(
+        &self,
+        file: Target<'_, Self::Handle>,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// Removes an extended attribute.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.removexattr("/egg".into(), b"user.colour")
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ENODATA` if the attribute does not exist. As `removexattr(2)`.
+    fn removexattr(&self, file: Target<'_, Self::Handle>, name: &[u8]) -> Result<()>;
+
+    /// Returns the first offset from `offset` on that has data or that is in a hole, as `whence` states. The
+    /// end of the file counts as a hole.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.seek(&file, 0, Whence::Hole).map(drop) // to the first hole
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ENXIO` for an offset at or past the end of the file, also for an offset of 2^63 or more. `ENXIO` also
+    /// if the call seeks data and none follows. In a volume, `EINVAL` for a directory.
+    fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
+
+    /// Makes the file as durable as its medium can make it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.fsync(&file)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these
+    /// errors on the medium `paged`, every later call that changes or synchronises the volume fails with
+    /// `EROFS`.
+    fn fsync(&self, handle: &Self::Handle) -> Result<()>;
+
+    /// Works as [`fsync`](Posix::fsync), but need not make times durable. A volume makes them durable, too.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
+    /// fs.fdatasync(&file)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`fsync`](Posix::fsync).
+    fn fdatasync(&self, handle: &Self::Handle) -> Result<()>;
+
+    /// Returns the total and the free space of the file system.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// let free = fs.statvfs()?.blocks_free;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As `statvfs(3)`.
+    fn statvfs(&self) -> Result<StatVfs>;
+}
