@@ -15,13 +15,13 @@ mod fields;
 use std::collections::HashMap;
 
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Fault};
+use eyrie_medium::{Addr, Fault, PAGE_SIZE};
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
 use crate::object::visit::visit_object;
 use crate::object::xattr::{self, XattrRoot};
-use crate::tables::layout::SUPERBLOCKS;
+use crate::tables::layout::{HEADER_BYTES, SUPERBLOCKS};
 use crate::volume::{Marks, Volume};
 use crate::{Error, Kind, ObjectId, Result};
 
@@ -117,6 +117,21 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
     }
     volume.medium().check()?;
     Ok(check.report)
+}
+
+/// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if its
+/// storage cannot be found because of damage.
+pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
+    let is_hit = |start: u64, bytes: u64| {
+        let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);
+        damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
+    };
+    let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
+    let visited = visit_object(volume, id, &mut |extent| {
+        hit |= is_hit(extent.addr.offset(), extent.class.bytes());
+        Ok(())
+    });
+    hit || visited.is_err()
 }
 
 impl Check<'_> {

@@ -26,6 +26,10 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
     let Options { checksums, paged, .. } = *options;
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = || host::try_clone(file).map_err(failed);
+    if checksums && matches!(choice, MediumChoice::Dram | MediumChoice::Pmem) {
+        let what = "only a volume on a disk has checksums: choose the medium paged";
+        return Err(Error::volume(place, what, Errno::INVAL));
+    }
     match choice {
         MediumChoice::Auto if checksums => choose(file, bytes, ON_DISK, options, place),
         MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
@@ -35,10 +39,6 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
             Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, options, place),
             mapped => Ok(mapped?),
         },
-        MediumChoice::Dram | MediumChoice::Pmem if checksums => {
-            let what = "only a volume on a disk has checksums: choose the medium paged";
-            Err(Error::volume(place, what, Errno::INVAL))
-        }
         MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
         MediumChoice::Pmem => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
             let advice = "name a place on persistent memory mounted with `-o dax`, or choose the medium dram";

@@ -5,10 +5,8 @@ use std::ops::Range;
 use eyrie_medium::{Addr, PAGE_SIZE, SegmentId};
 
 use super::Volume;
-use crate::object::visit::visit_object;
 use crate::tables::geometry::page_of;
-use crate::tables::layout::HEADER_BYTES;
-use crate::{Error, ObjectId, Result};
+use crate::{Error, Result};
 
 /// Number of pages that are read while no drain can run: 1 MiB.
 const STEP_PAGES: u32 = 256;
@@ -59,21 +57,6 @@ impl Volume {
             }
         }
         Ok(done)
-    }
-
-    /// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if
-    /// its storage cannot be found because of damage.
-    pub fn is_damaged(&self, id: ObjectId, damaged: &[Addr]) -> bool {
-        let is_hit = |start: u64, bytes: u64| {
-            let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);
-            damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
-        };
-        let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
-        let visited = visit_object(self, id, &mut |extent| {
-            hit |= is_hit(extent.addr.offset(), extent.class.bytes());
-            Ok(())
-        });
-        hit || visited.is_err()
     }
 
     /// Writes all pages to their places, and returns the ranges of the pages in use.

@@ -26,6 +26,7 @@ use super::buffer::{PageBytes, page_buffer};
 use super::journal::{CutRecord, replay_own};
 use super::page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
+use super::place_writes::PlaceWrites;
 use super::room::most_room;
 use super::shadow::Shadow;
 use crate::addr::PAGE_SIZE;
@@ -35,84 +36,9 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Maximum number of pages that are gathered before they are written to their places. These pages are 1 MiB,
-/// which is enough to write most neighbours together.
-const GATHERED: usize = 256;
 /// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See
 /// [`CutContents::goes_to_its_place`].
 const SMALL_CUT_PAGES: usize = 16;
-
-/// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
-struct PlaceWrites<'a> {
-    pager: &'a Pager,
-    buffer: &'a mut Vec<PageBytes>,
-    /// The gathered pages.
-    pages: Vec<usize>,
-    /// Pages that were written and may not yet be durable.
-    written: Vec<usize>,
-    /// The numbers and checksums of the pages of the cut, after its record was written.
-    sums: Vec<(u64, u32)>,
-}
-
-impl<'a> PlaceWrites<'a> {
-    fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> PlaceWrites<'a> {
-        PlaceWrites { pager, buffer, pages: Vec::new(), written: Vec::new(), sums: Vec::new() }
-    }
-
-    /// Adds a page. `fill` stores its bytes, which this function returns.
-    fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
-        if self.pages.len() == GATHERED {
-            self.write(None)?;
-        }
-        let slot = self.pages.len();
-        if slot == self.buffer.len() {
-            self.buffer.push(PageBytes([0; PAGE]));
-        }
-        self.pages.push(page);
-        fill(&mut self.buffer[slot]);
-        Ok(&self.buffer[slot])
-    }
-
-    /// Writes the gathered pages in one batch. The batch includes a journal record if `more` has the offset
-    /// and the bytes of one.
-    #[track_caller]
-    fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
-        let mut rest = &self.buffer[..];
-        let mut ranges = Vec::new();
-        for neighbours in self.pages.chunk_by(|page, next| page + 1 == *next) {
-            for run in self.pager.places.runs(neighbours[0]..neighbours[0] + neighbours.len()) {
-                let (bytes, after) = rest.split_at(run.len());
-                ranges.push((self.pager.places.offset(run.start), bytes.as_bytes()));
-                rest = after;
-            }
-        }
-        ranges.extend(more);
-        if !ranges.is_empty() {
-            self.pager.blocks.here().write_all(&ranges)?;
-            self.pager.counts.wrote(&ranges);
-        }
-        for &page in &self.pages {
-            self.pager.pages.flags(page).fetch_or(WRITTEN, Ordering::AcqRel);
-        }
-        self.written.append(&mut self.pages);
-        Ok(())
-    }
-
-    /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the
-    /// only certain copy of their bytes. Before they leave memory, their checksums take effect, because the
-    /// next read of a page compares it with them.
-    #[track_caller]
-    fn flush(&mut self) -> io::Result<()> {
-        self.pager.blocks.here().flush()?;
-        if !self.sums.is_empty() {
-            self.pager.checksums.set(self.sums.drain(..));
-        }
-        for page in self.written.drain(..) {
-            self.pager.pages.flags(page).fetch_and(!WRITING, Ordering::AcqRel);
-        }
-        Ok(())
-    }
-}
 
 /// The contents of a cut.
 #[derive(Default)]

@@ -36,6 +36,7 @@ pub(crate) mod overlay;
 mod pace;
 mod page;
 mod pager;
+mod place_writes;
 mod places;
 mod read_ahead;
 mod ring;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use eyrie_engine::ObjectId;
 use eyrie_engine::access::Credentials;
+use eyrie_engine::check::is_on_pages;
 use eyrie_medium::epoch::pin;
 
 use super::Volume;
@@ -60,7 +61,7 @@ impl Volume {
                 match step {
                     WalkStep::Entry(entry) => {
                         let _pin = pin();
-                        let is_damaged = |id| self.engine.volume().is_damaged(id, &found.damaged);
+                        let is_damaged = |id| is_on_pages(self.engine.volume(), id, &found.damaged);
                         if ObjectId::from_raw(entry.inode).is_some_and(is_damaged) {
                             paths.push(Path::new("/").join(&entry.relative));
                         }

@@ -1,0 +1,89 @@
+//! Writes of pages to their places on the disk, which a drain gathers so that neighbours are written
+//! together.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::buffer::PageBytes;
+use super::page::{WRITING, WRITTEN};
+use super::pager::Pager;
+use crate::addr::PAGE_SIZE;
+
+const PAGE: usize = PAGE_SIZE as usize;
+/// Maximum number of pages that are gathered before they are written to their places. These pages are 1 MiB,
+/// which is enough to write most neighbours together.
+const GATHERED: usize = 256;
+
+/// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
+pub(super) struct PlaceWrites<'a> {
+    pager: &'a Pager,
+    buffer: &'a mut Vec<PageBytes>,
+    /// The gathered pages.
+    pages: Vec<usize>,
+    /// Pages that were written and may not yet be durable.
+    written: Vec<usize>,
+    /// The numbers and checksums of the pages of the cut, after its record was written.
+    pub(super) sums: Vec<(u64, u32)>,
+}
+
+impl<'a> PlaceWrites<'a> {
+    pub(super) fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> PlaceWrites<'a> {
+        PlaceWrites { pager, buffer, pages: Vec::new(), written: Vec::new(), sums: Vec::new() }
+    }
+
+    /// Adds a page. `fill` stores its bytes, which this function returns.
+    pub(super) fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
+        if self.pages.len() == GATHERED {
+            self.write(None)?;
+        }
+        let slot = self.pages.len();
+        if slot == self.buffer.len() {
+            self.buffer.push(PageBytes([0; PAGE]));
+        }
+        self.pages.push(page);
+        fill(&mut self.buffer[slot]);
+        Ok(&self.buffer[slot])
+    }
+
+    /// Writes the gathered pages in one batch. The batch includes a journal record if `more` has the offset
+    /// and the bytes of one.
+    #[track_caller]
+    pub(super) fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
+        let mut rest = &self.buffer[..];
+        let mut ranges = Vec::new();
+        for neighbours in self.pages.chunk_by(|page, next| page + 1 == *next) {
+            for run in self.pager.places.runs(neighbours[0]..neighbours[0] + neighbours.len()) {
+                let (bytes, after) = rest.split_at(run.len());
+                ranges.push((self.pager.places.offset(run.start), bytes.as_bytes()));
+                rest = after;
+            }
+        }
+        ranges.extend(more);
+        if !ranges.is_empty() {
+            self.pager.blocks.here().write_all(&ranges)?;
+            self.pager.counts.wrote(&ranges);
+        }
+        for &page in &self.pages {
+            self.pager.pages.flags(page).fetch_or(WRITTEN, Ordering::AcqRel);
+        }
+        self.written.append(&mut self.pages);
+        Ok(())
+    }
+
+    /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the
+    /// only certain copy of their bytes. Before they leave memory, their checksums take effect, because the
+    /// next read of a page compares it with them.
+    #[track_caller]
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.pager.blocks.here().flush()?;
+        if !self.sums.is_empty() {
+            self.pager.checksums.set(self.sums.drain(..));
+        }
+        for page in self.written.drain(..) {
+            self.pager.pages.flags(page).fetch_and(!WRITING, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
