@@ -10,15 +10,12 @@ use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions, host};
 
 use super::lock::{Hold, HostLock, LOCK, Sharing};
 use super::mapping::{map, map_copy, map_new};
-use super::segment::host_error;
+use super::segment::{SEGMENT_FILE, host_error};
 use crate::tables::{Geometry, MIN_HOST_BYTES, Options};
 use crate::{Errno, Error, Result};
 
 /// Default size of a volume, in bytes: 1 GiB.
 const DEFAULT_BYTES: u64 = 1 << 30;
-
-/// Name of the file of segment 0.
-pub(super) const SEGMENT_FILE: &str = "segment-0000";
 
 /// A change to the host's files that the creation of a volume made.
 enum HostChange {

@@ -24,8 +24,7 @@ use eyrie_medium::sync::unpoisoned;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, getpid};
 
-use super::directory::SEGMENT_FILE;
-use super::segment::errno_of;
+use super::segment::{SEGMENT_FILE, errno_of};
 use crate::{Errno, Error, Result};
 
 /// Name of the file in a volume's directory that is locked.

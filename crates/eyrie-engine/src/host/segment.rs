@@ -12,6 +12,9 @@ use crate::Error;
 use crate::tables::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;
 
+/// Name of the file of segment 0 in the directory of a volume.
+pub(super) const SEGMENT_FILE: &str = "segment-0000";
+
 /// Returns the error of a host call about `path`.
 pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
     let errno = errno_of(error);
