@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use eyrie_medium::{Medium, PagedOptions};
 
-use super::device;
-use super::directory;
 use super::lock::{Hold, Sharing};
 use super::segment::SEGMENT_FILE;
+use super::{device, directory};
 use crate::tables::Options;
 use crate::{Errno, Error, Result};
 

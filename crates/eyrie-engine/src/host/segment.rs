@@ -12,7 +12,7 @@ use crate::Error;
 use crate::tables::layout::{CHECKSUMS, MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;
 
-/// Name of the file of segment 0.
+/// Name of the file of segment 0 in the directory of a volume.
 pub(super) const SEGMENT_FILE: &str = "segment-0000";
 
 /// Returns the error of a host call about `path`.
