@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Result, copy, directory, output};
+use crate::run::{Result, directory, output};
 
 const PROGRAM: &str = "crates/eyrie-testkit/src/bin/hot_calls.rs";
 const CALLS: [&str; 10] =
@@ -44,7 +44,7 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
     // If `target` was removed meanwhile, git still knows the worktree.
     output(Command::new("git").args(["worktree", "prune"]))?;
     output(Command::new("git").args(["worktree", "add", "--detach"]).arg(&tree).arg(base))?;
-    let before = copy(Path::new(PROGRAM), &tree.join(PROGRAM)).and_then(|()| counts(&tree, &memory));
+    let before = copy_program(&tree).and_then(|()| counts(&tree, &memory));
     git(&["remove", "--force"])?;
     let mut above = 0;
     println!("{:>10}  {:>12}  {:>12}  {:>7}", "call", base, "now", "change");
@@ -55,6 +55,16 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
         println!("{call:>10}  {before:>12.0}  {now:>12.0}  {:>+6.1}%{verdict}", (ratio - 1.0) * 100.0);
     }
     if above == 0 { Ok(()) } else { Err(format!("{above} calls have over 2 % more instructions").into()) }
+}
+
+/// Copies the program of calls to the other commit. In older commits `Posix::rename_with` is called `rename`.
+fn copy_program(tree: &Path) -> Result<()> {
+    let program = std::fs::read_to_string(PROGRAM)?;
+    let found = Command::new("git").arg("-C").arg(tree).args(["grep", "-q", "fn rename_with("]).status()?;
+    let program = if found.success() { program } else { program.replace("rename_with", "rename") };
+    let copy = tree.join(PROGRAM);
+    std::fs::create_dir_all(copy.with_file_name(""))?;
+    Ok(std::fs::write(copy, program)?)
 }
 
 /// Builds the program in `tree`, and returns the instructions of one call of each kind.

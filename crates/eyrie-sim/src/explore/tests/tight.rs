@@ -4,7 +4,7 @@
 use eyrie_engine::Engine;
 use eyrie_engine::object::header::Header;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::epoch;
+use eyrie_medium::{Medium, epoch};
 
 use super::super::record::RecordSession;
 use super::super::suite::{RunKind, Scripts, Work, kinds};
@@ -74,7 +74,8 @@ fn a_small_journal_starts_over_several_times() {
     let start = work.start().expect("room");
     let (script, _) = work.scripts.next().expect("a script");
     let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
-    let place = (work.medium.bytes + work.medium.journal_bytes.expect("small")) as usize;
+    let volume = Medium::place_bytes(work.medium.bytes, work.medium.checksums);
+    let place = (volume + work.medium.journal_bytes.expect("small")) as usize;
     let is_anchor =
         |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
     let renames = recorded.run.events.iter().filter(is_anchor).count();
@@ -129,7 +130,7 @@ fn calls_larger_than_the_journal_overflow() {
     for (number, (script, _)) in work.scripts.by_ref().enumerate() {
         let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
         assert_eq!(recorded.without_room, 0, "script {number}");
-        let journal = work.medium.bytes;
+        let journal = Medium::place_bytes(work.medium.bytes, work.medium.checksums);
         let overflow = std::mem::offset_of!(eyrie_medium::RecordHead, overflow);
         let overflows = recorded.run.events.iter().any(|event| match event {
             Event::Store { addr, bytes, .. } if addr.offset() == journal => {
