@@ -57,11 +57,19 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
     if above == 0 { Ok(()) } else { Err(format!("{above} calls have over 2 % more instructions").into()) }
 }
 
-/// Copies the program of calls to the other commit. In older commits `Posix::rename_with` is called `rename`.
+/// Copies the program of calls to the other commit. In commits without `Posix::rename_with` that call is
+/// `rename`, and calls take paths of any type.
 fn copy_program(tree: &Path) -> Result<()> {
     let program = std::fs::read_to_string(PROGRAM)?;
     let found = Command::new("git").arg("-C").arg(tree).args(["grep", "-q", "fn rename_with("]).status()?;
-    let program = if found.success() { program } else { program.replace("rename_with", "rename") };
+    let older = [
+        ("rename_with", "rename"),
+        ("]).into()", "])"),
+        ("path.into()", "path"),
+        ("\"/large\".into()", "\"/large\""),
+    ];
+    let replace = |program: String, (new, old): (&str, &str)| program.replace(new, old);
+    let program = if found.success() { program } else { older.into_iter().fold(program, replace) };
     let copy = tree.join(PROGRAM);
     std::fs::create_dir_all(copy.with_file_name(""))?;
     Ok(std::fs::write(copy, program)?)
