@@ -120,7 +120,7 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
 }
 
 /// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if its
-/// storage cannot be found because of damage.
+/// storage cannot be found because the disk cannot read a page or has damaged it.
 pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
     let is_hit = |start: u64, bytes: u64| {
         let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);
@@ -131,7 +131,7 @@ pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
         hit |= is_hit(extent.addr.offset(), extent.class.bytes());
         Ok(())
     });
-    hit || visited.is_err()
+    hit || matches!(visited, Err(Error::Fault(Fault::Checksum { .. } | Fault::Io { .. })))
 }
 
 impl Check<'_> {

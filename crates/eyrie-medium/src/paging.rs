@@ -12,7 +12,9 @@ use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
 use crate::paged::blocks::Blocks;
 use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PAGE_ENTRY, PagedOptions, Pager, Places, journal_bytes, most_room};
+use crate::paged::{
+    Drain, Gate, Keeper, MAX_JOURNAL_BYTES, PAGE_ENTRY, PagedOptions, Pager, Places, journal_bytes, most_room,
+};
 use crate::site::{Caller, SiteKind};
 
 /// Returns the offset of the last whole page of a disk.
@@ -102,7 +104,11 @@ impl Medium {
         // A journal between its least and greatest size is a sixteenth of the volume, so the volume takes
         // about 16 of 17 parts of the disk.
         let journal = journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE));
-        Places::most_volume_bytes(bytes.saturating_sub(journal), checksums)
+        let volume = |journal| Places::most_volume_bytes(bytes.saturating_sub(journal), checksums);
+        let largest = volume(journal);
+        // The journal takes all pages that are left. Of some disks one page more is left than it may have.
+        let left = bytes.saturating_sub(Places::new(largest, checksums).end());
+        if left > MAX_JOURNAL_BYTES { volume(journal - PAGE_SIZE) } else { largest }
     }
 
     /// As [`Medium::format_paged`], for a disk of fixed size: the journal takes all pages between the volume

@@ -49,7 +49,10 @@ impl Volume {
             // A page that was freed meanwhile may have any bytes. So only pages count that are still in use
             // and damaged.
             let used = self.durable_pages()?;
-            let is_used = |addr: &Addr| used.iter().any(|run| run.contains(&page_of(addr.offset())));
+            let is_used = |addr: &Addr| {
+                let page = page_of(addr.offset());
+                used.get(used.partition_point(|run| run.end <= page)).is_some_and(|run| run.contains(&page))
+            };
             let suspects: Vec<Addr> = done.damaged.drain(..).filter(is_used).collect();
             for addr in suspects {
                 let page = page_of(addr.offset());

@@ -97,6 +97,10 @@ impl Pager {
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
         let mut attempts = 0;
+        let mut has_entry = false;
+        let mut spend_entry = || -> Result<(), Fault> {
+            if !std::mem::replace(&mut has_entry, true) { spend(PAGE_ENTRY) } else { Ok(()) }
+        };
         let fresh = loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
@@ -110,10 +114,13 @@ impl Pager {
             } else if flags & RESIDENT == 0 {
                 self.bring(page, page)?;
             } else if flags & DIRTY != 0 && !broken(SafetyRule::ChangedPageIsPreserved) {
-                // The page belongs to the cut of the drain in progress.
+                // The page belongs to the cut of the drain in progress. The Op must not fail between this
+                // copy and the change: the page would be clean, and could leave memory before the drain has
+                // written its bytes.
+                spend_entry()?;
                 self.preserve(page, flags);
             } else {
-                spend(PAGE_ENTRY)?;
+                spend_entry()?;
                 let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
                 if self.pages.compare_exchange(page, flags, new) {
                     self.list(page);

@@ -93,11 +93,13 @@ impl Pager {
             // Perhaps only a page that is read ahead is bad or free, and the caller does not need that page
             // yet. So the read is tried again with half of the pages.
             let fewer = count / 2;
+            self.let_go(page + fewer, count - fewer);
             (page + fewer..page + count).for_each(|page| self.pages.unlock(page, 0, 0));
             (count, locked_end) = (fewer, page + fewer);
             done = self.read_in(page, count);
         }
         if let Err(fault) = done {
+            self.let_go(page, 1);
             self.pages.unlock(page, 0, 0);
             return Err(fault);
         }

@@ -51,6 +51,7 @@ mod waker;
 
 pub(crate) use drain::Drain;
 pub use gate::Gate;
+pub(crate) use journal::MAX_JOURNAL_BYTES;
 pub(crate) use keeper::Keeper;
 pub use options::PagedOptions;
 pub(crate) use pager::{Pager, journal_bytes};

@@ -187,6 +187,43 @@ fn damaged_page_can_be_allocated_again() {
     assert_eq!(scrubbed(&open_many(&disk)), []);
 }
 
+/// Each disk has a journal that an open accepts. The largest journal has 64 MiB.
+#[test]
+fn volume_fits_a_disk_of_any_size() {
+    let sizes = (0..3000).map(|page| (4 << 20) + page * 4096);
+    let larger = (0..3000).map(|page| (4150 << 20) + page * 4096);
+    for disk in sizes.chain(larger).chain([4156 << 20, 8256 << 20]) {
+        for checksums in [false, true] {
+            let volume = Medium::volume_bytes_on(disk, checksums);
+            let journal = disk - 4096 - Medium::place_bytes(volume, checksums);
+            assert!(journal <= 64 << 20 && journal >= (1 << 20) - 4096, "{disk}: {journal}");
+        }
+    }
+}
+
+#[test]
+fn volume_without_a_journal_is_read_with_little_memory() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    (2..MANY).for_each(|page| set(&medium, page * 4096, page | 1 << 40));
+    medium.checkpoint().expect("drained");
+    let cut = 2000 * 4096;
+    let disk = SimulatedDisk::holding(&disk.snapshot()[..cut]);
+    let options = PagedOptions::new(PagedOptions::MIN_MEMORY_BYTES, Duration::from_millis(1));
+    let left = Medium::most_volume_bytes(cut as u64, true);
+    let medium = Medium::paged_without_journal(Arc::new(disk), left, true, options).expect("memory");
+    for page in 2..left / 4096 {
+        assert_eq!(read(&medium, page).expect("sound"), page | 1 << 40);
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    medium.drain().expect("there is nothing to drain");
+    let limit = 2 * PagedOptions::MIN_MEMORY_BYTES;
+    assert!(medium.resident_bytes().is_some_and(|bytes| bytes <= limit), "{:?}", medium.resident_bytes());
+    let _gate = medium.enter().expect("reads only");
+    let stored = medium.write_word(addr(100 * 4096), 1);
+    assert!(matches!(stored, Err(Fault::OpTooLarge { .. })));
+}
+
 #[test]
 fn scrub_finds_unreadable_pages() {
     let disk = checked_disk();

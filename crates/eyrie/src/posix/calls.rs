@@ -21,8 +21,8 @@ use crate::Result;
 /// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and keeps the
 /// steps before an error. If a medium fails, the error may come after the whole change.
 ///
-/// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too. [`PosixExt`] has
-/// functions in the style of [`std::fs`] over this trait.
+/// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too.
+/// [`PosixExt`](crate::PosixExt) has functions in the style of [`std::fs`] over this trait.
 ///
 /// # Errors
 /// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
@@ -45,8 +45,8 @@ use crate::Result;
 /// # }
 /// ```
 pub trait Posix {
-    /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
-    /// handle.
+    /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`](crate::File)
+    /// closes its handle.
     type Handle: std::fmt::Debug + Send + Sync;
 
     /// Returns the maximum number of directories that one walk keeps open at a time.
@@ -240,7 +240,7 @@ pub trait Posix {
     fn unlink(&self, path: PathAt<'_, Self::Handle>) -> Result<()>;
 
     /// Renames a file. `mode` states if an existing target is replaced, is exchanged with the source, or
-    /// makes the call fail. [`PosixExt::rename`] replaces it.
+    /// makes the call fail. [`PosixExt::rename`](crate::PosixExt::rename) replaces it.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

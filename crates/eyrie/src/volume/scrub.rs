@@ -8,7 +8,7 @@ use eyrie_engine::check::is_on_pages;
 use eyrie_medium::epoch::pin;
 
 use super::Volume;
-use crate::{Error, PosixExt, Result, WalkStep};
+use crate::{Errno, Error, PosixExt, Result, WalkStep};
 
 /// The report of [`Volume::scrub`].
 ///
@@ -57,7 +57,11 @@ impl Volume {
         let found = scrubbed.map_err(|error| Error::from_engine(error, "scrub volume").at(&self.path))?;
         let mut paths = Vec::new();
         if !found.damaged.is_empty() {
-            for step in self.files(Credentials::root()).walk("/")? {
+            let walk = self.files(Credentials::root()).walk("/");
+            if walk.is_err() {
+                paths.push(PathBuf::from("/"));
+            }
+            for step in walk.into_iter().flatten() {
                 match step {
                     WalkStep::Entry(entry) => {
                         let _pin = pin();
@@ -66,7 +70,9 @@ impl Volume {
                             paths.push(Path::new("/").join(&entry.relative));
                         }
                     }
-                    WalkStep::Failed(path, _) => paths.push(Path::new("/").join(path)),
+                    WalkStep::Failed(path, error) if error.errno() == Errno::IO => {
+                        paths.push(Path::new("/").join(path))
+                    }
                     _ => {}
                 }
             }

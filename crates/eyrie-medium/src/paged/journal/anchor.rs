@@ -8,7 +8,7 @@ use super::layout::{
     ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITH_CHECKSUMS,
     VERSION_WITHOUT_OVERFLOW,
 };
-use crate::addr::PAGE_SIZE;
+use crate::addr::{Addr, PAGE_SIZE};
 use crate::fault::Fault;
 use crate::host;
 use crate::paged::blocks::Blocks;
@@ -85,7 +85,7 @@ impl Anchor {
         let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
         // The first comparison keeps the calculation of the places within the range of numbers.
-        let fits = anchor.volume_bytes <= size
+        let fits = anchor.volume_bytes <= size.min(Addr::MAX_OFFSET)
             && anchor.journal_start().checked_add(anchor.journal_bytes) == Some(last * PAGE_SIZE)
             && anchor.volume_bytes > 0
             && (!anchor.places().has_checksums() || anchor.volume_bytes > PLAIN_PAGES as u64 * PAGE_SIZE);

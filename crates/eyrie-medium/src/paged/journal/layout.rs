@@ -23,7 +23,7 @@ pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
 /// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
-pub(in crate::paged) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay of a hostile
 /// journal takes.
 pub(in crate::paged) const MAX_OVERFLOW_BYTES: u64 = 1 << 30;

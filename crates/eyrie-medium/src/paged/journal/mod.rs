@@ -29,7 +29,8 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use layout::MAX_JOURNAL_BYTES;
 pub use layout::{Anchor, ChangedPage, FreshPage, RecordHead};
-pub(super) use layout::{MAX_JOURNAL_BYTES, MAX_OVERFLOW_BYTES, PACKED_LINE};
+pub(super) use layout::{MAX_OVERFLOW_BYTES, PACKED_LINE};
 pub(super) use record::CutRecord;
 pub(super) use replay::{replay, replay_own};

@@ -116,22 +116,27 @@ fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<Read
 /// [`Fault::Io`]. A damaged record is not an error: the journal ends before it.
 pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
     let replayed = || {
-        let records = read_records(blocks, anchor)?;
+        let mut records = read_records(blocks, anchor)?;
         if records.is_empty() {
             return Ok(());
         }
         if !broken(SafetyRule::FoundRecordsAreFlushed) {
             blocks.here().flush()?;
         }
-        apply_whole(blocks, anchor, records, &CutRecord::default())
+        if let Some(newest) = records.last()
+            && !fresh_pages_are_whole(blocks, anchor, newest)?
+        {
+            records.pop();
+        }
+        apply_before(blocks, anchor, records, &CutRecord::default())
     };
     replayed().map_err(io_fault("replaying the journal"))
 }
 
-/// As [`replay`], without its first flush, because this process has flushed every record of the journal.
-/// `count` is the number of these records, and `next` is the record that the caller will write next. The
-/// caller has already written the fresh pages of `next` to their places, so this function applies no older
-/// lines to these pages.
+/// As [`replay`], without its first flush, because this process has flushed every record of the journal. For
+/// the same reason the last record counts even if the disk has damaged one of its fresh pages. `count` is the
+/// number of these records, and `next` is the record that the caller will write next. The caller has already
+/// written the fresh pages of `next` to their places, so this function applies no older lines to these pages.
 ///
 /// # Errors
 /// The disk's error. Another error if the disk does not return the records that were written.
@@ -145,22 +150,16 @@ pub(in crate::paged) fn replay_own(
     if records.len() as u64 != count {
         return Err(io::Error::other("the journal does not read back as it was written"));
     }
-    apply_whole(blocks, anchor, records, next)
+    apply_before(blocks, anchor, records, next)
 }
 
-/// Applies `records`, except their lines of pages that are fresh in `next`. Ignores the last record unless
-/// its fresh pages are whole.
-fn apply_whole(
+/// Applies `records`, except their lines of pages that are fresh in `next`.
+fn apply_before(
     blocks: &dyn Blocks,
     anchor: &Anchor,
     mut records: Vec<ReadRecord>,
     next: &CutRecord,
 ) -> io::Result<()> {
-    if let Some(newest) = records.last()
-        && !fresh_pages_are_whole(blocks, anchor, newest)?
-    {
-        records.pop();
-    }
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
     records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
     apply(blocks, anchor.places(), &records)

@@ -301,6 +301,12 @@ fn anchor_that_contradicts_the_disk_is_refused() {
     let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal, false).write_page(&disk).expect("room");
     assert_eq!(found(&disk), None);
+    // An address has no room for a larger volume.
+    for (volume_bytes, fits) in [(1 << 40, true), ((1 << 40) + PAGE_SIZE, false)] {
+        let disk = disk_of(volume_bytes + JOURNAL + PAGE_SIZE);
+        Anchor::new(ID, volume_bytes, JOURNAL, false).write_page(&disk).expect("room");
+        assert_eq!(found(&disk).is_some(), fits);
+    }
 }
 
 #[test]
@@ -317,4 +323,18 @@ fn replay_leaves_fresh_pages_of_the_next_record() {
     replay_own(&disk, &anchor, 1, &next).expect("the disk is sound");
     let after = volume_bytes(&disk);
     assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
+}
+
+/// This process has flushed its records, so a fresh page that does not match is damaged and not torn.
+#[test]
+fn replay_of_own_records_keeps_one_with_a_damaged_fresh_page() {
+    let (disk, anchor) = volume();
+    let mut record = CutRecord::default();
+    record.fresh(3, &[0xdd; PAGE]);
+    record.changed(4, 1, &[0xee; PAGE]);
+    disk.write(anchor.volume_bytes, record.seal_whole(1).as_bytes()).expect("room");
+    replay(&disk, &anchor).expect("the disk is sound");
+    assert_eq!(volume_bytes(&disk)[4 * PAGE], 5, "another process may have been killed in the write");
+    replay_own(&disk, &anchor, 1, &CutRecord::default()).expect("the disk is sound");
+    assert_eq!(volume_bytes(&disk)[4 * PAGE], 0xee);
 }
