@@ -198,6 +198,46 @@ fn op_without_room_in_the_journal_fails_and_tells_its_need() {
     (0..4).for_each(|page| fill(&medium, page, 2).expect("room"));
 }
 
+/// Stores until an ordinary Op has no room left for the entry of another page.
+fn spend_room(medium: &Medium) {
+    (410..413).for_each(|page| fill(medium, page, 1).expect("room"));
+    let _pin = pin();
+    let store = |page: u64, line: u64| medium.write_word(addr(page * 4096 + line * 64), 1).map(drop);
+    // These stores fail when the rest of the room is too small for a line, and then for an entry.
+    (0..64).for_each(|line| drop(store(413, line)));
+    (420..430).for_each(|page| drop(store(page, 0)));
+}
+
+/// An Op without room stores to a page that the drain in progress still needs. The page must not leave memory
+/// before the drain has written its bytes.
+#[test]
+fn op_without_room_leaves_the_pages_of_a_drain() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let is_armed = Arc::clone(&armed);
+    let medium = hooked(move |medium| {
+        // The drain has gathered many fresh pages, and has not taken page 400 yet.
+        if is_armed.swap(false, Ordering::Relaxed) {
+            let gate = medium.enter().expect("open");
+            spend_room(medium);
+            {
+                let _pin = pin();
+                medium.write_word(addr(400 * 4096 + 64), 1).expect_err("no room is left");
+            }
+            drop(gate);
+            pager(medium).shrink(0);
+        }
+        Ok(())
+    });
+    [2..142, 142..282].into_iter().for_each(|pages| take(&medium, pages, 1));
+    set(&medium, 400 * 4096, 7);
+    armed.store(true, Ordering::Relaxed);
+    medium.drain().expect("drained");
+    assert!(!armed.load(Ordering::Relaxed));
+    medium.checkpoint().expect("drained");
+    pager(&medium).shrink(0);
+    assert_eq!((word(&medium, 400 * 4096), word(&medium, 400 * 4096 + 64)), (7, 0));
+}
+
 /// An ordinary Op waits while other Ops have reserved the journal. A large one gets at most half of it.
 #[test]
 fn ops_in_progress_share_the_journal() {
