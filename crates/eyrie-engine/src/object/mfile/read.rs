@@ -131,6 +131,15 @@ pub fn contiguous(
     require: impl Fn(Extent) -> Result<()>,
 ) -> Result<(Addr, u64)> {
     let end = end.min(file.size);
+    // A value, like every small file, is one extent.
+    if file.root.height() == 0
+        && let Some(extent) = file.root_extent()?
+        && offset < end
+        && end <= extent.bytes()
+    {
+        require(extent)?;
+        return Ok((extent.addr.add(offset), end - offset));
+    }
     let (mut first, mut len) = (Addr::NULL, 0);
     while offset + len < end {
         let piece = find(medium, file, offset + len)?;
