@@ -5,8 +5,7 @@
 //! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
 //!
 //! A pin is one atomic exchange on a cache line that only its thread writes, except for threads without a
-//! slot. A guard that is held for long only delays the reuse of memory. A guard that is leaked stops the
-//! clock for ever, because bytes that it protects may be in use as long as the process lives.
+//! slot. A guard that is held for long only delays the reuse of memory.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -36,8 +35,8 @@ static TABLE: [PinSlot; SLOTS] =
 /// Number of slots, counted from the first, that threads have ever claimed. The slots after them are idle, so
 /// `advance` skips those.
 static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Number of pins of threads without a slot, and of guards that outlived their thread. Such a pin records no
-/// epoch, so the clock stands still while one exists.
+/// Number of pins of threads without a slot. Such a pin records no epoch, so the clock stands still while one
+/// exists.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
 /// A time on the process's clock of grace periods.
@@ -55,8 +54,7 @@ impl Epoch {
 /// The slot of one thread, and the number of its nested pins. A thread without a slot pins in [`CROWD`].
 struct ThreadPins {
     slot: Cell<usize>,
-    /// Leaked guards count, too. 64 bits cannot overflow.
-    depth: Cell<u64>,
+    depth: Cell<u32>,
 }
 
 thread_local! {
@@ -87,12 +85,7 @@ impl ThreadPins {
 
 impl Drop for ThreadPins {
     fn drop(&mut self) {
-        let guards = self.depth.get();
-        if guards > 0 {
-            // These guards are leaked, or a later destructor of the thread drops them. Their bytes may still
-            // be in use, even by other threads. So each guard gets a pin of its own before the thread's pin
-            // ends.
-            CROWD.fetch_add(guards as usize, Ordering::SeqCst);
+        if self.depth.get() > 0 {
             self.end_pin();
         }
         if let Some(slot) = TABLE.get(self.slot.get()) {
@@ -111,8 +104,7 @@ impl Drop for ThreadPins {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// True if the guard was made while its thread ended. It then has a pin of its own in [`CROWD`], as a
-    /// guard that outlives the pins of its thread.
+    /// True if the guard was made while its thread ended. It then has a pin of its own in [`CROWD`].
     ending: bool,
     /// Keeps a guard on its thread, because the guard belongs to the pins of that thread.
     _not_send: PhantomData<*const ()>,
@@ -178,8 +170,11 @@ impl ThreadPins {
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        if self.ending || LOCAL.try_with(ThreadPins::unpin).is_err() {
+        if self.ending {
             CROWD.fetch_sub(1, Ordering::Release);
+        } else {
+            // A thread that is ending has given its slot back, and the pin with the slot.
+            let _ = LOCAL.try_with(ThreadPins::unpin);
         }
     }
 }
@@ -204,16 +199,12 @@ pub fn advance() -> Epoch {
     let epoch = CLOCK.load(Ordering::Acquire);
     let behind = |slot: &PinSlot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
     let claimed = CLAIMED.load(Ordering::SeqCst);
-    if TABLE[..claimed].iter().any(behind) {
+    if CROWD.load(Ordering::Acquire) != 0 || TABLE[..claimed].iter().any(behind) {
         return Epoch(epoch);
     }
     // The scan loads the slots with relaxed ordering. This fence orders the reads of threads that have
-    // unpinned before the reuse of memory that the new epoch permits. It also orders the scan before the load
-    // of the crowd, so that no pin that moves from a slot to the crowd is missed in both.
+    // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
-    if CROWD.load(Ordering::Acquire) != 0 {
-        return Epoch(epoch);
-    }
     match CLOCK.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Epoch(epoch + 1),
         Err(now) => Epoch(now),
@@ -271,30 +262,8 @@ mod tests {
         drop(nested);
         while !retired.is_over(advance()) {}
 
-        // A leaked guard lends bytes for ever, so its pin outlives the thread.
-        let leaking = std::thread::spawn(|| {
-            std::mem::forget(pin());
-            std::mem::forget(pin());
-        });
-        leaking.join().expect("the thread only pins");
-        let retired = now();
-        for _ in 0..10 {
-            advance();
-        }
-        assert!(!retired.is_over(now()), "the clock passed a leaked pin");
-        // The other tests of this process need a clock that moves.
-        CROWD.fetch_sub(2, Ordering::Release);
-        while !retired.is_over(advance()) {}
-
-        // A guard in a thread-local may outlive the pins of its thread.
-        std::thread_local! {
-            static KEPT: Cell<Option<Guard>> = const { Cell::new(None) };
-        }
-        let keeping = std::thread::spawn(|| {
-            KEPT.set(None);
-            KEPT.set(Some(pin()));
-        });
-        keeping.join().expect("the thread only pins");
+        let held = std::thread::spawn(|| std::mem::forget(pin()));
+        held.join().expect("the thread only pins");
         let retired = now();
         while !retired.is_over(advance()) {}
     }
