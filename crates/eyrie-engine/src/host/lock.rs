@@ -64,7 +64,7 @@ struct HeldLock {
     /// The number of [`HostLock`]s for the directory: more than 1 only for a shared lock.
     owners: usize,
     /// The locked file, whose close releases the lock: the lock file, or the segment.
-    _file: File,
+    file: File,
 }
 
 static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
@@ -104,7 +104,7 @@ impl HostLock {
         if sharing == Sharing::Shared && opened.as_ref().is_err_and(is_missing) {
             let locked = lock_segment(path).map_err(|error| failed("cannot be locked", error))?;
             if let Some(segment) = locked {
-                table.push(HeldLock { directory, sharing, owners: 1, _file: segment });
+                table.push(HeldLock { directory, sharing, owners: 1, file: segment });
                 return Ok(HostLock(directory));
             }
             opened = open_lock(path, sharing);
@@ -123,7 +123,7 @@ impl HostLock {
                         let what = format!("in use by another process{READS}");
                         return Err(Error::volume(&place, what, Errno::BUSY));
                     }
-                    table.push(HeldLock { directory, sharing, owners: 1, _file: file });
+                    table.push(HeldLock { directory, sharing, owners: 1, file });
                     return Ok(HostLock(directory));
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {}
@@ -150,7 +150,10 @@ fn lock_segment(path: &Path) -> io::Result<Option<File>> {
     let segment = open(&path.join(SEGMENT_FILE), false)?;
     let is_locked = try_flock(&segment, FlockOperation::NonBlockingLockShared)?;
     match host::call(|| fs::symlink_metadata(path.join(LOCK))) {
-        Ok(_) => Ok(None),
+        Ok(_) => {
+            unlock(&segment);
+            Ok(None)
+        }
         Err(error) if is_missing(&error) => Ok(is_locked.then_some(segment)),
         Err(error) => Err(error),
     }
@@ -159,8 +162,11 @@ fn lock_segment(path: &Path) -> io::Result<Option<File>> {
 /// True if a reader has the segment of the volume in directory `path` locked: see [`lock_segment`].
 fn segment_has_readers(path: &Path) -> io::Result<bool> {
     match open(&path.join(SEGMENT_FILE), false) {
-        // The close of the segment releases the lock.
-        Ok(segment) => Ok(!try_flock(&segment, FlockOperation::NonBlockingLockExclusive)?),
+        Ok(segment) => {
+            let is_free = try_flock(&segment, FlockOperation::NonBlockingLockExclusive)?;
+            unlock(&segment);
+            Ok(!is_free)
+        }
         // A volume that is being made has no segment yet.
         Err(error) if is_missing(&error) => Ok(false),
         Err(error) => Err(error),
@@ -175,6 +181,13 @@ fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Ends a lock by flock(2). A close alone does not end it while a child that another thread has forked keeps
+/// a copy of the descriptor.
+fn unlock(file: &File) {
+    // Without a lock the call does nothing.
+    let _ = flock(file, FlockOperation::Unlock);
 }
 
 /// Opens a file of a volume to read it. With `for_writing`, also opens it to write it, and makes it if it is
@@ -223,7 +236,9 @@ impl Drop for HostLock {
         if let Some(index) = table.iter().position(|held| held.directory == self.0) {
             table[index].owners -= 1;
             if table[index].owners == 0 {
-                table.swap_remove(index);
+                let held = table.swap_remove(index);
+                // The close of the lock file releases its record lock.
+                unlock(&held.file);
             }
         }
     }
@@ -337,8 +352,8 @@ mod tests {
         let parent = HeldDirectory { process: Pid::from_raw(1).expect("a process"), ..lock.0 };
         let mut table = unpoisoned(HELD.lock());
         let held = table.iter().find(|held| held.directory == lock.0).expect("locked");
-        let file = held._file.try_clone().expect("a file");
-        let inherited = HeldLock { directory: parent, sharing: Sharing::Exclusive, owners: 1, _file: file };
+        let file = held.file.try_clone().expect("a file");
+        let inherited = HeldLock { directory: parent, sharing: Sharing::Exclusive, owners: 1, file };
         table.push(inherited);
         drop(table);
         drop(HostLock(parent));

@@ -196,7 +196,7 @@ fn volume_fits_a_disk_of_any_size() {
         for checksums in [false, true] {
             let volume = Medium::volume_bytes_on(disk, checksums);
             let journal = disk - 4096 - Medium::place_bytes(volume, checksums);
-            assert!(journal <= 64 << 20 && journal >= (1 << 20) - 4096, "{disk}: {journal}");
+            assert!(((1 << 20) - 4096..=64 << 20).contains(&journal), "{disk}: {journal}");
         }
     }
 }

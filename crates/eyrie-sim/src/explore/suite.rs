@@ -25,7 +25,7 @@ const WITH_CHECKSUMS: [&str; 11] = [
     "reuse on a disk",
     "several calls in a cut",
     "a full journal",
-    "more than the journal",
+    "killed processes, more than the journal",
     "two threads on a disk",
     "growth",
     "batches",
