@@ -2,8 +2,8 @@
 //!
 //! The functions that decide are pure: they decide as Linux does, and only from their arguments. The
 //! arguments are [`Credentials`], the [`Protection`] of objects, the enabled [`AccessRules`], and values of
-//! the call. User id 0 has every capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`,
-//! `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` for extended attributes). Other users have none.
+//! the call. User id 0 has all [`Capabilities`], and other users have none, unless
+//! [`Credentials::with_capabilities`] sets them.
 
 mod rules;
 
@@ -28,7 +28,37 @@ pub(crate) const STICKY: u16 = 0o1000;
 pub(crate) const MODE_BITS: u16 = 0o7777;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// The caller of an operation: user, groups and umask.
+bitflags::bitflags! {
+    /// The capabilities of Linux (capabilities(7)) that concern files, each with the value of its bit in
+    /// Linux.
+    ///
+    /// ```
+    /// use eyrie_engine::access::{Capabilities, Credentials};
+    ///
+    /// let backup = Credentials::new(34, 34, &[]).with_capabilities(Capabilities::DAC_READ_SEARCH);
+    /// assert!(Credentials::root().capabilities().contains(Capabilities::FOWNER));
+    /// # let _ = backup;
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Capabilities: u32 {
+        /// Changes owners and groups at will.
+        const CHOWN = 1 << 0;
+        /// Reads, writes and searches without a permission, and executes if any class of users may.
+        const DAC_OVERRIDE = 1 << 1;
+        /// Reads, and searches directories, without a permission.
+        const DAC_READ_SEARCH = 1 << 2;
+        /// Counts as the owner of every file.
+        const FOWNER = 1 << 3;
+        /// Keeps set-id bits on writes, and sets the set-group-id bit for other groups.
+        const FSETID = 1 << 4;
+        /// Sees and sets `trusted` extended attributes, and sets `security` ones.
+        const SYS_ADMIN = 1 << 21;
+        /// Makes devices.
+        const MKNOD = 1 << 27;
+    }
+}
+
+/// The caller of an operation: user, groups, capabilities and umask.
 ///
 /// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
 /// clones. Caches of decisions use this id as a key.
@@ -47,16 +77,19 @@ pub struct Credentials {
     uid: u32,
     gid: u32,
     umask: u16,
+    capabilities: Capabilities,
     groups: Arc<[u32]>,
 }
 
 impl Credentials {
     /// Returns the credentials of a user with a primary group and supplementary groups. The umask is empty.
+    /// User 0 has all capabilities, and other users have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         // Relaxed increments are enough, because the id only has to be unique.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Credentials { id, uid, gid, umask: 0, groups: groups.into() }
+        let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
+        Credentials { id, uid, gid, umask: 0, capabilities, groups: groups.into() }
     }
 
     /// Returns the credentials of the superuser: user and group 0.
@@ -78,6 +111,15 @@ impl Credentials {
     pub fn with_umask(mut self, umask: u16) -> Credentials {
         self.umask = umask & 0o777;
         self
+    }
+
+    /// Returns the same user with these capabilities only.
+    #[must_use]
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Credentials {
+        Credentials {
+            capabilities,
+            ..Credentials::new(self.uid, self.gid, &self.groups).with_umask(self.umask)
+        }
     }
 
     /// Returns the id of these credentials. Clones share the id, even if they have different umasks. No other
@@ -110,6 +152,18 @@ impl Credentials {
         self.umask
     }
 
+    /// Returns the capabilities.
+    #[inline]
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// True with all of these capabilities.
+    #[inline]
+    pub fn has(&self, capabilities: Capabilities) -> bool {
+        self.capabilities.contains(capabilities)
+    }
+
     /// True for the superuser.
     #[inline]
     pub fn is_root(&self) -> bool {
@@ -122,10 +176,10 @@ impl Credentials {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// True for the owner of the object, and for root.
+    /// True for the owner of the object, and with [`Capabilities::FOWNER`].
     #[inline]
     pub fn owns(&self, object: &Protection) -> bool {
-        self.is_root() || self.uid == object.uid
+        self.has(Capabilities::FOWNER) || self.uid == object.uid
     }
 }
 
@@ -175,7 +229,7 @@ bitflags::bitflags! {
 /// object. The caller can then skip reading the protection of these objects.
 #[inline]
 pub fn passes_everywhere(who: &Credentials) -> bool {
-    who.is_root()
+    who.has(Capabilities::DAC_OVERRIDE)
 }
 
 /// Checks that `who` has all of `rights` on `object`.
@@ -200,11 +254,14 @@ pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<(
     }
 }
 
-/// True if `who` is root and its capabilities grant `rights`. Root executes a file only if at least one
+/// True if the capabilities of `who` grant `rights`. `DAC_OVERRIDE` lets execute a file only if at least one
 /// execution bit of the file's mode is set.
 fn overrides(who: &Credentials, object: &Protection, rights: Rights) -> bool {
-    let executable = object.kind == Kind::Directory || object.mode & 0o111 != 0;
-    who.is_root() && (executable || !rights.contains(Rights::EXECUTE))
+    let is_directory = object.kind == Kind::Directory;
+    let executable = is_directory || object.mode & 0o111 != 0;
+    let readable = if is_directory { Rights::READ | Rights::EXECUTE } else { Rights::READ };
+    who.has(Capabilities::DAC_OVERRIDE) && (executable || !rights.contains(Rights::EXECUTE))
+        || who.has(Capabilities::DAC_READ_SEARCH) && readable.contains(rights)
 }
 
 /// Checks that `who` may search the directory `dir`.
@@ -242,15 +299,15 @@ pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) ->
 }
 
 /// Checks that `who` may create an object of `kind`, which has the number `device` if it is a device. Only
-/// root may create devices, except character device 0. Every user may create that device, because it is the
-/// whiteout of overlay file systems.
+/// users with [`Capabilities::MKNOD`] may create devices, except character device 0. Every user may create
+/// that device, because it is the whiteout of overlay file systems.
 ///
 /// # Errors
 /// `NotPermitted`.
 pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
     let mark = kind == Kind::CharDevice && device == 0;
     let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
-    if is_device && !mark && !who.is_root() { Err(Error::NotPermitted) } else { Ok(()) }
+    if is_device && !mark && !who.has(Capabilities::MKNOD) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Returns the mode that `object` gets when `who` sets its mode to `mode`. The set-group-id bit is dropped if
@@ -263,7 +320,7 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
         return Err(Error::NotPermitted);
     }
     let mode = mode & MODE_BITS;
-    let foreign = !who.is_root() && !who.in_group(object.gid);
+    let foreign = !who.has(Capabilities::FSETID) && !who.in_group(object.gid);
     Ok(if foreign { mode & !SET_GID } else { mode })
 }
 
@@ -281,13 +338,14 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
     let fits = uid_fits && gid_fits;
-    if !fits && !who.is_root() {
+    if !fits && !who.has(Capabilities::CHOWN) {
         return Err(Error::NotPermitted);
     }
     if object.kind == Kind::Directory {
         return Ok(SetIds::Keep);
     }
-    let set_ids = if who.is_root() { SetIds::DropAsMember } else { dropped_by(who, object.gid) };
+    let set_ids =
+        if who.has(Capabilities::FSETID) { SetIds::DropAsMember } else { dropped_by(who, object.gid) };
     let changes_mode = mode_after(object.mode, set_ids) != object.mode;
     if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }
@@ -296,7 +354,7 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
 /// protection.
 #[inline]
 pub fn keeps_set_ids(who: &Credentials) -> bool {
-    who.is_root()
+    who.has(Capabilities::FSETID)
 }
 
 /// Returns the set-id bits that `file` loses when `who` writes to it, or changes its size or storage. A write
@@ -386,7 +444,7 @@ impl Namespace {
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {
-        Namespace::Trusted if !who.is_root() => return Err(Error::NoXattr),
+        Namespace::Trusted if !who.has(Capabilities::SYS_ADMIN) => return Err(Error::NoXattr),
         Namespace::User if !has_user_xattrs(object) => return Err(Error::NoXattr),
         Namespace::User | Namespace::None => check(who, object, Rights::READ)?,
         Namespace::Trusted | Namespace::Security | Namespace::System => {}
@@ -402,7 +460,9 @@ pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
 pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {
-        Namespace::Trusted | Namespace::Security if !who.is_root() => return Err(Error::NotPermitted),
+        Namespace::Trusted | Namespace::Security if !who.has(Capabilities::SYS_ADMIN) => {
+            return Err(Error::NotPermitted);
+        }
         Namespace::User if !has_user_xattrs(object) => return Err(Error::NotPermitted),
         Namespace::User if object.kind == Kind::Directory && is_sticky(who, object) => {
             return Err(Error::NotPermitted);
@@ -419,7 +479,7 @@ fn has_user_xattrs(object: &Protection) -> bool {
 
 /// True if a list of extended attributes shows `name` to `who`.
 pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
-    who.is_root() || Namespace::of(name).0 != Namespace::Trusted
+    who.has(Capabilities::SYS_ADMIN) || Namespace::of(name).0 != Namespace::Trusted
 }
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
@@ -436,7 +496,7 @@ pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) 
         _ => {
             // A user outside the group must not create a file that runs with the group's rights.
             let grants_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
-            let foreign = inherits && grants_group && !who.is_root() && !who.in_group(gid);
+            let foreign = inherits && grants_group && !who.has(Capabilities::FSETID) && !who.in_group(gid);
             mode & MODE_BITS & !who.umask & if foreign { !SET_GID } else { MODE_BITS }
         }
     };

@@ -4,13 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use eyrie_medium::epoch::Guard;
 
-use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version};
+use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
 pub(crate) fn next_instance() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
+
+/// Largest cookie of a listing. In a signed 64-bit offset, as Linux has it for directories, two larger
+/// numbers are left for the entries `.` and `..`, which an engine does not list.
+pub const COOKIE_MAX: u64 = i64::MAX as u64 - 2;
 
 /// The attributes that `stat` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +64,7 @@ pub struct ListedEntry<'a> {
     pub name: &'a [u8],
     /// The object that the entry names.
     pub id: ObjectId,
-    /// Cookie at which a listing continues after this entry.
+    /// Cookie at which a listing continues after this entry. At most [`COOKIE_MAX`].
     pub next: u64,
 }
 
@@ -243,6 +247,21 @@ pub trait Engine: Send + Sync {
     /// Ends one [`open`](Engine::open).
     fn close(&self, id: ObjectId);
 
+    /// Keeps an object alive, as an [`open`](Engine::open) does, until it is [released](Engine::release). A
+    /// front-end that keeps many objects alive for a long time uses holds: an object without a name then ends
+    /// at its own last release, and not with other objects.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    fn hold(&self, id: ObjectId) -> Result<()> {
+        self.open(id)
+    }
+
+    /// Ends `count` [holds](Engine::hold) of an object.
+    fn release(&self, id: ObjectId, count: u64) {
+        (0..count).for_each(|_| self.close(id));
+    }
+
     /// Reserves an id for a new object of this kind.
     ///
     /// # Errors
@@ -273,6 +292,13 @@ pub trait Engine: Send + Sync {
     /// Returns a number that changes with every move, removal and change of rights of a directory. A
     /// remembered path that consists only of directories is valid while this number stays the same.
     fn directory_changes(&self) -> u64;
+
+    /// Begins to watch all changes of the volume. The watcher has room for `capacity` notices. `None` if the
+    /// engine gives no notices.
+    fn watch(&self, capacity: usize) -> Option<Watcher> {
+        let _ = capacity;
+        None
+    }
 
     /// Waits for the Op that is changing an object, if such an Op exists. After the wait, each state of the
     /// object that the caller saw before the call is as durable as an Op that has returned.

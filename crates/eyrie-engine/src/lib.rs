@@ -23,9 +23,11 @@ pub mod error;
 pub mod extent;
 #[cfg(test)]
 pub(crate) mod format_doc;
+pub mod holds;
 mod host;
 pub mod id;
 pub mod model;
+pub mod notices;
 pub mod object;
 pub mod op;
 pub mod recovery;
@@ -36,11 +38,12 @@ mod tables;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Birth, Engine, FileView, ListedEntry, SpaceUsage};
+pub use engine::{Attributes, Birth, COOKIE_MAX, Engine, FileView, ListedEntry, SpaceUsage};
 pub use errno::Errno;
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time, Version};
 pub use model::Model;
+pub use notices::{Notice, Watcher};
 pub use op::{
     Applied, AttributeChange, Condition, Content, FallocateMode, Op, Owner, RenameMode, SetIds, XattrMode,
 };

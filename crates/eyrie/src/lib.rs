@@ -75,13 +75,13 @@ struct GettingStarted;
 
 pub use error::{Error, Result};
 #[doc(inline)]
-pub use eyrie_engine::access::{AccessRules, Credentials, Sticky};
+pub use eyrie_engine::access::{AccessRules, Capabilities, Credentials, Sticky};
 #[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
 pub use eyrie_engine::{
-    Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, ObjectId, RenameMode, Time, Version,
-    XattrMode,
+    Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, Notice, ObjectId, RenameMode, Time,
+    Version, Watcher, XattrMode,
 };
 #[doc(inline)]
 pub use eyrie_medium::epoch::Guard;
@@ -92,10 +92,10 @@ pub use posix::{
     Access, Dir, DirEntry, File, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixExt, ReadDir, SetTime,
     Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
 };
-pub use pxfs::{Pieces, Pxfs};
+pub use pxfs::{Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes};
 pub use repair::{Repair, Repaired};
 pub use view::View;
 pub use volume::{
     CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, ScrubReport, Stats,
-    Store, Volume, VolumeOptions,
+    Store, Volume, VolumeNodes, VolumeOptions,
 };

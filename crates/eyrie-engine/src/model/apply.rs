@@ -284,9 +284,14 @@ impl ModelState {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, set_ids, uid, gid, accessed, modified } = change;
-        let object = self.object_mut(id)?;
+        let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified } = change;
+        self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
+        if let Some(size) = size {
+            self.set_size(id, size)?;
+        }
+        let modified = modified.or(size.map(|_| time));
+        let object = self.object_mut(id)?;
         object.owner.mode = access::mode_after(mode.unwrap_or(object.owner.mode), set_ids);
         object.owner.uid = uid.unwrap_or(object.owner.uid);
         object.owner.gid = gid.unwrap_or(object.owner.gid);

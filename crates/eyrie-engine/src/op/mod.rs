@@ -211,6 +211,9 @@ impl SetIds {
 pub struct AttributeChange {
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: Option<u16>,
+    /// Size of a file, in bytes. The modification time then becomes the time of the Op, unless `modified`
+    /// sets another.
+    pub size: Option<u64>,
     /// Set-id bits that the mode loses.
     pub set_ids: SetIds,
     /// User id.

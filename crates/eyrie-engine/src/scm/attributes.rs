@@ -1,8 +1,9 @@
 //! Setting attributes and extended attributes.
 
 use super::Scm;
-use super::arguments::check_mode;
-use crate::object::header::HotChange;
+use super::arguments::{check_mode, require_file};
+use super::write::makes_hole;
+use crate::object::header::{Cold, HotChange};
 use crate::object::pointer::Pointer;
 use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
@@ -41,9 +42,15 @@ impl Scm {
             cold.times_version = cold.times_version.wrapping_add(1);
         }
         cold.set_changed(time);
-        let modified = change.modified.unwrap_or(hot.modified);
-        let next = HotChange { modified, ..HotChange::cold(&hot) };
+        let mut next = HotChange::cold(&hot);
         let mut transaction = Transaction::begin(&self.volume);
+        if let Some(size) = change.size {
+            require_file(id)?;
+            next.root = self.resize_data(&mut transaction, header, &hot, size)?;
+            (next.size, next.modified) = (size, time);
+            cold.flags |= if makes_hole(&hot, size) { Cold::SPARSE } else { 0 };
+        }
+        next.modified = change.modified.unwrap_or(next.modified);
         header.change_cold(&mut transaction, &hot, &cold, next)?;
         let rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
         if id.is_directory() && rights {

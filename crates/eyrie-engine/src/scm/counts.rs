@@ -18,6 +18,7 @@ use super::Scm;
 use super::locks::LockedParent;
 use super::summaries::{DirectorySum, SumCoverage};
 use crate::extent::Extent;
+use crate::notices::Notice;
 use crate::object::collection::{self, Collection, CollectionSummary};
 use crate::object::header::{Cold, Header, Hot};
 use crate::object::xattr::XattrRoot;
@@ -185,10 +186,21 @@ impl Scm {
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
-        if changes.iter().any(|change| self.summaries.may_know(change.parent.id)) {
+        let result = if changes.iter().any(|change| self.summaries.may_know(change.parent.id)) {
             self.commit_counted(transaction, time, changes)
         } else {
             transaction.commit_in_place()
+        };
+        if self.notices.is_watched() {
+            self.notify_of_entries(changes);
+        }
+        result
+    }
+
+    #[cold]
+    fn notify_of_entries(&self, changes: &[EntryChange<'_>]) {
+        for &EntryChange { parent, name, before, after } in changes {
+            self.notices.add(&Notice::Entry { dir: parent.id, name: name.into(), before, after });
         }
     }
 

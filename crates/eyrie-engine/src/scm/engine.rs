@@ -9,8 +9,8 @@ use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::object::xattr;
 use crate::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result,
-    SpaceUsage, Version,
+    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version, Watcher,
 };
 
 impl Engine for Scm {
@@ -102,6 +102,14 @@ impl Engine for Scm {
         self.close_object(id);
     }
 
+    fn hold(&self, id: ObjectId) -> Result<()> {
+        self.hold_object(id)
+    }
+
+    fn release(&self, id: ObjectId, count: u64) {
+        self.release_object(id, count);
+    }
+
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.check_change()?;
         let _gate = self.medium().enter()?;
@@ -123,7 +131,11 @@ impl Engine for Scm {
             || op.data_len(),
             || {
                 let _pin = pin();
-                space.stop_on_panic(|| self.sound(self.apply_one(op)))
+                let result = space.stop_on_panic(|| self.sound(self.apply_one(op)));
+                if self.notices.is_watched() {
+                    self.notify_of_object(op);
+                }
+                result
             },
         )
     }
@@ -136,6 +148,10 @@ impl Engine for Scm {
     #[inline]
     fn directory_changes(&self) -> u64 {
         self.changes.current()
+    }
+
+    fn watch(&self, capacity: usize) -> Option<Watcher> {
+        Some(self.notices.watch(capacity))
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
@@ -167,6 +183,32 @@ impl Engine for Scm {
 }
 
 impl Scm {
+    /// Tells the watchers of an Op that changes one object and no entry. An Op that fails may still have
+    /// changed the object, if the medium has failed.
+    #[cold]
+    fn notify_of_object(&self, op: &Op<'_>) {
+        match *op {
+            Op::Write { id, .. }
+            | Op::Append { id, .. }
+            | Op::SetSize { id, .. }
+            | Op::Fallocate { id, .. }
+            | Op::SetAttributes { id, .. }
+            | Op::SetXattr { id, .. }
+            | Op::RemoveXattr { id, .. } => self.notices.add(&Notice::Object(id)),
+            // The commits of these Ops tell of entries. A `Put` and a batch tell of the values that they
+            // replace.
+            Op::Create { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::RemoveDirectory { .. }
+            | Op::Rename { .. }
+            | Op::Put { .. }
+            | Op::Erase { .. }
+            | Op::Expect { .. }
+            | Op::Batch { .. } => {}
+        }
+    }
+
     /// Calls the method for an Op.
     fn apply_one(&self, op: &Op<'_>) -> Result<Applied> {
         match *op {

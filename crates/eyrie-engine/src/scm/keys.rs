@@ -7,6 +7,7 @@ use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
 use super::locks::LockedParent;
 use crate::extent::Class;
+use crate::notices::Notice;
 use crate::object::collection;
 use crate::object::header::HotChange;
 use crate::object::mfile::{self, FileTree};
@@ -114,7 +115,13 @@ impl Scm {
             }
             self.set_value(&mut transaction, dir, existing, value)?;
             match existing {
-                Some(_) => transaction.commit()?,
+                Some(existing) => {
+                    let settled = transaction.commit()?;
+                    if self.notices.is_watched() {
+                        self.notices.add(&Notice::Object(existing));
+                    }
+                    settled
+                }
                 None => {
                     self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?
                 }
@@ -210,8 +217,11 @@ impl Scm {
         let settled = self.commit_entries(&mut transaction, time, &changes)?;
         unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
         for (op, existing) in ops.iter().zip(targets) {
-            if let (Op::Put { id, .. }, Some(_)) = (op, existing) {
+            if let (Op::Put { id, .. }, &Some(existing)) = (op, existing) {
                 self.unreserve(*id);
+                if self.notices.is_watched() {
+                    self.notices.add(&Notice::Object(existing));
+                }
             }
         }
         Ok(Applied::default())

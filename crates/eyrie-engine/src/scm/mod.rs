@@ -38,9 +38,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use eyrie_medium::sync::Mutex;
 use eyrie_medium::{Addr, Medium};
 
+use crate::notices::Notices;
 use crate::object::collection::{self, Collection};
 use crate::object::header::{Header, Hot};
 use crate::volume::Volume;
@@ -62,6 +65,7 @@ pub struct Scm {
     moves: Mutex<()>,
     /// Lets front-ends detect that a cached path may be wrong.
     changes: DirectoryChanges,
+    notices: Arc<Notices>,
     /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
     /// versions a program has seen, and later changes would then get the same versions without this number.
     session: u64,

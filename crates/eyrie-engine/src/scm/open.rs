@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
+use std::sync::Arc;
 
 use eyrie_medium::sync::Mutex;
 use eyrie_medium::{Fault, Medium, PagedOptions};
@@ -161,6 +162,7 @@ impl Scm {
             summaries: Summaries::default(),
             moves: Mutex::new(()),
             changes: DirectoryChanges::default(),
+            notices: Arc::default(),
             // The keys of a `RandomState` are random, and so is their hash of nothing.
             session: RandomState::new().hash_one(()),
             instance: next_instance(),

@@ -1,13 +1,19 @@
 //! Counts of opens, and the list of orphans. An orphan is an object that has lost its last name, but that a
 //! handle keeps open.
 //!
-//! Counts are striped by object id. An orphan is freed when no object of its stripe is open any more.
+//! Counts of opens are striped by object id. An orphan is freed when no object of its stripe is open any
+//! more. A front-end that keeps up to millions of objects alive would fill all stripes, and no orphan would
+//! be freed. Such a front-end [*holds*](crate::Engine::hold) objects: holds have an exact count for each
+//! object.
 //!
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
 //! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. Both
 //! access the count by a sequentially consistent read-modify-write, which keeps the two steps of each side in
-//! this order. Therefore the open sees the bit, or the unlink sees the open.
+//! this order. Therefore the open sees the bit, or the unlink sees the open. The same holds for a hold, whose
+//! table has locks.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use eyrie_medium::epoch::pin;
@@ -19,6 +25,7 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::locks::spread;
 use crate::extent::Extent;
+use crate::holds::HoldTable;
 use crate::object::collection::Collection;
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::XattrRoot;
@@ -28,10 +35,12 @@ use crate::{AttributeChange, Error, Kind, ObjectId, Result, Time};
 /// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
 const STRIPES: usize = 1 << 16;
 
-/// The table of open counts, and the list of orphans.
+/// The tables of open counts and holds, and the orphans.
 pub(super) struct Opens {
     counts: Box<[AtomicU32]>,
-    orphans: Mutex<Vec<ObjectId>>,
+    holds: HoldTable,
+    /// The orphans of each stripe that has some.
+    orphans: Mutex<HashMap<usize, SmallVec<[ObjectId; 2]>>>,
     orphan_count: AtomicUsize,
 }
 
@@ -39,7 +48,8 @@ impl Default for Opens {
     fn default() -> Opens {
         Opens {
             counts: (0..STRIPES).map(|_| AtomicU32::new(0)).collect(),
-            orphans: Mutex::new(Vec::new()),
+            holds: HoldTable::default(),
+            orphans: Mutex::default(),
             orphan_count: AtomicUsize::new(0),
         }
     }
@@ -70,57 +80,70 @@ impl Opens {
         before == 1 && self.orphan_count.load(Ordering::SeqCst) != 0
     }
 
-    /// True if no object of this stripe is open, so no handle keeps the object open. The caller has set the
-    /// unlinked bit of the object.
+    /// Removes `count` holds. Returns true if the last hold of an orphan may be gone.
+    #[must_use]
+    pub(super) fn remove_holds(&self, id: ObjectId, count: u64) -> bool {
+        let ended = self.holds.remove(id, count);
+        ended != 0 && !self.holds.contain(id) && self.orphan_count.load(Ordering::SeqCst) != 0
+    }
+
+    /// True if no object of this stripe is open, and the object is not held, so no front-end needs the
+    /// object. The caller has set the unlinked bit of the object.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
         // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
-        // store of the unlinked bit and the read of the count.
-        self.count(id).fetch_add(0, Ordering::SeqCst) == 0
+        // store of the unlinked bit and the reads of the count and of the holds.
+        self.count(id).fetch_add(0, Ordering::SeqCst) == 0 && !self.holds.contain(id)
     }
 
     /// Keeps an unlinked object until its last close.
     pub(super) fn add_orphan(&self, id: ObjectId) {
         let mut orphans = lock(&self.orphans);
-        orphans.push(id);
-        self.orphan_count.store(orphans.len(), Ordering::SeqCst);
+        orphans.entry(spread(id, STRIPES)).or_default().push(id);
+        self.orphan_count.fetch_add(1, Ordering::SeqCst);
     }
 
     /// True if a handle keeps this unlinked object alive. A further open of such an object is valid.
     pub(super) fn is_orphan(&self, id: ObjectId) -> bool {
-        lock(&self.orphans).contains(&id)
+        lock(&self.orphans).get(&spread(id, STRIPES)).is_some_and(|orphans| orphans.contains(&id))
     }
 
     /// Returns the unlinked objects that are still open.
     pub(super) fn orphans(&self) -> Vec<ObjectId> {
-        lock(&self.orphans).clone()
+        lock(&self.orphans).values().flatten().copied().collect()
     }
 
-    /// Removes an orphan from the list if no handle keeps it open. Returns true if this call removed the
+    /// Removes an orphan from the list if nothing keeps it open. Returns true if this call removed the
     /// orphan.
     pub(super) fn remove_if_closed(&self, id: ObjectId) -> bool {
-        let mut orphans = lock(&self.orphans);
-        let Some(index) = orphans.iter().position(|&orphan| orphan == id) else { return false };
-        if !self.is_closed(id) {
-            return false;
-        }
-        orphans.swap_remove(index);
-        self.orphan_count.store(orphans.len(), Ordering::SeqCst);
-        true
+        !self.remove_closed(id, |orphan| orphan == id).is_empty()
     }
 
-    /// Removes from the list all orphans that no handle keeps open, and returns them.
-    pub(super) fn remove_closed(&self) -> Vec<ObjectId> {
+    /// Removes from the list the orphans of the stripe of `id` that nothing keeps open, and returns them.
+    pub(super) fn remove_closed_of_stripe(&self, id: ObjectId) -> SmallVec<[ObjectId; 2]> {
+        self.remove_closed(id, |_| true)
+    }
+
+    /// Removes from the list those orphans of the stripe of `id` that are `wanted`, and that nothing keeps
+    /// open. Returns them.
+    fn remove_closed(&self, id: ObjectId, wanted: impl Fn(ObjectId) -> bool) -> SmallVec<[ObjectId; 2]> {
         let mut orphans = lock(&self.orphans);
-        let (closed, open) = orphans.drain(..).partition(|&id| self.is_closed(id));
-        *orphans = open;
-        self.orphan_count.store(orphans.len(), Ordering::SeqCst);
+        let Entry::Occupied(mut stripe) = orphans.entry(spread(id, STRIPES)) else { return SmallVec::new() };
+        let (closed, open): (SmallVec<_>, SmallVec<_>) =
+            std::mem::take(stripe.get_mut()).into_iter().partition(|&id| wanted(id) && self.is_closed(id));
+        if open.is_empty() {
+            stripe.remove();
+        } else {
+            *stripe.get_mut() = open;
+        }
+        self.orphan_count.fetch_sub(closed.len(), Ordering::SeqCst);
         closed
     }
 
     /// Removes all orphans from the list, open or not.
     fn remove_all(&self) -> Vec<ObjectId> {
+        let mut orphans = lock(&self.orphans);
         self.orphan_count.store(0, Ordering::SeqCst);
-        std::mem::take(&mut lock(&self.orphans))
+        std::mem::take(&mut *orphans).into_values().flatten().collect()
     }
 }
 
@@ -129,19 +152,22 @@ impl Scm {
     #[inline]
     pub(super) fn open_object(&self, id: ObjectId) -> Result<()> {
         self.opens.add(id);
+        self.check_alive(id).inspect_err(|_| self.close_object(id))
+    }
+
+    /// Counts a hold, unless the object no longer exists.
+    pub(super) fn hold_object(&self, id: ObjectId) -> Result<()> {
+        self.opens.holds.add(id);
+        self.check_alive(id).inspect_err(|_| self.release_object(id, 1))
+    }
+
+    /// Checks that an object has a name, or that a handle or a hold keeps it. The caller has counted its own
+    /// open or hold.
+    #[inline]
+    fn check_alive(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
-        let alive = self.header(id).and_then(|header| header.selector(self.medium()));
-        match alive {
-            Ok(selector) if !selector.unlinked() || self.opens.is_orphan(id) => Ok(()),
-            Ok(_) => {
-                self.close_object(id);
-                Err(Error::Stale)
-            }
-            Err(error) => {
-                self.close_object(id);
-                Err(error)
-            }
-        }
+        let selector = self.header(id).and_then(|header| header.selector(self.medium()))?;
+        if !selector.unlinked() || self.opens.is_orphan(id) { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// Ends one open. The last close of an orphan frees the orphan.
@@ -149,7 +175,19 @@ impl Scm {
         // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
         // medium refuses a forked child.
         if self.opens.remove(id) && self.medium().check().is_ok() {
-            self.volume.space().stop_on_panic(|| self.free_closed_orphans());
+            self.volume.space().stop_on_panic(|| self.free_orphans(&self.opens.remove_closed_of_stripe(id)));
+        }
+    }
+
+    /// Ends `count` holds. The end of the last hold of an orphan that is not open frees the orphan.
+    pub(super) fn release_object(&self, id: ObjectId, count: u64) {
+        // A forked child frees nothing, as in `close_object`.
+        if self.opens.remove_holds(id, count) && self.medium().check().is_ok() {
+            self.volume.space().stop_on_panic(|| {
+                if self.opens.remove_if_closed(id) {
+                    self.free_orphans(&[id]);
+                }
+            });
         }
     }
 
@@ -176,18 +214,14 @@ impl Scm {
         }
     }
 
-    /// Frees the orphans that no handle keeps open. The caller holds no lock.
-    pub(super) fn free_closed_orphans(&self) {
-        self.free_orphans(self.opens.remove_closed());
-    }
-
     /// Frees the orphans that are still open: the engine is about to end, and their handles with it.
     pub(super) fn free_open_orphans(&self) {
         let orphans = self.opens.remove_all();
-        self.free_orphans(if broken(SafetyRule::CloseFreesOpenOrphans) { Vec::new() } else { orphans });
+        self.free_orphans(if broken(SafetyRule::CloseFreesOpenOrphans) { &[] } else { &orphans });
     }
 
-    fn free_orphans(&self, orphans: Vec<ObjectId>) {
+    /// Frees orphans that are no longer on the list. The caller holds no lock.
+    fn free_orphans(&self, orphans: &[ObjectId]) {
         if orphans.is_empty() {
             return;
         }
@@ -196,7 +230,7 @@ impl Scm {
         // failed. Each orphan has a gate of its own, because the journal of a disk has no room for any number
         // of them in one Op.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
-            for id in orphans {
+            for &id in orphans {
                 let Ok(_gate) = self.medium().enter() else {
                     // The medium accepts no more changes. The next recovery frees the orphans.
                     return self.volume.space().mark_leaked();

@@ -7,6 +7,7 @@ use super::Scm;
 use super::arguments::require_file;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, FileChange, FileTree};
+use crate::object::pointer::Pointer;
 use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
@@ -14,6 +15,11 @@ use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, acces
 /// True if a write at `offset`, past the end of the file, leaves a hole of whole pages.
 fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
+}
+
+/// True if a new size leaves a hole of whole pages at the end of the file.
+pub(super) fn makes_hole(now: &Hot, size: u64) -> bool {
+    leaves_hole(now, size.next_multiple_of(PAGE_SIZE))
 }
 
 /// Returns the end of the range of a fallocate, and the size that the file gets. The checks have the same
@@ -102,16 +108,26 @@ impl Scm {
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
+        let mut transaction = Transaction::begin(&self.volume);
+        let root = self.resize_data(&mut transaction, header, &hot, size)?;
+        let change = HotChange::data(root, size, touch.time);
+        self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_hole(&hot, size))?;
+        transaction.commit()?;
+        Ok(Applied::default())
+    }
+
+    /// Truncates or extends the bytes of a file. Returns their root. The caller holds the lock of the file.
+    pub(super) fn resize_data(
+        &self,
+        transaction: &mut Transaction<'_>,
+        header: Header,
+        now: &Hot,
+        size: u64,
+    ) -> Result<Pointer> {
         if size > FILE_MAX {
             return Err(Error::TooLarge);
         }
-        let mut transaction = Transaction::begin(&self.volume);
-        let root = mfile::set_size(&mut transaction, FileTree::of(header, &hot), size)?;
-        let change = HotChange::data(root, size, touch.time);
-        let makes_holes = leaves_hole(&hot, size.next_multiple_of(PAGE_SIZE));
-        self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
-        transaction.commit()?;
-        Ok(Applied::default())
+        mfile::set_size(transaction, FileTree::of(header, now), size)
     }
 
     /// Changes the storage of `length` bytes from `offset` on, according to `mode`.

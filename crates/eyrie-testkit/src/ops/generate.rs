@@ -422,6 +422,7 @@ impl OpGenerator {
             gid: random.random::<bool>().then_some(owner.gid),
             accessed: random.random::<bool>().then_some(time),
             modified: random.random::<bool>().then_some(time),
+            size: random.random_bool(0.1).then(|| random.random_range(0..1 << 16)),
             ..AttributeChange::default()
         }
     }

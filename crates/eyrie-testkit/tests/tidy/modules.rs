@@ -44,6 +44,8 @@ const ORDER: [(&str, &[&str]); 8] = [
             "errno",
             "error",
             "id",
+            "holds",
+            "notices",
             "op",
             "engine",
             "access",

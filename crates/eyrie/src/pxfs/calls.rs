@@ -1,12 +1,14 @@
 //! The calls of [`Posix`].
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, RenameMode, XattrMode};
 use eyrie_medium::{PAGE_SIZE, epoch};
 
+use super::path::{PathWalk, check_path};
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
 use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
@@ -30,24 +32,24 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn open(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> Result<Handle> {
-        self.call("open", || self.open_path(path, flags, mode))
+        self.as_user().call("open", |user| user.open_path(path, flags, mode))
     }
 
     #[inline]
     fn close(&self, handle: Handle) -> Result<()> {
         let _pin = epoch::pin();
-        self.close_handle(&handle).map_err(|error| error.into_error("close"))
+        self.as_user().close_handle(&handle).map_err(|error| error.into_error("close"))
     }
 
     #[inline]
     fn read_at(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Result<usize> {
         let _pin = epoch::pin();
-        self.read_handle(handle, out, offset).map_err(|error| error.into_error("read"))
+        self.as_user().read_handle(handle, out, offset).map_err(|error| error.into_error("read"))
     }
 
     #[inline]
     fn write_at(&self, handle: &Handle, data: &[u8], offset: u64) -> Result<usize> {
-        self.call("write", || self.write_handle(handle, data, offset))
+        self.as_user().call("write", |user| user.write_handle(handle, data, offset))
     }
 
     #[inline]
@@ -57,82 +59,88 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn append_range(&self, handle: &Handle, data: &[u8]) -> Result<Range<u64>> {
-        self.call("write", || self.append_handle(handle, data))
+        self.as_user().call("write", |user| user.append_handle(handle, data))
     }
 
     #[inline]
     fn stat(&self, file: Target<'_, Handle>) -> Result<Stat> {
-        self.call("stat", || {
+        self.as_user().call("stat", |user| {
             let quick = match file {
-                Target::Follow(path) | Target::NoFollow(path) => self.resolve_quickly(path)?,
-                Target::Open(handle) => Some(self.opened(handle)?),
+                Target::Follow(path) | Target::NoFollow(path) => user.resolve_quickly(path)?,
+                Target::Open(handle) => Some(user.opened(handle)?),
             };
-            self.stat_of(match quick {
+            user.stat_of(match quick {
                 Some(id) => id,
-                None => self.target(file)?,
+                None => user.target(file)?,
             })
         })
     }
 
     fn truncate(&self, file: Target<'_, Handle>, size: u64) -> Result<()> {
-        self.call("truncate", || match file {
-            Target::Open(handle) => self.set_handle_size(handle, size),
-            _ => self.truncate_path(file, size),
+        self.as_user().call("truncate", |user| match file {
+            Target::Open(handle) => user.set_handle_size(handle, size),
+            _ => user.truncate_path(file, size),
         })
     }
 
     fn fallocate(&self, handle: &Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
-        self.call("fallocate", || self.fallocate_handle(handle, mode, offset, length))
+        self.as_user().call("fallocate", |user| user.fallocate_handle(handle, mode, offset, length))
     }
 
     fn mkdir(&self, path: PathAt<'_, Handle>, mode: u16) -> Result<()> {
-        self.call("mkdir", || self.make(path, Kind::Directory, mode, Content::Empty))
+        self.as_user().call("mkdir", |user| {
+            user.make(PathWalk::new(user, path)?, Kind::Directory, mode, Content::Empty).map(drop)
+        })
     }
 
     fn rmdir(&self, path: PathAt<'_, Handle>) -> Result<()> {
-        self.call("rmdir", || self.remove_directory(path))
+        self.as_user().call("rmdir", |user| user.remove_directory(PathWalk::new(user, path)?))
     }
 
     #[inline]
     fn unlink(&self, path: PathAt<'_, Handle>) -> Result<()> {
-        self.call("unlink", || self.unlink_path(path))
+        self.as_user().call("unlink", |user| user.unlink_path(path))
     }
 
     #[inline]
     fn rename_with(&self, from: PathAt<'_, Handle>, to: PathAt<'_, Handle>, mode: RenameMode) -> Result<()> {
-        self.call("rename", || self.rename_path(from, to, mode))
+        self.as_user().call("rename", |user| user.rename_path(from, to, mode))
     }
 
     fn link(&self, existing: Target<'_, Handle>, path: PathAt<'_, Handle>) -> Result<()> {
-        self.call("link", || self.make_link(existing, path))
+        self.as_user().call("link", |user| user.make_link(user.target(existing)?, PathWalk::new(user, path)?))
     }
 
     fn symlink(&self, target: &Path, path: PathAt<'_, Handle>) -> Result<()> {
-        self.call("symlink", || self.make_symlink(target, path))
+        self.as_user().call("symlink", |user| {
+            let target = target.as_os_str().as_bytes();
+            check_path(target)?;
+            user.make(PathWalk::new(user, path)?, Kind::Symlink, 0o777, Content::Bytes(target)).map(drop)
+        })
     }
 
     fn readlink(&self, path: PathAt<'_, Handle>) -> Result<Vec<u8>> {
-        self.call("readlink", || {
-            let id = self.target(Target::NoFollow(path))?;
+        self.as_user().call("readlink", |user| {
+            let id = user.target(Target::NoFollow(path))?;
             match id.kind() {
-                Kind::Symlink => self.read_link(id),
+                Kind::Symlink => user.read_link(id),
                 _ => Err(Errno::INVAL.into()),
             }
         })
     }
 
     fn chmod(&self, file: Target<'_, Handle>, mode: u16) -> Result<()> {
-        self.call("chmod", || {
-            let id = self.target(file)?;
+        self.as_user().call("chmod", |user| {
+            let id = user.target(file)?;
             if id.kind() == Kind::Symlink {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            self.set_mode(id, mode)
+            user.set_mode(id, mode)
         })
     }
 
     fn chown(&self, file: Target<'_, Handle>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call("chown", || self.set_owner(self.target(file)?, uid, gid))
+        self.as_user().call("chown", |user| user.set_owner(user.target(file)?, uid, gid))
     }
 
     fn utimens(&self, file: Target<'_, Handle>, accessed: SetTime, modified: SetTime) -> Result<()> {
@@ -140,11 +148,11 @@ impl<E: Engine> Posix for Pxfs<E> {
             // The kernel does not even resolve the path.
             return Ok(());
         }
-        self.call("utimens", || self.set_times(self.target(file)?, accessed, modified))
+        self.as_user().call("utimens", |user| user.set_times(user.target(file)?, accessed, modified))
     }
 
     fn mknod(&self, path: PathAt<'_, Handle>, kind: Kind, mode: u16, device: u64) -> Result<()> {
-        self.call("mknod", || {
+        self.as_user().call("mknod", |user| {
             // A device number has 12 bits of major and 20 bits of minor number. The C library refuses longer
             // numbers, so this call does, too.
             if device > u32::MAX.into() {
@@ -156,59 +164,59 @@ impl<E: Engine> Posix for Pxfs<E> {
                 Kind::CharDevice | Kind::BlockDevice => Content::Device(device),
                 Kind::File | Kind::Fifo | Kind::Socket => Content::Empty,
             };
-            self.make(path, kind, mode, content)
+            user.make(PathWalk::new(user, path)?, kind, mode, content).map(drop)
         })
     }
 
     fn list(&self, handle: &Handle, cookie: u64, visit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
         // This call does not use `call`, because a listing that has visited entries cannot begin again.
         let _pin = epoch::pin();
-        self.list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
+        self.as_user().list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
 
     fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
-        self.call("access", || {
-            let id = self.target(file)?;
-            self.check_writable(id, access)?;
-            Ok(access::check(self.credentials(), &self.protection(id)?, access)?)
+        self.as_user().call("access", |user| {
+            let id = user.target(file)?;
+            user.check_writable(id, access)?;
+            Ok(access::check(user.credentials(), &user.protection(id)?, access)?)
         })
     }
 
     fn getxattr(&self, file: Target<'_, Handle>, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        self.call("getxattr", || {
+        self.as_user().call("getxattr", |user| {
             check_name(name)?;
-            self.get_xattr(self.target(file)?, name, out)
+            user.get_xattr(user.target(file)?, name, out)
         })
     }
 
     fn listxattr(&self, file: Target<'_, Handle>, out: &mut [u8]) -> Result<usize> {
-        self.call("listxattr", || self.list_xattrs(self.target(file)?, out))
+        self.as_user().call("listxattr", |user| user.list_xattrs(user.target(file)?, out))
     }
 
     fn setxattr(&self, file: Target<'_, Handle>, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.call("setxattr", || {
+        self.as_user().call("setxattr", |user| {
             check_name(name)?;
             check_value(value)?;
-            self.set_xattr(self.target(file)?, name, value, mode)
+            user.set_xattr(user.target(file)?, name, value, mode)
         })
     }
 
     fn removexattr(&self, file: Target<'_, Handle>, name: &[u8]) -> Result<()> {
-        self.call("removexattr", || {
+        self.as_user().call("removexattr", |user| {
             check_name(name)?;
-            self.remove_xattr(self.target(file)?, name)
+            user.remove_xattr(user.target(file)?, name)
         })
     }
 
     fn seek(&self, handle: &Handle, offset: u64, whence: Whence) -> Result<u64> {
-        self.call("lseek", || self.seek_handle(handle, offset, whence))
+        self.as_user().call("lseek", |user| user.seek_handle(handle, offset, whence))
     }
 
     fn fsync(&self, handle: &Handle) -> Result<()> {
-        self.call("fsync", || {
+        self.as_user().call("fsync", |user| {
             // The caller may have seen a change of another thread that is not durable yet.
-            self.engine().wait_for(self.opened(handle)?)?;
-            Ok(self.engine().sync()?)
+            user.engine().wait_for(user.opened(handle)?)?;
+            Ok(user.engine().sync()?)
         })
     }
 

@@ -3,11 +3,11 @@
 use eyrie_engine::access::{self, Protection};
 use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Owner, SetIds, Time};
 
-use super::{CallResult, Pxfs};
+use super::{AsUser, CallResult};
 use crate::Errno;
 use crate::posix::SetTime;
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     pub(super) fn set_mode(&self, id: ObjectId, mode: u16) -> CallResult<()> {
         let mode = access::chmod(self.credentials(), &self.protection(id)?, mode)?;
         self.set_attributes(id, AttributeChange { mode: Some(mode), ..AttributeChange::default() })
@@ -21,17 +21,28 @@ impl<E: Engine> Pxfs<E> {
     }
 
     pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> CallResult<()> {
+        let now = self.now([id]);
+        let (accessed, modified) = self.times(&self.protection(id)?, (accessed, modified), now)?;
+        let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
+        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
+        Ok(())
+    }
+
+    /// Checks that the user may set these times of an object, and returns the access time and the
+    /// modification time to set.
+    pub(super) fn times(
+        &self,
+        object: &Protection,
+        (accessed, modified): (SetTime, SetTime),
+        now: Time,
+    ) -> CallResult<(Option<Time>, Option<Time>)> {
         let valid = |set: SetTime| !matches!(set, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
         if !valid(accessed) || !valid(modified) {
             return Err(Errno::INVAL.into());
         }
         let both_now = accessed == SetTime::Now && modified == SetTime::Now;
-        access::check_set_times(self.credentials(), &self.protection(id)?, both_now)?;
-        let now = self.now([id]);
-        let (accessed, modified) = (chosen(accessed, now), chosen(modified, now));
-        let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
-        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
-        Ok(())
+        access::check_set_times(self.credentials(), object, both_now)?;
+        Ok((chosen(accessed, now), chosen(modified, now)))
     }
 
     /// Returns the set-id bits that a file loses when these credentials write it.

@@ -1,19 +1,16 @@
 //! Changes of directories: making, removing and renaming entries. The checks come in the order of Linux, so
 //! that a call with several errors returns the one that Linux returns.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
 
 use super::cache::Directory;
 use super::path::{Last, Parent, PathWalk};
-use super::{CallResult, Handle, Pxfs};
+use super::{AsUser, CallResult, Handle};
 use crate::Errno;
-use crate::posix::{PathAt, Target};
+use crate::posix::PathAt;
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     /// Makes an object. The caller has checked that the credentials may add an entry to `dir`.
     pub(super) fn create(
         &self,
@@ -41,35 +38,25 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Makes an object at `path`. Fails if `path` exists. An open with `CREATE` does not use this function.
+    /// Makes an object at a path that does not exist yet. An open with `CREATE` does not use this function.
     pub(super) fn make(
         &self,
-        path: PathAt<'_, Handle>,
+        mut walk: PathWalk<'_, '_, E>,
         kind: Kind,
         mode: u16,
         content: Content<'_>,
-    ) -> CallResult<()> {
-        let mut walk = PathWalk::new(self, path)?;
+    ) -> CallResult<ObjectId> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
         if let Content::Device(device) = content {
             access::check_device(self.credentials(), kind, device)?;
         }
-        self.create(&parent.dir, name, kind, mode, content)?;
-        Ok(())
+        self.create(&parent.dir, name, kind, mode, content)
     }
 
-    pub(super) fn make_symlink(&self, target: &Path, path: PathAt<'_, Handle>) -> CallResult<()> {
-        let target = target.as_os_str().as_bytes();
-        super::path::check_path(target)?;
-        self.make(path, Kind::Symlink, 0o777, Content::Bytes(target))
-    }
-
-    /// Gives an object the name `path`.
-    pub(super) fn make_link(&self, existing: Target<'_, Handle>, path: PathAt<'_, Handle>) -> CallResult<()> {
-        let id = self.target(existing)?;
-        let mut walk = PathWalk::new(self, path)?;
+    /// Gives an object another name.
+    pub(super) fn make_link(&self, id: ObjectId, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
         access::check_link(self.rules(), self.credentials(), &self.protection(id)?)?;
@@ -114,7 +101,11 @@ impl<E: Engine> Pxfs<E> {
             self.engine().apply(&Op::Unlink { dir: dir.id, name, time: self.clock().stamp_of_any() })?;
             return Ok(());
         }
-        let mut walk = PathWalk::new(self, path)?;
+        self.unlink_walked(PathWalk::new(*self, path)?)
+    }
+
+    /// Removes a name, after a walk that looks at the object.
+    pub(super) fn unlink_walked(&self, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
         let parent = walk.parent()?;
         if parent.last != Last::Name {
             return Err(Errno::ISDIR.into());
@@ -130,8 +121,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn remove_directory(&self, path: PathAt<'_, Handle>) -> CallResult<()> {
-        let mut walk = PathWalk::new(self, path)?;
+    pub(super) fn remove_directory(&self, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
         let parent = walk.parent()?;
         match parent.last {
             Last::Name => {}
@@ -170,9 +160,17 @@ impl<E: Engine> Pxfs<E> {
             self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
             return Ok(());
         }
-        let mut from = PathWalk::new(self, from)?;
+        self.rename_walked(PathWalk::new(*self, from)?, PathWalk::new(*self, to)?, mode)
+    }
+
+    /// Moves an entry, after walks that look at the objects.
+    pub(super) fn rename_walked(
+        &self,
+        mut from: PathWalk<'_, '_, E>,
+        mut to: PathWalk<'_, '_, E>,
+        mode: RenameMode,
+    ) -> CallResult<()> {
         let from_parent = from.parent()?;
-        let mut to = PathWalk::new(self, to)?;
         let to_parent = to.parent()?;
         if from_parent.last != Last::Name {
             return Err(Errno::BUSY.into());

@@ -2,7 +2,7 @@
 
 use eyrie_engine::{Engine, ObjectId};
 
-use super::Pxfs;
+use super::AsUser;
 use crate::Errno;
 use crate::posix::OpenFlags;
 
@@ -34,7 +34,7 @@ impl Handle {
     }
 }
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     /// Returns the handle of an object that the engine has just opened.
     #[inline]
     pub(super) fn handle(&self, id: ObjectId, flags: OpenFlags) -> Handle {

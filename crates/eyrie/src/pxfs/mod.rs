@@ -22,12 +22,14 @@ mod calls;
 mod change;
 mod entries;
 mod handle;
+mod nodes;
 mod open;
 mod path;
 mod view;
 mod xattr;
 
 pub use handle::Handle;
+pub use nodes::{Node, NodeEntry, Nodes, SetAttributes};
 pub use view::Pieces;
 
 use std::sync::Arc;
@@ -153,6 +155,49 @@ impl<E: Engine> Pxfs<E> {
         self.shared.clock
     }
 
+    /// Returns the file system as the user of the credentials sees it.
+    #[inline]
+    fn as_user(&self) -> AsUser<'_, E> {
+        AsUser { shared: &self.shared, credentials: &self.shared.credentials }
+    }
+}
+
+/// The file system as one user sees it. All calls are methods of this view, because a front-end may serve
+/// many users ([`Nodes`]).
+struct AsUser<'a, E: Engine> {
+    shared: &'a Shared<E>,
+    credentials: &'a Credentials,
+}
+
+impl<E: Engine> Clone for AsUser<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E: Engine> Copy for AsUser<'_, E> {}
+
+impl<'a, E: Engine> AsUser<'a, E> {
+    #[inline]
+    fn credentials(&self) -> &'a Credentials {
+        self.credentials
+    }
+
+    #[inline]
+    fn rules(&self) -> AccessRules {
+        self.shared.rules
+    }
+
+    #[inline]
+    fn engine(&self) -> &'a E {
+        &self.shared.engine
+    }
+
+    #[inline]
+    fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
     /// Returns the stamp of a change of these objects.
     #[inline]
     fn now<const N: usize>(&self, ids: [ObjectId; N]) -> Time {
@@ -169,9 +214,9 @@ impl<E: Engine> Pxfs<E> {
 
     /// Makes a call under a pin, and repeats it after an error as long as [`Retries`] allows.
     #[inline(always)]
-    fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> CallResult<T>) -> Result<T> {
+    fn call<T>(self, operation: &'static str, mut attempt: impl FnMut(Self) -> CallResult<T>) -> Result<T> {
         let pin = epoch::pin();
-        match attempt() {
+        match attempt(self) {
             Ok(result) => Ok(result),
             Err(error) => {
                 // The engine cannot reclaim space while this thread holds a pin.
@@ -183,23 +228,23 @@ impl<E: Engine> Pxfs<E> {
 
     #[cold]
     fn call_again<T>(
-        &self,
+        self,
         operation: &'static str,
         mut error: CallError,
-        mut attempt: impl FnMut() -> CallResult<T>,
+        mut attempt: impl FnMut(Self) -> CallResult<T>,
     ) -> Result<T> {
         let mut retries = Retries::default();
         loop {
             let is_worth_it = match &error {
                 CallError::Again => retries.allows_another(),
-                CallError::Engine(error) => retries.allows(error, &**self.engine()),
+                CallError::Engine(error) => retries.allows(error, self.engine()),
                 CallError::Errno(_) => false,
             };
             if !is_worth_it {
                 return Err(error.into_error(operation));
             }
             let _pin = epoch::pin();
-            match attempt() {
+            match attempt(self) {
                 Ok(result) => return Ok(result),
                 Err(next) => error = next,
             }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Applied, Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
+use eyrie_engine::{Applied, Content, Engine, FallocateMode, Kind, ListedEntry, ObjectId, Op, SetIds, Time};
 
 use super::path::{Last, Parent, PathWalk};
-use super::{CallError, CallResult, Handle, Pxfs};
+use super::{AsUser, CallError, CallResult, Handle};
 use crate::Errno;
 use crate::names;
 use crate::posix::{ListEntry, OpenFlags, PathAt, Target, Whence};
@@ -17,7 +17,7 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// pages are marked dirty, so a larger Op would delay these calls too long.
 const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     pub(super) fn open_path(
         &self,
         path: PathAt<'_, Handle>,
@@ -36,11 +36,15 @@ impl<E: Engine> Pxfs<E> {
         {
             return self.open_object(id, flags);
         }
-        if create { self.open_or_create(path, flags, mode) } else { self.open_existing(path, flags) }
+        if create {
+            self.open_or_create(PathWalk::new(*self, path)?, flags, mode)
+        } else {
+            self.open_existing(path, flags)
+        }
     }
 
     fn open_existing(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
-        let id = PathWalk::new(self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
+        let id = PathWalk::new(*self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
         if flags.contains(OpenFlags::DIRECTORY) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
@@ -49,10 +53,14 @@ impl<E: Engine> Pxfs<E> {
 
     /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because a link may lead to a
     /// missing file, which is then made.
-    fn open_or_create(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> CallResult<Handle> {
+    pub(super) fn open_or_create(
+        &self,
+        mut walk: PathWalk<'_, '_, E>,
+        flags: OpenFlags,
+        mode: u16,
+    ) -> CallResult<Handle> {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
-        let mut walk = PathWalk::new(self, path)?;
         let mut parent = walk.parent()?;
         let id = loop {
             if parent.slash && parent.last == Last::Name {
@@ -105,7 +113,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(self.handle(id, flags))
     }
 
-    fn open_object(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
+    pub(super) fn open_object(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
         let mut rights = Rights::empty();
         rights.set(Rights::READ, flags.contains(OpenFlags::READ));
         rights.set(Rights::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
@@ -168,7 +176,7 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns the object of a handle that was opened for writing.
     #[inline]
-    fn writable(&self, handle: &Handle) -> CallResult<ObjectId> {
+    pub(super) fn writable(&self, handle: &Handle) -> CallResult<ObjectId> {
         let id = self.opened(handle)?;
         if handle.flags.contains(OpenFlags::WRITE) { Ok(id) } else { Err(Errno::BADF.into()) }
     }
@@ -177,21 +185,33 @@ impl<E: Engine> Pxfs<E> {
     pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> CallResult<usize> {
         check_range(offset, 0)?;
         let id = self.writable(handle)?;
-        check_range(offset, data.len())?;
         if handle.flags.contains(OpenFlags::APPEND) {
             return self.append_handle(handle, data).map(|written| (written.end - written.start) as usize);
         }
+        self.write_object(id, data, offset)?;
+        Ok(data.len())
+    }
+
+    /// Writes bytes to a file, without a look at rights.
+    #[inline]
+    pub(super) fn write_object(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<()> {
+        check_range(offset, data.len())?;
         if !data.is_empty() {
             let set_ids = self.dropped_set_ids(id)?;
             self.engine().apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
-        Ok(data.len())
+        Ok(())
     }
 
     /// Appends bytes. Returns the range of the file that has them.
     #[inline]
     pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
-        let id = self.writable(handle)?;
+        self.append_object(self.writable(handle)?, data)
+    }
+
+    /// Appends bytes to a file, without a look at rights.
+    #[inline]
+    pub(super) fn append_object(&self, id: ObjectId, data: &[u8]) -> CallResult<Range<u64>> {
         if data.is_empty() {
             return Ok(0..0);
         }
@@ -239,10 +259,19 @@ impl<E: Engine> Pxfs<E> {
         offset: u64,
         length: u64,
     ) -> CallResult<()> {
-        if offset > OFFSET_MAX || length == 0 || length > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
-        let id = self.writable(handle)?;
+        check_storage_range(offset, length)?;
+        self.fallocate_object(self.writable(handle)?, mode, offset, length)
+    }
+
+    /// Changes the storage of a range of a file, without a look at rights.
+    pub(super) fn fallocate_object(
+        &self,
+        id: ObjectId,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> CallResult<()> {
+        check_storage_range(offset, length)?;
         if length > OFFSET_MAX - offset {
             return Err(Errno::FBIG.into());
         }
@@ -280,6 +309,18 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::INVAL.into());
         }
         let id = self.target(file)?;
+        match self.check_new_size(id, size)? {
+            Some(changed) => self.drop_set_ids(id, changed),
+            None => self.set_size(id, size),
+        }
+    }
+
+    /// Checks that the user may set the size of a file without an open. If the size stays, and with it the
+    /// times, returns the change time.
+    pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
+        if size > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
         match id.kind() {
             Kind::File => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
@@ -289,17 +330,21 @@ impl<E: Engine> Pxfs<E> {
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
         access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
-        if attributes.size == size && self.engine().seek(id, 0, false)?.is_none() {
-            // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as
-            // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
-            self.engine().wait_for(id)?;
-            return self.drop_set_ids(id, attributes.changed);
+        if attributes.size != size || self.engine().seek(id, 0, false)?.is_some() {
+            return Ok(None);
         }
-        self.set_size(id, size)
+        // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as on
+        // tmpfs. Another thread may have set this size, and that change may not be durable yet.
+        self.engine().wait_for(id)?;
+        Ok(Some(attributes.changed))
     }
 
     pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> CallResult<u64> {
-        let id = self.opened(handle)?;
+        self.seek_object(self.opened(handle)?, offset, whence)
+    }
+
+    /// Returns the next offset of data or of a hole in a file, without a look at rights.
+    pub(super) fn seek_object(&self, id: ObjectId, offset: u64, whence: Whence) -> CallResult<u64> {
         if id.is_directory() {
             return Err(Errno::INVAL.into());
         }
@@ -316,21 +361,30 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> CallResult<()> {
-        let id = self.opened(handle)?;
-        if !id.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
-        if self.engine().is_removed(id)? {
-            return Err(Errno::NOENT.into());
-        }
-        Ok(self.engine().list(id, cookie, &mut |entry| {
+        self.list_object(self.opened(handle)?, cookie, &mut |entry| {
             visit(ListEntry {
                 name: &names::encode(entry.name),
                 kind: entry.id.kind(),
                 inode: entry.id.raw(),
                 next: entry.next,
             })
-        })?)
+        })
+    }
+
+    /// Lists a directory, without a look at rights. The names are those that the directory stores.
+    pub(super) fn list_object(
+        &self,
+        id: ObjectId,
+        cookie: u64,
+        visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
+    ) -> CallResult<()> {
+        if !id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.engine().is_removed(id)? {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(self.engine().list(id, cookie, visit)?)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
@@ -338,6 +392,12 @@ impl<E: Engine> Pxfs<E> {
         self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
+}
+
+/// Checks the offset and the length of a range whose storage changes.
+fn check_storage_range(offset: u64, length: u64) -> Result<(), Errno> {
+    let is_range = offset <= OFFSET_MAX && (1..=OFFSET_MAX).contains(&length);
+    if is_range { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 /// Checks that the `length` bytes that begin at `offset` end at or before the largest offset.

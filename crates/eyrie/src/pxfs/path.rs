@@ -12,7 +12,7 @@ use eyrie_engine::access::{self, Protection};
 use eyrie_engine::{Engine, Kind, ObjectId, Owner};
 
 use super::cache::{self, Directory, Scope};
-use super::{CallResult, Handle, Pxfs};
+use super::{AsUser, CallResult, Handle};
 use crate::posix::{PathAt, Target};
 use crate::{Errno, NAME_MAX, names};
 
@@ -63,7 +63,7 @@ enum Spelling {
 
 /// One walk of one path.
 pub(super) struct PathWalk<'p, 'fs, E: Engine> {
-    fs: &'fs Pxfs<E>,
+    fs: AsUser<'fs, E>,
     /// The open directory where the path begins. `None` means the root.
     start: Option<ObjectId>,
     given: &'p [u8],
@@ -92,7 +92,7 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), Errno> {
 
 impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[inline]
-    pub fn new(fs: &'fs Pxfs<E>, path: PathAt<'p, Handle>) -> CallResult<PathWalk<'p, 'fs, E>> {
+    pub fn new(fs: AsUser<'fs, E>, path: PathAt<'p, Handle>) -> CallResult<PathWalk<'p, 'fs, E>> {
         let given = bytes(path.path);
         check_path(given)?;
         let start = match path.dir {
@@ -100,6 +100,16 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
             _ => None,
         };
         Ok(PathWalk { fs, start, given, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
+    }
+
+    /// Begins a walk of one name in a directory, which the caller knows by its id.
+    pub fn of_name(fs: AsUser<'fs, E>, dir: ObjectId, name: &'p [u8]) -> CallResult<PathWalk<'p, 'fs, E>> {
+        check_path(name)?;
+        if name.contains(&b'/') {
+            return Err(Errno::INVAL.into());
+        }
+        let start = Some(dir);
+        Ok(PathWalk { fs, start, given: name, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
     }
 
     /// Walks to the parent of the last component. If the path begins at the root and its prefix is in the
@@ -285,7 +295,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     }
 }
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     /// Returns the directory and the last name of a path. Returns `None` unless the path begins at the root,
     /// its prefix is in the cache, and the last name is a common one (see [`split`]).
     #[inline(always)]
@@ -311,8 +321,8 @@ impl<E: Engine> Pxfs<E> {
     #[inline]
     pub(super) fn target(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
         match file {
-            Target::Follow(path) => PathWalk::new(self, path)?.resolve(true),
-            Target::NoFollow(path) => PathWalk::new(self, path)?.resolve(false),
+            Target::Follow(path) => PathWalk::new(*self, path)?.resolve(true),
+            Target::NoFollow(path) => PathWalk::new(*self, path)?.resolve(false),
             Target::Open(handle) => Ok(self.opened(handle)?),
         }
     }
@@ -337,7 +347,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(Protection { kind: id.kind(), mode, uid, gid })
     }
 
-    fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
+    pub(super) fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
         // A directory that another thread removed has no parent. `Stale` makes the call begin again.
         self.engine().parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
     }

@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use eyrie_engine::{Engine, Errno, FileView, ObjectId};
 use eyrie_medium::epoch::{self, Guard};
 
-use super::{CallResult, Handle, Pxfs};
+use super::{AsUser, CallResult, Handle, Pxfs};
 use crate::Result;
 use crate::posix::File;
 use crate::view::View;
@@ -55,7 +55,7 @@ impl<E: Engine> File<Pxfs<E>> {
     /// As [`Posix::read_at`](crate::posix::Posix::read_at). `ENOMEM` if there is no memory for a copy. If the
     /// file cannot be sealed, for example in a volume that is full, the bytes are copied.
     pub fn view<'a>(&'a self, range: impl RangeBounds<u64>, pin: &'a Guard) -> Result<View<'a>> {
-        let fs = self.file_system();
+        let fs = self.file_system().as_user();
         fs.view_range(self.handle(), offsets(range), pin).map_err(|error| error.into_error("view"))
     }
 
@@ -117,7 +117,7 @@ impl<'a, E: Engine> Iterator for Pieces<'a, E> {
 
     fn next(&mut self) -> Option<Result<View<'a>>> {
         let (file, range) = (self.file, (self.at, self.end));
-        match file.file_system().next_piece(file.handle(), range, self.pin) {
+        match file.file_system().as_user().next_piece(file.handle(), range, self.pin) {
             Ok(piece) if piece.is_empty() => {
                 self.at = self.end;
                 None
@@ -142,8 +142,10 @@ impl<E: Engine> Pxfs<E> {
     pub fn pin(&self) -> Guard {
         epoch::pin()
     }
+}
 
-    fn view_range<'a>(&'a self, handle: &Handle, range: (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
+impl<'a, E: Engine> AsUser<'a, E> {
+    fn view_range(&self, handle: &Handle, range: (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
         let id = self.readable(handle, range.0)?;
         if let Some(FileView { bytes, size }) = self.lend(id, range, pin)?
             && bytes.len() as u64 == range.1.min(size).saturating_sub(range.0)
@@ -155,12 +157,7 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns a piece of the file from the start of the range on. The piece is empty at the end of the range
     /// and of the file.
-    fn next_piece<'a>(
-        &'a self,
-        handle: &Handle,
-        (start, end): (u64, u64),
-        pin: &'a Guard,
-    ) -> CallResult<View<'a>> {
+    fn next_piece(&self, handle: &Handle, (start, end): (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
         let id = self.readable(handle, start)?;
         let end = end.min(start + PIECE_MAX);
         match self.lend(id, (start, end), pin)? {
@@ -182,12 +179,7 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns bytes of a file in place, and seals the file first if necessary. `None` if the engine cannot
     /// lend them.
-    fn lend<'a>(
-        &'a self,
-        id: ObjectId,
-        range: (u64, u64),
-        pin: &'a Guard,
-    ) -> CallResult<Option<FileView<'a>>> {
+    fn lend(&self, id: ObjectId, range: (u64, u64), pin: &'a Guard) -> CallResult<Option<FileView<'a>>> {
         let view = self.engine().view(id, range, pin)?;
         // A file that cannot be sealed, for example in a full volume, can still be read.
         if view.is_some() || self.engine().seal(id).is_err() {

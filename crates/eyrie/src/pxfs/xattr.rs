@@ -3,7 +3,7 @@
 use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
 
-use super::{CallResult, Pxfs};
+use super::{AsUser, CallResult};
 use crate::Errno;
 
 /// Checks the rules for every name of an extended attribute. Linux makes this check before it resolves the
@@ -28,7 +28,7 @@ fn fitting(size: usize, out: &[u8]) -> CallResult<usize> {
     if out.is_empty() || size <= out.len() { Ok(size) } else { Err(Errno::RANGE.into()) }
 }
 
-impl<E: Engine> Pxfs<E> {
+impl<E: Engine> AsUser<'_, E> {
     pub(super) fn get_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> CallResult<usize> {
         access::check_get_xattr(self.credentials(), &self.protection(id)?, name)?;
         fitting(self.engine().xattr(id, name, out)?.ok_or(Errno::NODATA)?, out)

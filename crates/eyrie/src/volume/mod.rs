@@ -26,10 +26,12 @@ use eyrie_engine::access::Credentials;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 
-use crate::{Errno, Error, Kvfs, Pxfs, Result};
+use crate::{AccessRules, Errno, Error, Kvfs, Nodes, Pxfs, Result};
 
 /// The files of a volume.
 pub type Files = Pxfs<Scm>;
+/// The objects of a volume.
+pub type VolumeNodes = Nodes<Scm>;
 /// The keys and values in one directory of a volume.
 pub type Store = Kvfs<Scm>;
 
@@ -352,6 +354,21 @@ impl Volume {
     /// ```
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
+    }
+
+    /// Returns the objects of the volume, for front-ends that know objects and not paths, such as a mount.
+    /// The kernel of such a front-end protects links by its own rules, so the rules are those of the host.
+    ///
+    /// # Examples
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// let nodes = volume.nodes();
+    /// assert!(nodes.node(nodes.root())?.stat.is_dir());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn nodes(&self) -> VolumeNodes {
+        self.files(Credentials::root()).with_rules(AccessRules::of_host()).nodes()
     }
 
     /// Opens the store in the directory `path`, which must exist.

@@ -6,6 +6,7 @@ mod bad_input;
 mod checksums;
 mod dropped;
 mod lives;
+mod nodes;
 mod read_only;
 mod refusals;
 mod space;

@@ -1,10 +1,11 @@
 //! Listings and summaries: passes over the buckets of a collection.
 //!
 //! A pass visits entries in the order of their hashes with reversed bits. The position of an entry in this
-//! order is its hash with reversed bits. The positions of a bucket are one contiguous range, so a pass visits
-//! one bucket after another. Growth keeps the order: if a bucket splits, its range of positions is divided
-//! between the old and the new bucket. Therefore a position always divides the entries into those before it
-//! and those after it. A pass can continue at a position without a look at earlier buckets.
+//! order is its hash with reversed bits, without the last bit. The positions of a bucket are one contiguous
+//! range, so a pass visits one bucket after another. Growth keeps the order: if a bucket splits, its range of
+//! positions is divided between the old and the new bucket. Therefore a position always divides the entries
+//! into those before it and those after it. A pass can continue at a position without a look at earlier
+//! buckets.
 //!
 //! Passes take no lock. The docs of `collection` explain why they see the right entries.
 
@@ -19,6 +20,7 @@ use super::table::{
     Collection, Table, bits, checked_id, counting, hash, load, read_page, read_slot, read_value, record_at,
     words,
 };
+use crate::engine::COOKIE_MAX;
 use crate::object::pointer::Pointer;
 use crate::op::NAME_MAX;
 use crate::volume::Volume;
@@ -48,18 +50,27 @@ impl CollectionSummary {
     }
 }
 
-/// Returns the position of an entry in a listing: its hash with the bits reversed. The last two positions are
-/// merged, so that every position has a cookie after it.
+/// The last position. Positions have 63 bits, because an offset of a directory is a signed number on Linux.
+const LAST: u64 = u64::MAX >> 1;
+
+/// Returns the position of an entry in a listing: its hash with the bits reversed, without the last bit. The
+/// last positions are merged, so that every position has a cookie after it.
 #[inline]
 fn place_of(hash: u64) -> u64 {
-    hash.reverse_bits().min(u64::MAX - 1)
+    (hash.reverse_bits() >> 1).min(COOKIE_MAX - 1)
+}
+
+/// Returns a hash whose position is `place`.
+#[inline]
+fn hash_at(place: u64) -> u64 {
+    (place << 1).reverse_bits()
 }
 
 /// Returns the first and the last position of a bucket's entries.
 #[inline]
 fn range_of(bucket: u64, level: u32) -> (u64, u64) {
-    let first = bucket.reverse_bits();
-    (first, first | u64::MAX.checked_shr(level).unwrap_or(0))
+    let first = bucket.reverse_bits() >> 1;
+    (first, first | LAST.checked_shr(level).unwrap_or(0))
 }
 
 /// Reads one bucket after another in the order of listings, from the bucket at position `start` on. For each
@@ -85,19 +96,19 @@ fn walk<T>(
                 let pointer = root()?;
                 let table = Table::open(volume.medium(), pointer)?;
                 let buckets = table.all_buckets()?;
-                let bucket = buckets.of(at.reverse_bits());
+                let bucket = buckets.of(hash_at(at));
                 let level = buckets.level(bucket);
                 let value = read(state, &table, buckets, bucket);
                 let now = table.buckets()?;
                 // The value or the error counts only if meanwhile the bucket was not split and the table was
                 // not replaced.
-                if root()? == pointer && now.of(at.reverse_bits()) == bucket && now.level(bucket) == level {
+                if root()? == pointer && now.of(hash_at(at)) == bucket && now.level(bucket) == level {
                     value?;
                     return Ok(range_of(bucket, level).1);
                 }
             }
         })?;
-        if !done(state) || last == u64::MAX {
+        if !done(state) || last == LAST {
             return Ok(());
         }
         at = last + 1;
@@ -183,7 +194,7 @@ pub fn list(
     cookie: u64,
     visit: &mut dyn FnMut(engine::ListedEntry<'_>) -> bool,
 ) -> Result<()> {
-    if cookie == u64::MAX {
+    if cookie >= COOKIE_MAX {
         return Ok(());
     }
     walk(
@@ -291,11 +302,11 @@ impl Collection<'_> {
         let buckets = table.all_buckets()?;
         let (mut sum, mut at) = (CollectionSummary::default(), from);
         for _ in 0..count {
-            let bucket = buckets.of(at.reverse_bits());
+            let bucket = buckets.of(hash_at(at));
             sum.add(&bucket_summary(&table, buckets, bucket, times_version)?);
-            match range_of(bucket, buckets.level(bucket)).1.checked_add(1) {
-                Some(next) => at = next,
-                None => return Ok((sum, None)),
+            match range_of(bucket, buckets.level(bucket)).1 {
+                LAST => return Ok((sum, None)),
+                last => at = last + 1,
             }
         }
         Ok((sum, Some(at)))

@@ -275,6 +275,7 @@ impl<'a> RecordBody<'a> {
             gid: optional(bits & present::GID, owner.gid)?,
             accessed: optional(bits & present::ACCESSED, time(fields.accessed)?)?,
             modified: optional(bits & present::MODIFIED, time(fields.modified)?)?,
+            size: optional(bits & present::SIZE, fields.size.get())?,
         };
         Ok(Op::SetAttributes { id: id(fields.id)?, change, time: time(fields.stamp)? })
     }

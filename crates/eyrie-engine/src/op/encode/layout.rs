@@ -6,7 +6,7 @@ pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the encoding.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// The start of every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -252,7 +252,8 @@ pub(super) mod present {
     pub(in super::super) const GID: u32 = 1 << 2;
     pub(in super::super) const ACCESSED: u32 = 1 << 3;
     pub(in super::super) const MODIFIED: u32 = 1 << 4;
-    pub(in super::super) const ALL: u32 = (1 << 5) - 1;
+    pub(in super::super) const SIZE: u32 = 1 << 5;
+    pub(in super::super) const ALL: u32 = (1 << 6) - 1;
 }
 
 /// Fields of `SetAttributes`. A field that has a bit in `present` is 0 if this bit is not set.
@@ -266,14 +267,16 @@ pub(super) struct SetAttributesFields {
     pub(super) accessed: TimeFields,
     pub(super) modified: TimeFields,
     pub(super) stamp: TimeFields,
+    pub(super) size: U64,
 }
 const _: () = {
-    assert!(size_of::<SetAttributesFields>() == 64);
+    assert!(size_of::<SetAttributesFields>() == 72);
     assert!(offset_of!(SetAttributesFields, present) == 8);
     assert!(offset_of!(SetAttributesFields, set_ids) == 12);
     assert!(offset_of!(SetAttributesFields, owner) == 16);
     assert!(offset_of!(SetAttributesFields, accessed) == 28);
     assert!(offset_of!(SetAttributesFields, stamp) == 52);
+    assert!(offset_of!(SetAttributesFields, size) == 64);
 };
 
 /// Fields of `Put`. The name follows, then the data.

@@ -176,7 +176,7 @@ fn encode_fallocate(
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
-    let AttributeChange { mode, set_ids, uid, gid, accessed, modified } = change;
+    let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified } = change;
     let mut bits = 0;
     for (is_set, bit) in [
         (mode.is_some(), present::MODE),
@@ -184,6 +184,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         (gid.is_some(), present::GID),
         (accessed.is_some(), present::ACCESSED),
         (modified.is_some(), present::MODIFIED),
+        (size.is_some(), present::SIZE),
     ] {
         bits |= if is_set { bit } else { 0 };
     }
@@ -195,6 +196,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         accessed: stamp(accessed.unwrap_or_default()),
         modified: stamp(modified.unwrap_or_default()),
         stamp: stamp(time),
+        size: size.unwrap_or(0).into(),
     };
     put(out, &fields, &[]);
     Tag::SetAttributes

@@ -76,14 +76,15 @@ fn times() -> impl Strategy<Value = Time> {
 
 fn changes() -> impl Strategy<Value = AttributeChange> {
     (
-        (option::of(any::<u16>()), prop::sample::select(&SetIds::ALL[..])),
+        (option::of(any::<u16>()), prop::sample::select(&SetIds::ALL[..]), option::of(any::<u64>())),
         option::of(any::<u32>()),
         option::of(any::<u32>()),
         option::of(times()),
         option::of(times()),
     )
-        .prop_map(|((mode, set_ids), uid, gid, accessed, modified)| AttributeChange {
+        .prop_map(|((mode, set_ids, size), uid, gid, accessed, modified)| AttributeChange {
             mode,
+            size,
             set_ids,
             uid,
             gid,

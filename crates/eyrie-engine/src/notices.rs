@@ -1,0 +1,236 @@
+//! Notices of changes, for front-ends that cache attributes and entries, as a kernel does for a mount.
+//!
+//! A [`Watcher`] has a queue of bounded length. The thread that makes a change adds a notice to each queue
+//! after the change is visible. If a queue is full, its notices are replaced by one that tells the watcher to
+//! forget everything. While nobody watches, a change costs one load of a flag that never changes.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::ObjectId;
+
+/// A change that a watcher sees.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The bytes or the attributes of an object have changed.
+    Object(ObjectId),
+    /// An entry of a directory has changed, and with it the attributes of the directory and of both objects.
+    #[non_exhaustive]
+    Entry {
+        /// The directory.
+        dir: ObjectId,
+        /// Name of the entry.
+        name: Box<[u8]>,
+        /// The object that the entry named before the change, if any.
+        before: Option<ObjectId>,
+        /// The object that the entry names now, if any.
+        after: Option<ObjectId>,
+    },
+    /// Notices were lost. Anything may have changed.
+    Everything,
+}
+
+/// The watchers of an engine.
+#[derive(Default)]
+pub(crate) struct Notices {
+    is_watched: AtomicBool,
+    queues: Mutex<Vec<Arc<Queue>>>,
+}
+
+/// The notices that a watcher has not taken yet.
+#[derive(Debug)]
+struct Queue {
+    id: u64,
+    capacity: usize,
+    state: Mutex<QueueState>,
+    filled: Condvar,
+}
+
+#[derive(Default, Debug)]
+struct QueueState {
+    notices: VecDeque<Notice>,
+    /// True if notices were dropped, because the queue was full.
+    overflowed: bool,
+    /// True after [`Watcher::stop`].
+    stopped: bool,
+}
+
+thread_local! {
+    /// The queue that gets no notices of this thread's changes; 0 for none.
+    static QUIET: Cell<u64> = const { Cell::new(0) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while the lock is held leaves at most one notice out of one queue.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Notices {
+    /// True if the engine has a watcher.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        // The flag is set before `watch` returns. So a change that begins after that sees it.
+        self.is_watched.load(Ordering::Acquire)
+    }
+
+    /// Adds a notice to the queue of each watcher.
+    #[cold]
+    pub fn add(&self, notice: &Notice) {
+        let quiet = QUIET.get();
+        for queue in lock(&self.queues).iter().filter(|queue| queue.id != quiet) {
+            queue.add(notice);
+        }
+    }
+
+    /// Adds a watcher, with room for `capacity` notices.
+    pub fn watch(self: &Arc<Self>, capacity: usize) -> Watcher {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let queue = Arc::new(Queue { id, capacity, state: Mutex::default(), filled: Condvar::new() });
+        let mut queues = lock(&self.queues);
+        queues.push(Arc::clone(&queue));
+        self.is_watched.store(true, Ordering::Release);
+        Watcher { queue, notices: Arc::clone(self) }
+    }
+}
+
+impl Queue {
+    fn add(&self, notice: &Notice) {
+        let mut state = lock(&self.state);
+        // One thread that writes a file piece by piece needs one notice.
+        if state.overflowed || state.notices.back() == Some(notice) {
+            return;
+        }
+        if state.notices.len() < self.capacity {
+            state.notices.push_back(notice.clone());
+        } else {
+            state.notices.clear();
+            state.overflowed = true;
+        }
+        drop(state);
+        self.filled.notify_one();
+    }
+}
+
+/// Receives the notices of an engine's changes: see [`Engine::watch`](crate::Engine::watch). The watch ends
+/// with the drop of this value.
+pub struct Watcher {
+    queue: Arc<Queue>,
+    notices: Arc<Notices>,
+}
+
+impl Watcher {
+    /// Waits for a notice, up to `timeout`. Returns `None` if none came, or after [`Watcher::stop`].
+    pub fn next(&self, timeout: Duration) -> Option<Notice> {
+        let waiting =
+            |state: &mut QueueState| state.notices.is_empty() && !state.overflowed && !state.stopped;
+        let (mut state, _) = self
+            .queue
+            .filled
+            .wait_timeout_while(lock(&self.queue.state), timeout, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.stopped {
+            return None;
+        }
+        if std::mem::take(&mut state.overflowed) {
+            return Some(Notice::Everything);
+        }
+        state.notices.pop_front()
+    }
+
+    /// Makes this and all later calls of [`Watcher::next`] return `None` at once.
+    pub fn stop(&self) {
+        lock(&self.queue.state).stopped = true;
+        self.queue.filled.notify_all();
+    }
+
+    /// True after [`Watcher::stop`].
+    pub fn is_stopped(&self) -> bool {
+        lock(&self.queue.state).stopped
+    }
+
+    /// Makes changes of which this watcher gets no notice, because it knows them. `changes` runs on this
+    /// thread.
+    pub fn quietly<T>(&self, changes: impl FnOnce() -> T) -> T {
+        /// Restores the queue of an outer call, also while a panic unwinds.
+        struct Restore(u64);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                QUIET.set(self.0);
+            }
+        }
+        let _restore = Restore(QUIET.replace(self.queue.id));
+        changes()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.notices.queues);
+        queues.retain(|queue| queue.id != self.queue.id);
+        self.notices.is_watched.store(!queues.is_empty(), Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").field("queue", &self.queue.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    fn object(number: u64) -> Notice {
+        Notice::Object(ObjectId::new(number * 256, Kind::File))
+    }
+
+    #[test]
+    fn watchers_get_the_notices_of_others() {
+        let notices = Arc::new(Notices::default());
+        assert!(!notices.is_watched());
+        let (first, second) = (notices.watch(10), notices.watch(10));
+        notices.add(&object(1));
+        notices.add(&object(1));
+        first.quietly(|| notices.add(&object(2)));
+        notices.add(&object(3));
+        let taken =
+            |watcher: &Watcher| std::iter::from_fn(|| watcher.next(Duration::ZERO)).collect::<Vec<_>>();
+        assert_eq!(taken(&first), [object(1), object(3)]);
+        assert_eq!(taken(&second), [object(1), object(2), object(3)]);
+        drop(first);
+        assert!(notices.is_watched());
+        drop(second);
+        assert!(!notices.is_watched());
+    }
+
+    #[test]
+    fn full_queue_tells_to_forget_everything() {
+        let notices = Arc::new(Notices::default());
+        let watcher = notices.watch(3);
+        (1..=4).for_each(|number| notices.add(&object(number)));
+        notices.add(&object(5));
+        assert_eq!(watcher.next(Duration::ZERO), Some(Notice::Everything));
+        assert_eq!(watcher.next(Duration::ZERO), None);
+        notices.add(&object(6));
+        assert_eq!(watcher.next(Duration::ZERO), Some(object(6)));
+    }
+
+    #[test]
+    fn stop_ends_a_wait() {
+        let watcher = Arc::new(Notices::default()).watch(3);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| watcher.next(Duration::from_secs(3600)));
+            watcher.stop();
+            assert_eq!(waiter.join().expect("no panic"), None);
+        });
+        assert!(watcher.is_stopped());
+    }
+}
