@@ -94,7 +94,7 @@ fn compare(arguments: &DiffArgs, output: &mut Output, status: &mut u8) -> Result
     if *json {
         output.json(&Value::Array(values))?;
     }
-    // A write that fails later would leave the status of the comparison unchanged.
+    // The output is flushed here, so that `run` turns an error of standard output into the status `TROUBLE`.
     Ok(output.flush()?)
 }
 
