@@ -186,6 +186,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     }
     let end = Deadline::after((!arguments.exhaustive).then(|| arguments.time.unwrap_or(DEFAULT_TIME))).0;
     check_size(arguments.size)?;
+    // Without `--exhaustive` the deadline ends each kind, so the number of scripts needs no limit.
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
     // The close of `--close` needs one thread that makes all calls, so kinds with two threads are left out.
