@@ -24,7 +24,7 @@ read for a long time, so that damage is found while a backup still has the data.
 and other commands can read the volume meanwhile. A volume made without `mkfs --checksums` has no checksums: \
 there a scrub finds only pages that cannot be read.
 
-Exit status, as of fsck(8): 0 sound, 4 damaged, 8 cannot be read, 16 wrong arguments.")]
+Exit status: 0 sound, 2 wrong arguments, 4 damaged, 8 cannot be read.")]
 pub struct ScrubArgs {
     /// Volume to read
     #[arg(value_name = "VOLUME")]
