@@ -233,7 +233,7 @@ rules! {
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry after that";
         DeadStampIsWritten "dead-stamp-is-written" on Memory, "one call":
-            "The time of a change goes to the stamp of the page that is not current.",
+            "The time of a change goes to that one of a page's two stamps that is not current.",
             "the time goes to the current stamp";
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
