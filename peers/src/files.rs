@@ -81,7 +81,8 @@ struct Calls<'a, P: Posix + Clone> {
     versions: Vec<u32>,
     /// Blocks of the growing file.
     appended: usize,
-    /// Files that were made, renamed and removed, in the order of their numbers.
+    /// Numbers of files that were made, renamed and removed so far. Each kind of call takes the files in the
+    /// order of their numbers.
     created: usize,
     renamed: usize,
     unlinked: usize,
@@ -89,7 +90,8 @@ struct Calls<'a, P: Posix + Clone> {
     proven: u64,
 }
 
-/// Numbers of blocks that are in no other file: the blocks of the growing file, and those of small files.
+/// The number of a block determines its bytes. The blocks of the growing file have numbers from `APPENDED`
+/// on, and the blocks of the made files have numbers from `CREATED` on. So no two files have equal blocks.
 const APPENDED: usize = 1 << 30;
 const CREATED: usize = 1 << 31;
 

@@ -85,7 +85,8 @@ fn provide_memory() {
 fn compare_stores(parent: &Path, durability: Durability, keys: usize, rounds: Rounds) -> Result<()> {
     for value_bytes in [100, 4096] {
         let dir = tempfile::Builder::new().prefix("eyrie-peers-").tempdir_in(parent)?;
-        // A disk that others use is slow from time to time. So its rounds are short and many.
+        // A disk that others use is slow from time to time. So there are many rounds of changes on a disk,
+        // and each is short.
         let (changes, batches, change_rounds) = match durability {
             Durability::None => (keys / 10, keys / 1000, rounds),
             Durability::EachCall => (keys / 1500, keys / 10_000, Rounds(rounds.0 * 3)),

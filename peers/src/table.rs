@@ -6,7 +6,7 @@ pub struct Row {
     pub times: Vec<Vec<f64>>,
 }
 
-/// Returns the median, or NaN if there are no values. Of an even number of values it returns the larger one
+/// Returns the median, or NaN if there are no values. If the number of values is even, returns the larger one
 /// of the middle two.
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -22,9 +22,10 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Prints a table in Markdown. Each column but the first side's has the time, and the ratio of the time to
-/// that of the first side. A ratio above 1 means that the first side is faster. The ratio is the median of
-/// the ratios of single rounds, because the two times of one round have the same noise.
+/// Prints a table in Markdown. The column of the first side has its time. Every other column has the time of
+/// its side, and the ratio of this time to the time of the first side. A ratio above 1 means that the first
+/// side is faster. The ratio is the median of the ratios of single rounds, because the two times of one round
+/// have the same noise.
 pub fn print(title: &str, sides: &[&str], rows: &[Row]) {
     println!("\n{title}\n");
     let others: String = sides[1..].iter().map(|side| format!(" {side} | × |")).collect();

@@ -50,7 +50,8 @@ impl Failure {
         Failure::new(what, place, why).with_status(NOT_FOUND)
     }
 
-    /// Makes the failure of a call that failed with `errno`.
+    /// Makes the failure of a call that failed with `errno`. The exit status is 3 for `ENOENT`, and otherwise
+    /// 1.
     pub fn of_errno(errno: Errno, what: impl Display, place: impl Display, why: impl Display) -> Failure {
         let failure = Failure::new(what, place, why);
         if errno == Errno::NOENT { failure.with_status(NOT_FOUND) } else { failure }

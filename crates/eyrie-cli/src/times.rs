@@ -51,7 +51,7 @@ fn parse_in(argument: &str, zone: &Zone) -> Option<Time> {
 }
 
 /// Parses the digits `[[CC]YY]MMDDhhmm[.ss]` of touch(1), in the time zone of the host. Without a year the
-/// year is the present one. The years 69 to 99 are those of the twentieth century.
+/// year is the present one. A year of two digits is from 1969 to 2068.
 ///
 /// # Errors
 /// Fails with a message for the user.

@@ -12,7 +12,7 @@ pub struct Names {
     login_groups: HashMap<u32, u32>,
 }
 
-/// Names and numbers. As for getpwuid(3), the first line with a name or a number counts.
+/// Names and numbers. If several lines have the same name or number, the first is used, as in getpwuid(3).
 #[derive(Debug, Default)]
 struct Table {
     names: HashMap<u32, String>,

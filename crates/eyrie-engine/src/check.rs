@@ -5,10 +5,10 @@
 //! allocator. The check also reads all extended attributes, and checks every field that readers pass on
 //! unchecked (`fields`). It changes nothing.
 //!
-//! The open of the volume has verified all checksums, also that of the superblock. The check therefore looks
-//! at only one field of the superblock: the time of creation. An open refuses two damaged copies of the
-//! superblock, and recovery refuses wrong redo records. An open tolerates one damaged copy of the superblock,
-//! a damaged saved allocator, and a damaged end of the journal.
+//! The open of the volume has verified the superblock, except the time of creation. The check therefore looks
+//! at only this field of the superblock. An open refuses two damaged copies of the superblock, and recovery
+//! refuses wrong redo records. An open tolerates one damaged copy of the superblock, a damaged saved
+//! allocator, and a damaged end of the journal.
 
 mod fields;
 

@@ -71,8 +71,9 @@ pub struct ListedEntry<'a> {
 /// Bytes of a file in place, as [`Engine::view`] lends them. They do not change while the guard lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileView<'a> {
-    /// The stored bytes from the start of the range on. They end with the range or the file, or earlier where
-    /// the file is in pieces. None in a hole, and at and past the end of the file.
+    /// The stored bytes from the start of the range on. They end at the end of the range or of the file, or
+    /// earlier if the file is in several pieces. The slice is empty in a hole, and at and past the end of the
+    /// file.
     pub bytes: &'a [u8],
     /// Size of the file, in bytes.
     pub size: u64,
@@ -108,9 +109,9 @@ pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
 
-    /// Returns a number that distinguishes this engine from the others of the process, also from those that
-    /// are gone. It repeats only after 2^32 engines. Open files carry the number, because their ids mean
-    /// nothing to another engine. All engines that return 0 count as one engine.
+    /// Returns a number that distinguishes this engine from all other engines of the process, including those
+    /// that no longer exist. The number repeats only after 2^32 engines. Open files carry the number, because
+    /// their ids mean nothing to another engine. All engines that return 0 count as one engine.
     #[inline]
     fn instance(&self) -> u32 {
         0
@@ -177,9 +178,9 @@ pub trait Engine: Send + Sync {
     /// `IsDirectory`, `Invalid` for an object without bytes, `Stale`, `Corrupt`, `Fault`.
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize>;
 
-    /// Returns bytes of a file in place. The range is from its first offset to its second. `None` if the
-    /// engine cannot lend bytes of the file: if it lends none, or the file is not sealed. The caller then
-    /// uses [`Engine::seal`] or [`Engine::read`].
+    /// Returns bytes of a file in place. The two offsets of `range` are those of its first byte and of the
+    /// byte after its last. `None` if the engine lends no bytes, or if it lends only bytes of sealed files
+    /// and this file is not sealed. The caller then uses [`Engine::seal`] or [`Engine::read`].
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -307,7 +308,7 @@ pub trait Engine: Send + Sync {
     /// `Fault` when the medium failed.
     fn wait_for(&self, id: ObjectId) -> Result<()>;
 
-    /// Makes all Ops that were applied as durable as the medium can.
+    /// Makes every applied Op as durable as the medium allows.
     ///
     /// # Errors
     /// `Fault` when the medium failed.

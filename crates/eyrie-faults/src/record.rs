@@ -22,8 +22,9 @@ pub enum Event {
         /// The thread.
         thread: ThreadId,
     },
-    /// A fence or a flush, as the kind of the site says. At a fence, all earlier stores of the thread persist
-    /// before its later stores. At a flush, all earlier stores of all threads become durable.
+    /// A fence or a flush, as the kind of the site says. A fence makes all earlier stores of its thread
+    /// durable, and a flush makes all earlier stores of all threads durable. [`CrashRule`] has the exact
+    /// rules.
     Fence {
         /// The call site.
         site: Site,

@@ -118,6 +118,7 @@ impl ScheduleState {
         match &mut self.change {
             SwitchRule::About(stores) => random.is_multiple_of(*stores),
             SwitchRule::Always => true,
+            // The count passes below 0 once, at the chosen step.
             SwitchRule::Once(left) => {
                 *left = left.wrapping_sub(1);
                 *left == u64::MAX

@@ -5,7 +5,7 @@
 //! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
 //!
 //! A pin is one atomic exchange on a cache line that only its thread writes, except for threads without a
-//! slot. A guard that is held for long only delays the reuse of memory.
+//! slot. A guard that is held for a long time only delays the reuse of memory.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -250,7 +250,8 @@ impl Mapping {
     }
 
     /// Collapses the pages of a range into one huge page. The missing pages of the range become zeros. A huge
-    /// page causes fewer TLB misses, and the host provides it in a third of the time of as many single pages.
+    /// page causes fewer TLB misses. The host provides it in a third of the time that the same memory takes
+    /// in single pages.
     fn collapse(&self, offset: u64) -> Result<(), Errno> {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         // SAFETY: collapsing a range inside the mapping into a huge page changes no byte.

@@ -106,7 +106,8 @@ impl Medium {
         let journal = journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE));
         let volume = |journal| Places::most_volume_bytes(bytes.saturating_sub(journal), checksums);
         let largest = volume(journal);
-        // The journal takes all pages that are left. Of some disks one page more is left than it may have.
+        // The journal takes all pages that are left. On some disks, one page more is left than the journal
+        // may have.
         let left = bytes.saturating_sub(Places::new(largest, checksums).end());
         if left > MAX_JOURNAL_BYTES { volume(journal - PAGE_SIZE) } else { largest }
     }
@@ -235,8 +236,8 @@ impl Medium {
         self.drained(Drain::Cut)
     }
 
-    /// As [`Medium::drain`], for a thread that waits for the disk. From now on other threads
-    /// wait if they would leave many pages to the next such call.
+    /// As [`Medium::drain`], for a thread that waits for the disk. From now on other threads wait if they
+    /// would leave many pages to the next such call.
     ///
     /// # Errors
     /// As [`Medium::drain`].

@@ -46,7 +46,8 @@ fn read_tree(fs: &impl PosixExt) -> eyrie::Result<Tree> {
     Ok(tree)
 }
 
-/// Writes one node of a tree. The directories above it may be unchanged, and so missing in a difference.
+/// Writes one node of a tree, and makes missing directories above the node. A difference lacks directories
+/// that are unchanged.
 fn write_node(fs: &impl PosixExt, path: &Path, node: &Node) -> eyrie::Result<()> {
     fs.create_dir_all(path.parent().unwrap_or(path))?;
     match node {

@@ -1,9 +1,9 @@
 //! Analytics without copies: reads measurements where they are stored.
 //!
-//! A value or a range of a file in place is a slice of the mapped volume. A pin keeps its bytes as they are,
-//! even if another thread replaces the value meanwhile, so a scan under one pin needs no lock and makes no
-//! copy. Short pins are better, because the storage of replaced values is reused only after the pin is
-//! dropped.
+//! A value or a range of a file in place is a slice of the mapped volume. A pin keeps the bytes of the slice
+//! as they are, even if another thread replaces the value meanwhile. So a scan under one pin needs no lock
+//! and makes no copy. Short pins are better, because the storage of replaced values is reused only after the
+//! pin is dropped.
 
 use std::error::Error;
 use std::time::Instant;

@@ -34,7 +34,7 @@ impl Cache {
         let value = compute();
         match self.store.put_if(key, &value, Condition::Absent)? {
             Outcome::Done => Ok((value.into(), true)),
-            // Another thread was faster. Its value counts.
+            // Another thread was faster, and its value stays.
             _ => Ok((self.store.get(key)?.unwrap_or_else(|| value.into()), false)),
         }
     }

@@ -49,7 +49,8 @@ fn work(
     log: &Log,
     table: &File<Files>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // The volume gives each thread its own view of the files. Here all have the same user.
+    // Each thread has a `Files` of its own, which could have its own user. Here all threads have the same
+    // user.
     let files = volume.files(Credentials::of_process());
     let home = format!("/thread-{number}");
     files.create_dir(&home)?;

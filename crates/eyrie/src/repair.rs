@@ -123,9 +123,9 @@ impl Repair {
     /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
     /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check of it
     /// finds no damage. If the repair fails before that, the damaged volume is unchanged. If the host refuses
-    /// one of the changes of names, the repair takes back the others. Only if the host refuses that, too, or
-    /// if it cannot make the names durable, the damaged volume is left at `path` with `.damaged` or
-    /// `.repairing` added. [`Repaired::losses`] lists the missing objects and parts.
+    /// a rename, the repair takes back the earlier renames. If the host also refuses to take them back, or
+    /// cannot make the renames durable, the damaged volume is left at `path` with `.damaged` or `.repairing`
+    /// added. [`Repaired::losses`] lists the missing objects and parts.
     ///
     /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
     /// more room. So [`Information::most_bytes`](crate::Information::most_bytes) may be another size.
@@ -138,11 +138,11 @@ impl Repair {
     /// ```
     ///
     /// # Errors
-    /// `EEXIST` if the directory of [`Repair::into`] is not empty, or without it, if the path with `.damaged`
-    /// or `.repairing` added exists. `ENOSPC` if the new volume does not fit on the host, or does not fit in
-    /// the largest size that the repair tries. `EOPNOTSUPP` if the volume has a newer format, or if it is a
-    /// block device and [`Repair::into`] is not set. Other errors if no superblock is valid, if the file ends
-    /// before the header-chunk bitmap ends, if the volume is in use, or if the host fails.
+    /// `EEXIST` if the directory of [`Repair::into`] is not empty. Without that option, `EEXIST` if the path
+    /// with `.damaged` or `.repairing` added exists. `ENOSPC` if the new volume does not fit on the host, or
+    /// does not fit in the largest size that the repair tries. `EOPNOTSUPP` if the volume has a newer format,
+    /// or if it is a block device and [`Repair::into`] is not set. Other errors if no superblock is valid, if
+    /// the file ends before the header-chunk bitmap ends, if the volume is in use, or if the host fails.
     pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
         let path = path.as_ref();
         let paged = self.paged.unwrap_or_else(PagedOptions::for_host);

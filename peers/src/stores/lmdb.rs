@@ -1,4 +1,5 @@
-//! LMDB, with its own settings, except `MDB_NOSYNC` if nothing need be durable.
+//! LMDB, with its default settings except for the size of the map. If nothing need be durable, also with
+//! `MDB_NOSYNC`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! redb, with its own settings and one table.
+//! redb, with its default settings and one table.
 
 use std::path::Path;
 

@@ -28,8 +28,8 @@ pub(super) struct Reach {
     pub follows_argument: bool,
 }
 
-/// Calls `change` for the file at `inside`, and perhaps for all files below it. A directory comes before its
-/// entries. If a file cannot be changed, the error is printed, and the next file follows.
+/// Calls `change` for the file at `inside`, and with [`Reach::recursive`] for all files below it. A directory
+/// comes before its entries. If a file cannot be changed, the error is printed, and the next file follows.
 ///
 /// # Errors
 /// Fails if a file could not be read or changed.

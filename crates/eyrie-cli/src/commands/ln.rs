@@ -118,7 +118,7 @@ fn replace(
     link(&aside)?;
     let renamed = files.rename_with((&aside).into(), (&new.path).into(), RenameMode::Replace);
     if renamed.is_err() {
-        // The error of the rename is reported.
+        // An error of this removal is ignored, because the error of the rename is reported.
         let _ = files.unlink((&aside).into());
     }
     renamed

@@ -43,9 +43,9 @@ pub fn run(mut arguments: RmArgs, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Removes one file, or with `-r` one tree. The outer error is a refusal of this command, or an error in
-/// reading the root, in a verbose removal of a tree, or of standard output. The inner error comes from the
-/// look-up or the removal of the file.
+/// Removes one file, or with `-r` one tree. The inner error comes from the look-up or the removal of the
+/// file. The outer error has one of four causes: this command refuses the path, the root cannot be read, a
+/// verbose removal of a tree fails, or standard output fails.
 fn remove(
     arguments: &RmArgs,
     files: &Files,

@@ -19,12 +19,12 @@ Examples:
   eyrie scrub /srv/vol
   eyrie scrub --json vol
 
-A page is compared with its checksum each time it is read. A scrub also reads the pages that nobody has \
-read for long, so that damage is found while a backup still has the data. It changes nothing, and other \
-commands can read the volume meanwhile. A volume made without `mkfs --checksums` has no checksums: there a \
-scrub finds only pages that cannot be read.
+A page is compared with its checksum each time it is read. A scrub also reads the pages that were not \
+read for a long time, so that damage is found while a backup still has the data. A scrub changes nothing, \
+and other commands can read the volume meanwhile. A volume made without `mkfs --checksums` has no checksums: \
+there a scrub finds only pages that cannot be read.
 
-Exit status, as of fsck(8): 0 sound, 4 damaged, 8 cannot be read, 16 wrong arguments.")]
+Exit status: 0 sound, 2 wrong arguments, 4 damaged, 8 cannot be read.")]
 pub struct ScrubArgs {
     /// Volume to read
     #[arg(value_name = "VOLUME")]

@@ -96,6 +96,7 @@ fn touch(files: &Files, inside: &Inside, times: &Times, create: bool) -> Result<
             options.open(&inside.path).and_then(|file| file.close()).doing("make", inside)?;
             times.set(files, inside).doing("set the times of", inside)
         }
+        // With `-c` a missing file is no error, as for touch(1).
         Err(error) if error.errno() == Errno::NOENT && times.follow => Ok(()),
         result => result.doing("set the times of", inside),
     }

@@ -71,7 +71,7 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
 fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
     volumes::with_files(&inside.volume, Purpose::Read, |files| {
         let failed = |error: eyrie::Error| {
-            // If the error has a path, this is the path of the entry that cannot be shown.
+            // The path of the error, if it has one, is that of the entry that cannot be shown.
             let path = error.path().unwrap_or(&inside.path).to_owned();
             let place = Inside { volume: inside.volume.clone(), path };
             Failure::of_errno(error.errno(), "cannot show", place, reason(&error))

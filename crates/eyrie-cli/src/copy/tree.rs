@@ -202,8 +202,8 @@ where
         if entry.depth == 0 { self.job.to } else { entry.name() }
     }
 
-    /// Makes an entry that is not a directory, sends it to a worker, or lets it wait for the copy of its
-    /// file.
+    /// Makes an entry that is not a directory, or sends it to a worker thread. A further name of a file whose
+    /// copy is in progress waits for that copy.
     fn hand_out(
         &self,
         entry: WalkEntry<S>,

@@ -34,8 +34,8 @@ pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) 
     xattrs
 }
 
-/// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones. It
-/// leaves out others, such as labels that the host itself makes. A symbolic link is not followed.
+/// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones. Other
+/// attributes are left out, such as labels that the host itself makes. A symbolic link is not followed.
 pub fn comparable<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let names = match fs.symlink_xattr_names(path) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),

@@ -96,7 +96,7 @@ fn mv_keeps_files_on_demand_and_prints() {
     assert!(sandbox.path("host").exists());
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "a\nb\n");
     assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "");
-    // The last of -n and -f counts.
+    // If both -n and -f are given, the last one is used.
     let told = sandbox.succeed(["mv", "-n", "-f", "-v", "vol:/a", "vol:/b"]);
     assert_eq!(told, "renamed 'vol:/a' -> 'vol:/b'\n");
     assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "host");

@@ -41,7 +41,7 @@ fn ls_sorts_names() {
     assert_eq!(names(&["-tr"]), "b c a ");
     assert_eq!(names(&["-S"]), "c a b ");
     assert_eq!(names(&["-Sr", "-1"]), "b a c ");
-    // The last of two orders counts.
+    // The last of two orders is used.
     assert_eq!(names(&["-S", "-t"]), "a c b ");
     assert_eq!(names(&["-t", "-S"]), "c a b ");
 }

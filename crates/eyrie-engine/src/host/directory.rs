@@ -61,7 +61,8 @@ pub(super) fn create<T>(
         let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
         return Err(Error::volume(&place, what, Errno::INVAL));
     }
-    // The host would return another error for a size that is impossible for its files, too.
+    // This check comes before the calls to the host, because the host has another error for a size that is
+    // too large for its files.
     Geometry::new(bytes, options.group_bytes).map_err(|what| Error::volume(&place, what, Errno::INVAL))?;
     let mut undo = UndoList::default();
     let (file, lock) = make_files(path, &mut undo)?;

@@ -1,5 +1,5 @@
-//! Gives a volume in a directory one owner that changes it, or any number of owners that only read it, by a
-//! record lock of the host and a table of this process.
+//! Locks a volume in a directory, for one owner that changes the volume or for any number of owners that only
+//! read it. A record lock of the host excludes other processes. A table excludes other opens in this process.
 //!
 //! A record lock belongs to a process. The lock ends with the process, even if the process is killed, and a
 //! forked child does not inherit the lock. The lock does not exclude its own process. If the process closes

@@ -47,9 +47,9 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// Makes the files of a volume of `bytes` (a volume fills its device), lets `fill` write the volume, and
-    /// returns the result of `fill`. An error leaves no new files behind in a directory. After an error, a
-    /// device can be used for another volume.
+    /// Makes the files of a volume of `bytes`, lets `fill` write the volume, and returns the result of
+    /// `fill`. On a device, `bytes` must be `None`, because a volume fills its device. An error leaves no new
+    /// files behind in a directory. After an error, a device can be used for another volume.
     pub(crate) fn create<T>(
         self,
         bytes: Option<u64>,

@@ -49,8 +49,9 @@ impl Scm {
             // the hot line. A right guess saves a cache miss.
             self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
-            // A rename that needs this lock takes it before the locks of objects. Therefore two renames
-            // cannot deadlock.
+            // While a rename holds this lock, no other rename changes the parent of a directory, so the check
+            // for a cycle stays true. The rename takes this lock before the locks of objects. Therefore two
+            // renames cannot deadlock.
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_dir =
                 if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };

@@ -457,7 +457,7 @@ impl Observer for PanicAtStore {
 }
 
 /// Each store of a create and of a rename with a redo record panics in turn. The next open finds the whole
-/// change or none, and no storage that two objects have.
+/// change or none, and no two objects share storage.
 #[test]
 fn panic_inside_an_op_leaves_the_volume_to_recovery() {
     let mut panics_seen = 0;

@@ -1,8 +1,9 @@
 //! Room in the journal of a disk for the changes of one Op.
 //!
 //! Most Ops change few lines of pages that the last durable cut uses, and the medium reserves room for them.
-//! An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. It is then made again with more
-//! room: in the journal if that is large enough, otherwise with free storage that is lent to the journal.
+//! An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. The engine then runs the Op
+//! again with more room. This room is in the journal if the journal is large enough, otherwise in free
+//! storage that is lent to the journal.
 
 use eyrie_medium::{Fault, Gate, Medium, PAGE_SIZE};
 
@@ -51,7 +52,8 @@ impl Space {
                 // The drain returns the storage that was lent in vain.
                 self.drain()?;
             }
-            // The room doubles, so that there are few turns although a call may learn its need in steps.
+            // An attempt may report only a part of the room that it needs. The room at least doubles each
+            // time, so few attempts are needed.
             needed = more.max(needed.saturating_mul(2));
         }
     }

@@ -28,8 +28,8 @@ impl Spares {
         &self.0[epoch::thread_index() % PLACES].0
     }
 
-    /// Takes this thread's spare. The load before the swap keeps the common case, no spare, free of a
-    /// locked instruction.
+    /// Takes this thread's spare. Usually there is no spare. The load before the swap then saves a locked
+    /// instruction.
     #[inline]
     pub(super) fn take(&self) -> Option<Addr> {
         let mine = self.mine();

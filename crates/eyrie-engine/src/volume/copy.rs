@@ -43,8 +43,8 @@ impl Volume {
 
     /// Opens a copy of the volume at `path`, which may be damaged, so that its readable parts can be copied.
     /// One sound copy of the superblock is enough. Nothing can be allocated, and callers check everything
-    /// that they read. No other open is possible meanwhile, because a repair replaces the volume, and two
-    /// repairs at once would replace the result of the first.
+    /// that they read. No other open is possible meanwhile. A repair replaces the volume, so a second repair
+    /// at the same time would replace the result of the first.
     ///
     /// # Errors
     /// `Volume` when no superblock is sound; `Fault`.

@@ -55,8 +55,8 @@ impl RedoSlots {
         apply(index)
     }
 
-    /// Runs `apply`, which applies a record. Readers of several words wait until `apply` has ended, also by a
-    /// panic.
+    /// Runs `apply`, which applies a record. Readers of several words wait until `apply` has returned or
+    /// panicked.
     pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
         struct FinishOnDrop<'a>(&'a AtomicU64);
         impl Drop for FinishOnDrop<'_> {

@@ -1,10 +1,10 @@
 //! Makes a volume larger or smaller at its end. No object is moved.
 //!
-//! Safe when power fails: the size in the superblock counts, and one write of its two copies (the switch)
-//! changes it. The host's file is extended before the switch and truncated after it. Groups beyond the new
-//! end leave use before the switch. An interrupted resize leaves a volume of the old or the new size. Its
-//! file may be too long, which the next resize corrects. On a device, the place of the journal moves instead
-//! of the end of a file, as `host::resize` describes.
+//! A power failure is safe because the volume has the size that its superblock records. The *switch* writes
+//! the new size to both copies of the superblock. The host's file is extended before the switch and truncated
+//! after it. Groups beyond the new end leave use before the switch. An interrupted resize leaves a volume of
+//! the old or the new size. Its file may be too long, which the next resize corrects. On a device, the place
+//! of the journal moves instead of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
 
@@ -64,7 +64,8 @@ impl Volume {
         })?;
         let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
         // When a volume shrinks, its size changes before the length of the file. When a volume grows, its
-        // size changes after the length of the file. So the file always covers the size that counts.
+        // size changes after the length of the file. So the file is never shorter than the size in the
+        // superblock.
         if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
@@ -131,8 +132,8 @@ impl Volume {
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Takes the groups beyond the new end out of use, and writes `geometry` to the superblock, so that its
-    /// size counts. Callers have made the host's file long enough.
+    /// Takes the groups beyond the new end out of use, and writes `geometry` to the superblock. From then on
+    /// the volume has this size. Callers have made the host's file long enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
@@ -142,7 +143,8 @@ impl Volume {
             // of this step beyond the old end.
             let step = self.medium.step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step).min(new_end);
-            // At an end between two steps nothing is missing, and the host refuses an empty range.
+            // If the old end is the end of a step, the host has all memory of the last step. The host refuses
+            // an empty range.
             if step_end > end {
                 self.medium.provision(Addr::new(SegmentId(0), end), step_end - end)?;
             }

@@ -40,7 +40,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     if space.has_leaks() {
         return Ok(());
     }
-    // Afterwards the last durable cut uses no free page, so the saved bytes can go to any of them.
+    // After the drain, the last durable cut uses no free page, so the saved bytes can go to any free page.
     medium.drain()?;
     let gate = medium.enter()?;
     let (place, bytes) = loop {

@@ -22,8 +22,8 @@ pub struct Scrubbed {
 
 impl Volume {
     /// Reads every page in use from the disk, also pages that are in memory. Other threads may use the volume
-    /// meanwhile. `progress` is called with the number of bytes read and their total, and ends the scrub by
-    /// returning false.
+    /// meanwhile. After each step, `progress` gets the number of bytes that were read so far and the number
+    /// of bytes to read in all. If `progress` returns false, the scrub ends.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the volume is not on a disk. [`Error::Fault`] if its changes cannot be made

@@ -97,8 +97,8 @@ impl Pager {
         Ok(self.cut.load(Ordering::Acquire))
     }
 
-    /// Makes a free page clean, whose lines in the journal are of an earlier use. If the drain in progress
-    /// still has the page, that drain makes it clean.
+    /// Makes a free page clean. If the journal has lines of the page, they are of an earlier use. If the
+    /// drain in progress still has the page, that drain makes it clean.
     fn end_logging(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);

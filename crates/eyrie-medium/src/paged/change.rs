@@ -131,8 +131,8 @@ impl Pager {
         // instruction.
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
-            // The lines of a fresh page take no room in the journal, except in a small cut, which has its
-            // own check.
+            // The lines of a fresh page take no room in the journal, except in a small cut. A drain treats a
+            // cut as small only if the journal has room for these lines (`CutContents::is_small`).
             let room =
                 |lines: u64| if fresh { 0 } else { u64::from(lines.count_ones()) * PACKED_LINE as u64 };
             spend(room(lines & !seen))?;

@@ -2,9 +2,9 @@
 //!
 //! A drain writes all *fresh* pages (pages that the allocator gave out since the last cut), because the cut
 //! leads to them. So a thread that synchronises one small change waits for the fresh pages of all other
-//! threads. Therefore Ops wait, or drain, while there are too many fresh pages: more than [`MIN_FRESH`] and
-//! a fixed part of all pages that became fresh since a thread last synchronised. So a sync costs a small part
-//! of the time since the sync before it.
+//! threads. Therefore Ops wait, or drain, while there are too many fresh pages: more than the sum of
+//! [`MIN_FRESH`] and a fixed part of all pages that became fresh since a thread last synchronised. So a sync
+//! costs a small part of the time since the sync before it.
 //!
 //! The thread that synchronised last has no such limit, because it waits only for its own pages. So a program
 //! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit depends
@@ -17,12 +17,13 @@ use crate::epoch;
 
 /// Number of fresh pages that never delay an Op: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
-/// Besides, one page of so many that became fresh since the last sync may be fresh without a delay.
+/// The pages that became fresh since the last sync, divided by this number, are added to [`MIN_FRESH`]. So
+/// many fresh pages delay no Op.
 const PART: usize = 8;
-/// Number of early drains that the keeper makes at most in the interval of its drains. With the default
+/// Maximum number of early drains that the keeper makes in one interval of its drains. With the default
 /// interval, early drains are at least a millisecond apart.
 const EARLY_DRAINS: u32 = 5000;
-/// Time after a drain in which a thread that synchronises again and again begins its next drain.
+/// A thread that synchronises again and again begins its next drain within this time after the last drain.
 const PATIENCE: Duration = Duration::from_micros(100);
 
 /// The counts of fresh pages.

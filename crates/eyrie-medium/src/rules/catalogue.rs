@@ -108,11 +108,11 @@ rules! {
     }
     Journal in "eyrie-medium/src/paged/allocate.rs" {
         FreedPageWaitsForItsCut "freed-page-waits-for-its-cut" on Disk, "reuse on a disk":
-            "A page that a durable cut uses is given out again only after a cut without it is durable.",
-            "the page is given out one cut early";
+            "A page that a durable cut uses is allocated again only after a cut without it is durable.",
+            "the page is allocated one cut early";
         ChangedPageIsNotFresh "changed-page-is-not-fresh" on Disk, "reuse on a disk":
-            "A freed page is given out again in the same cut only if it was also allocated in that cut.",
-            "a page that was only changed in that cut is given out again, too";
+            "A freed page is allocated again in the same cut only if it was also allocated in that cut.",
+            "a page that was only changed in that cut is allocated again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
@@ -147,19 +147,19 @@ rules! {
     }
     Transactions in "eyrie-medium/src/epoch.rs" {
         RetiredStorageWaitsForReaders "retired-storage-waits-for-readers" on Both, "readers":
-            "Retired storage is given out again only after every reader that could see it has unpinned.",
-            "the storage is given out one epoch early";
+            "Retired storage is allocated again only after every reader that could see it has unpinned.",
+            "the storage is allocated one epoch early";
     }
     Transactions in "eyrie-engine/src/object/header/update.rs" {
         HeaderBeforeItsEntry "header-before-its-entry" on Memory, "one call":
             "The header of a new object persists before the entry that names it.",
             "the header is stored after the entry";
         DeadHotCopyIsWritten "dead-hot-copy-is-written" on Memory, "one call":
-            "A change of root, size or modification time goes to the hot copy that does not count yet.",
-            "the change goes to the copy that counts";
+            "A change of root, size or modification time goes to the hot copy that is not current.",
+            "the change goes to the current copy";
         DeadColdCopyIsWritten "dead-cold-copy-is-written" on Memory, "one call":
-            "A change of attributes goes to the cold copy that does not count yet.",
-            "the change goes to the copy that counts";
+            "A change of attributes goes to the cold copy that is not current.",
+            "the change goes to the current copy";
         ColdCopyBeforeItsSelector "cold-copy-before-its-selector" on Memory, "one call":
             "A cold copy persists before the selector names it.",
             "the copy is stored after the selector";
@@ -191,12 +191,12 @@ rules! {
     }
     Allocation in "eyrie-engine/src/space/central.rs" {
         GroupIsInUseBeforeItIsUsed "group-is-in-use-before-it-is-used" on Both, "reuse":
-            "The number of groups in use includes a group before storage of that group is given out.",
+            "The number of groups in use includes a group before storage of that group is allocated.",
             "it includes a group only when the next group is taken";
     }
     Allocation in "eyrie-engine/src/volume/generation.rs" {
         GenerationsAreLeasedFirst "generations-are-leased-first" on Both, "one call":
-            "The limit of generations is raised durably before a generation above it is given out.",
+            "The limit of generations is raised durably before a generation above it is assigned.",
             "the limit is not raised";
     }
     Allocation in "eyrie-engine/src/space/slab.rs" {
@@ -233,8 +233,8 @@ rules! {
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry after that";
         DeadStampIsWritten "dead-stamp-is-written" on Memory, "one call":
-            "The time of a change goes to the one of a page's two stamps that does not count.",
-            "the time goes to the stamp that counts";
+            "The time of a change goes to that one of a page's two stamps that is not current.",
+            "the time goes to the current stamp";
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
         WiderTableHasEverySegment "wider-table-has-every-segment" on Both, "a wide directory":

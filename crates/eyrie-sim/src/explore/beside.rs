@@ -105,6 +105,7 @@ fn add(models: &mut Models, model: Model) {
 
 impl Orders {
     fn new<'a>(first: &Model, rule: CrashRule, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
+        // Cell (i, j) of each table has the states after the first i of our calls and the first j of theirs.
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
         let by = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
             table(rows, columns, |i, j, known, here| {
@@ -145,6 +146,7 @@ impl Orders {
         });
         let mut allowed = BTreeMap::new();
         for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+            // Each of the two calls in progress may be undone, done or early.
             let mut found = Models::new();
             let (next_i, next_j) = ((i + 1).min(rows - 1), (j + 1).min(columns - 1));
             let seen = [&whole[i][j], &whole[next_i][j], &whole[i][next_j], &whole[next_i][next_j]];

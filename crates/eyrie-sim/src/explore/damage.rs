@@ -63,6 +63,7 @@ fn damage(
     states: &[&Tree],
     should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
+    // An odd step selects bytes at all positions of words.
     let step = (covered.len() / SAMPLES) | 1;
     let mut images = 0;
     for at in covered.step_by(step).filter(|&at| image.get(at).is_some_and(|&byte| byte != 0)) {

@@ -112,7 +112,7 @@ impl Images {
     /// Draws an image in which a random share of the lines, from none to all, keeps some or all pending
     /// stores.
     fn sample(&mut self) -> Vec<usize> {
-        // With 255, a long record is often whole while a sector of another write is lost.
+        // At odds of 255 in 256, a long record is often whole while a sector of another write is lost.
         let odds = [0, 8, 64, 128, 192, 248, 255, 256][(self.any() % 8) as usize];
         let mut pick = || {
             let any = self.any();

@@ -12,7 +12,7 @@ use super::record::{RecordSession, StartVolume};
 use super::recovered::{caught, sound};
 use crate::script::{Script, perform};
 
-/// Number of rounds. Each round checks views of values, and an open file without a name.
+/// Number of rounds. Each round checks views of values, views of files, and an open file without a name.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
 /// Maximum number of repeats of a call that finds no room.

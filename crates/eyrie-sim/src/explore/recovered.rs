@@ -39,8 +39,8 @@ pub(super) struct Wrong {
 }
 
 /// Opens the image that `picks` select for the crash at `point`, and checks the volume. Returns the choices
-/// that recovery and the checks of the reachable contents needed, and the change of the fingerprint of `base`
-/// by these choices. A panic is an error of the image.
+/// that were made before the checks of unreachable memory, and the change of the fingerprint of `base` by
+/// these choices. A panic is an error of the image.
 pub(super) fn examine(
     base: &ImageBase,
     point: &CrashPoint,

@@ -1,4 +1,5 @@
-//! More threads than redo slots, each in the middle of a rename. A recovery then finds records in all slots.
+//! This check runs more threads than there are redo slots, each in the middle of a rename. A recovery then
+//! finds records in all slots.
 
 use std::sync::{Arc, Mutex};
 

@@ -18,8 +18,8 @@ const LARGER_JOURNAL: u64 = 400 << 10;
 /// Size of the journal for scripts whose calls change more than the journal holds, in bytes.
 const TINY_JOURNAL: u64 = 64 << 10;
 
-/// Kinds whose volumes on disks have checksums of their pages. Some kinds are of each sort: with small and
-/// large journals, of one thread and of two, of crashes and of killed processes.
+/// Kinds whose volumes on disks have checksums of their pages. The list has kinds with small and with large
+/// journals, of one thread and of two, and of crashes and of killed processes.
 const WITH_CHECKSUMS: [&str; 11] = [
     "one call",
     "reuse on a disk",

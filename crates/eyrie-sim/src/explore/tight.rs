@@ -403,8 +403,8 @@ pub fn given_and_keys() -> Script {
     calls.script()
 }
 
-/// Returns scripts in which one call changes more lines than the whole journal holds. The later calls use the
-/// pages again that were lent to the journal.
+/// Returns scripts in which one call changes more lines than the whole journal holds. The later calls reuse
+/// the free pages that held the rest of the journal record.
 pub fn larger_than_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
     for round in 1_u64..4 {

@@ -112,8 +112,7 @@ pub struct LineLoss {
     pub kept: usize,
 }
 
-/// Thread, offset and bytes of a pending store: a store that no fence of its thread follows, so that a crash
-/// may lose it.
+/// Thread, offset and bytes of a pending store, which a crash may lose.
 type Pending<'a> = (u64, u64, &'a [u8]);
 
 fn number(word: Option<&str>) -> Option<u64> {

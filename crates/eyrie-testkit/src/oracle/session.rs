@@ -263,7 +263,8 @@ impl<'a> OracleSession<'a> {
         same("read", actual.map(|_| ()), expected.map(|_| ()))
     }
 
-    /// Compares the bytes that the engine shows in place with the bytes in the model.
+    /// Compares the bytes that the engine shows in place with the bytes in the model. Skips files of more
+    /// than [`MAX_WINDOW`] bytes.
     fn compare_view(&self, id: ObjectId, size: u64) -> Verdict {
         if size > MAX_WINDOW {
             return Ok(());

@@ -76,9 +76,9 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Returns the first difference between the trees of the host (first in each pair) and of the file system
-/// under test. A modification time that a call set is compared by its value. Of other modification times and
-/// of change times, only the fact of a change since `before` is compared. Of an access time, only the fact
-/// that the last call set it is compared.
+/// under test. A modification time that a call set is compared by its value. For other modification times and
+/// for change times, only the fact of a change since `before` is compared. For an access time, the comparison
+/// checks only if it equals the time that the last call set.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),

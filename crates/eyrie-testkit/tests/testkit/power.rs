@@ -114,7 +114,8 @@ fn large_calls_on_new_pages_need_room_once() {
     engine.close().expect("the volume is not read-only");
 }
 
-/// Several threads make such writes at the same time, beside a batch of many keys, on the smallest journal.
+/// Several threads overwrite large allocated ranges at the same time, beside a batch of many keys, on the
+/// smallest journal.
 #[test]
 fn large_calls_of_several_threads_fit_the_journal() {
     const LEN: usize = 1_200_000;

@@ -241,8 +241,8 @@ impl<E: Engine> Kvfs<E> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// In a volume this call waits for no other call, unless another program part has made or changed the
-    /// file by the calls on files. For such a file it waits for the change in progress.
+    /// In a volume, this call waits for no other call, with one exception. If a call on files has made or
+    /// changed the file, this call may wait for a change of the file that is in progress.
     ///
     /// # Errors
     /// As [`Kvfs::get`].

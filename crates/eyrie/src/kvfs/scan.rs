@@ -35,7 +35,8 @@ impl<E: Engine> Kvfs<E> {
 
     /// Returns the keys in `range` with copies of their values, as [`Kvfs::scan`] does. The value of a key is
     /// read when the iterator comes to it, so the values of several keys may be from different moments. A key
-    /// that is erased before is left out. The iterator has the errors of [`Kvfs::get`].
+    /// that is erased before the iterator comes to it is left out. The iterator has the errors of
+    /// [`Kvfs::get`].
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

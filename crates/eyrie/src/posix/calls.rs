@@ -27,8 +27,8 @@ use crate::Result;
 /// # Errors
 /// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
 /// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, which may
-/// allow only smaller files (`EFBIG`). A handle of another volume gives `EBADF`, and `EXDEV` where a path
-/// begins at it. The methods list only their particular errors.
+/// allow only smaller files (`EFBIG`). A handle of another volume gives `EBADF`, or `EXDEV` if a path begins
+/// at this handle. The methods list only their particular errors.
 ///
 /// # Examples
 /// ```

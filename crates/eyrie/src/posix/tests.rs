@@ -1,4 +1,5 @@
-//! Tests that errors are those which the documentation promises, and carry what it promises.
+//! Tests that calls give the errors that the documentation promises, with the promised errno, path and
+//! effects.
 
 use std::cell::RefCell;
 use std::io::{Seek, Write};

@@ -8,8 +8,8 @@ use crate::{Errno, Error};
 /// The error of [`Volume::close`]: the reason, and the volume, which is still open.
 ///
 /// [`CloseError::into_volume`] returns the volume for another attempt. A drop of this error drops the volume,
-/// which is then closed as every dropped volume is. So does `?`, which converts this error to [`Error`] or
-/// [`std::io::Error`].
+/// which is then closed as every dropped volume is. `?` also drops the volume, because it converts this error
+/// to [`Error`] or [`std::io::Error`].
 ///
 /// # Examples
 /// ```

@@ -59,9 +59,8 @@ pub struct Information {
     pub recovered: bool,
 }
 
-/// Numbers that change while a volume is in use: see [`Volume::stats`]. Sizes are in
-/// bytes. The numbers are read one after another while other threads work, so together they may describe no
-/// single moment.
+/// Numbers that change while a volume is in use: see [`Volume::stats`]. Sizes are in bytes. The numbers are
+/// read one after another while other threads work, so together they may describe no single moment.
 ///
 /// # Examples
 /// ```

@@ -28,16 +28,17 @@ pub struct ScrubReport {
     /// Offsets of the damaged pages in the volume: those that cannot be read, or do not match their
     /// checksums.
     pub damaged: Vec<u64>,
-    /// Paths of the objects that have bytes on damaged pages, of each a path that leads to it. Objects behind
-    /// a damaged directory are missing.
+    /// The paths that lead to objects with bytes on damaged pages. Objects below a damaged directory may be
+    /// missing.
     pub paths: Vec<PathBuf>,
 }
 
 impl Volume {
     /// Reads every page in use from the disk, also pages that are in memory, and compares each with its
     /// checksum. On a volume without [checksums](crate::VolumeOptions::checksums) only pages that cannot be
-    /// read count as damaged. Other threads can use the volume meanwhile. `progress` is called after each
-    /// MiB with the number of bytes that were read and their total. The scrub ends early if it returns false.
+    /// read count as damaged. Other threads can use the volume meanwhile. After each MiB, `progress` gets the
+    /// number of bytes that were read so far and the number of bytes to read in all. If `progress` returns
+    /// false, the scrub ends early.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the volume is not on a disk. As [`Volume::sync`], because earlier changes are made

@@ -225,7 +225,7 @@ struct Data<'a, P: Posix + Clone> {
 
 impl<'a, P: Posix + Clone> Data<'a, P> {
     fn of(file: &'a File<P>, size: u64) -> eyrie::Result<Data<'a, P>> {
-        // The range of a small file ends where the file ends.
+        // A small file is one range, which is read until the file ends (see `PAGE_BYTES`).
         let run = if size <= PAGE_BYTES { 0..u64::MAX } else { 0..0 };
         Ok(Data { file, runs: DataRuns::new(file)?, run: Some(run) })
     }

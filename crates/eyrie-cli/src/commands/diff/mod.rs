@@ -30,7 +30,7 @@ Examples:
 
 Each path that only one tree has is printed, and each path at which the trees differ, with the differences: \
 type, mode, owner, size, contents, target, device or xattrs. Times are not compared. Of the extended \
-attributes, those of the namespaces user and trusted are. A hole equals zeros.
+attributes, only those of the namespaces user and trusted are compared. A hole equals zeros.
 
 {}
 
@@ -94,7 +94,7 @@ fn compare(arguments: &DiffArgs, output: &mut Output, status: &mut u8) -> Result
     if *json {
         output.json(&Value::Array(values))?;
     }
-    // A write that fails later would leave the status of the comparison unchanged.
+    // The output is flushed here, so that `run` turns an error of standard output into the status `TROUBLE`.
     Ok(output.flush()?)
 }
 

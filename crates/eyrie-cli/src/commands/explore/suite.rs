@@ -18,8 +18,8 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Number of scripts of some kinds in an exhaustive exploration: of three calls, of random calls, and of each
-/// kind with two threads. The kind with killed processes has twice as many.
+/// Number of scripts in an exhaustive exploration for the kind of three calls, the kind of random calls, and
+/// each kind with two threads. The kind with killed processes has twice as many.
 const SAMPLES: usize = 1000;
 
 /// Makes the message about a failure of a script, with the scripts and the command that repeat it.
@@ -66,7 +66,7 @@ struct Workload {
 
 impl Workload {
     /// Explores one kind until the deadline. `contents` collects the fingerprints of the images of scripts
-    /// without kills. Images of trials and images after kills are not in it.
+    /// without kills. It gets no images of trials and no images after kills.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,
@@ -186,6 +186,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     }
     let end = Deadline::after((!arguments.exhaustive).then(|| arguments.time.unwrap_or(DEFAULT_TIME))).0;
     check_size(arguments.size)?;
+    // Without `--exhaustive` the deadline ends each kind, so the number of scripts needs no limit.
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
     // The close of `--close` needs one thread that makes all calls, so kinds with two threads are left out.

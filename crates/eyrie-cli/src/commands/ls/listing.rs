@@ -47,7 +47,7 @@ impl<'a> Listing<'a> {
         Ok((Listed { kind: stat.kind, ..listed.doing("list", place)? }, is_root))
     }
 
-    /// Reads the attributes of the file at `path` of `files`, if the listing needs them.
+    /// Reads the attributes of the file at `path` of `files`, and the target of a symbolic link.
     fn listed<P: Posix>(
         &self,
         files: &P,

@@ -115,8 +115,8 @@ const GROUPS: [&[Operation]; 13] = [
     &[Operation::Erase],
 ];
 
-/// Returns the groups of rows. First come all operations at [`Scale::Few`], then those that look names up at
-/// [`Scale::Many`].
+/// Returns the groups of rows. All operations come first, at [`Scale::Few`]. The operations that look up a
+/// name follow, at [`Scale::Many`].
 pub fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     let at = |scale| {
         move |group: &&[Operation]| -> Vec<Row> {

@@ -36,7 +36,8 @@ impl NumberedName {
         NumberedName::new(&format!("/bench/{dir}/{base}"))
     }
 
-    /// Writes the digits without an allocation, because its time would be measured as part of the call.
+    /// Writes the digits without an allocation, because the time of an allocation would count as time of the
+    /// call.
     #[inline]
     fn number(&mut self, mut number: u32) -> &[u8] {
         for digit in self.bytes[self.end - 6..].iter_mut().rev() {

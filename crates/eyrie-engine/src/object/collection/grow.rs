@@ -10,8 +10,8 @@
 //! The third part publishes, for each page of the old bucket, a commit word without the moved entries.
 //!
 //! Safe when power fails between the parts. After the first part, the next split uses the segment, which has
-//! no bucket yet. After the second part, readers ignore the moved entries in the
-//! old bucket, because the hashes of these entries select the new bucket.
+//! no bucket yet. After the second part, readers ignore the moved entries in the old bucket, because the
+//! hashes of these entries select the new bucket.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
@@ -35,9 +35,9 @@ use crate::{Error, Result};
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
 /// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
-/// less for each bucket of the present segment. Therefore it would suffice to make announcements
-/// while half of the buckets of the present segment are added. Announcements are made while the last three
-/// quarters of these buckets are added.
+/// less for each bucket of the present segment. Therefore it would suffice to make announcements while half
+/// of the buckets of the present segment are added. Announcements are made while the last three quarters of
+/// these buckets are added.
 const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255

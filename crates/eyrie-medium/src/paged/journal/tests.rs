@@ -222,7 +222,8 @@ fn record_without_enough_lent_pages_is_known() {
     assert_eq!(record.overflow(8 * PAGE_SIZE, 12..14).map(|pages| pages.len()), Some(0));
 }
 
-/// The replay takes the checksums from the records, and the last one of a page counts.
+/// The replay takes the checksums from the records. If several records have a checksum of one page, the
+/// replay takes the last one.
 #[test]
 fn replay_stores_the_checksums_of_the_records() {
     let (disk, anchor) = volume_with(true);
