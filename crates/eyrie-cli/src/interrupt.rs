@@ -13,10 +13,16 @@ pub const STATUS: u8 = 130;
 /// Installs the handler. The first interrupt then only makes [`requested`] return true. The second ends the
 /// process.
 pub fn install() {
-    let stop = || {
+    install_with(|| {});
+}
+
+/// Installs the handler as [`install`] does. The first interrupt also calls `stop`, on a thread of its own.
+pub fn install_with(mut stop: impl FnMut() + Send + 'static) {
+    let stop = move || {
         if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(STATUS));
         }
+        stop();
     };
     // If the handler cannot be installed, Ctrl-C ends the process immediately. The volume stays sound then,
     // too.

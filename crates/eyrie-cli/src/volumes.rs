@@ -19,6 +19,11 @@ pub fn set_memory(bytes: u64) {
     MEMORY_BYTES.get_or_init(|| bytes);
 }
 
+/// Returns the memory for pages of each volume on a disk, if the user chose one.
+pub fn memory() -> Option<u64> {
+    MEMORY_BYTES.get().copied()
+}
+
 /// Returns the options for memory and timing of volumes on disks.
 pub fn paged() -> PagedOptions {
     let host = PagedOptions::for_host();

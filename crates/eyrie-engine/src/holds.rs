@@ -71,6 +71,11 @@ impl HoldTable {
         held
     }
 
+    /// Returns the held objects.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect()
+    }
+
     /// Returns the number of held objects.
     pub fn len(&self) -> usize {
         self.objects.load(Ordering::Relaxed)

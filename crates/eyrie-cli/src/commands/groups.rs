@@ -15,7 +15,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Volumes",
-        &["mkfs", "info", "df", "stats", "resize", "trim", "sync", "import", "export", "dump", "load"],
+        &[
+            "mkfs", "mount", "umount", "info", "df", "stats", "resize", "trim", "sync", "import", "export",
+            "dump", "load",
+        ],
     ),
     ("Keys", &["kv"]),
     ("Checking", &["fsck", "scrub", "tour", "run"]),

@@ -24,6 +24,7 @@ mod ls;
 mod man;
 mod mkdir;
 mod mkfs;
+mod mount;
 mod mv;
 mod replay;
 mod resize;
@@ -41,6 +42,7 @@ mod trace;
 mod tree;
 mod trim;
 mod truncate;
+mod umount;
 mod xattr;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -81,6 +83,8 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Mkfs(mkfs::MkfsArgs),
+    Mount(mount::MountArgs),
+    Umount(umount::UmountArgs),
     Info(info::InfoArgs),
     Resize(resize::ResizeArgs),
     Trim(trim::TrimArgs),
@@ -131,7 +135,8 @@ impl Arguments {
     /// # Errors
     /// Fails for wrong arguments, and for a request of the help or the version.
     pub fn of_process() -> std::result::Result<Arguments, clap::Error> {
-        let mut matches = Arguments::definition().try_get_matches()?;
+        let words = mount::helper_words(std::env::args_os());
+        let mut matches = Arguments::definition().try_get_matches_from(words)?;
         Arguments::from_arg_matches_mut(&mut matches)
     }
 }
@@ -146,6 +151,8 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
     }
     match arguments.command {
         Command::Mkfs(arguments) => mkfs::run(&arguments, output),
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Umount(arguments) => umount::run(&arguments),
         Command::Info(arguments) => info::run(&arguments, output),
         Command::Resize(arguments) => resize::run(&arguments, output),
         Command::Trim(arguments) => trim::run(&arguments, output),

@@ -157,6 +157,16 @@ impl<E: Engine> Nodes<E> {
         }
     }
 
+    /// True after [`Nodes::stop_notices`], and without [`Nodes::watching`].
+    pub fn has_stopped_notices(&self) -> bool {
+        self.watcher.as_ref().is_none_or(Watcher::is_stopped)
+    }
+
+    /// Returns the objects that are held.
+    pub fn held(&self) -> Vec<ObjectId> {
+        self.held.objects()
+    }
+
     /// Returns the root directory, which needs no hold.
     pub fn root(&self) -> ObjectId {
         self.engine().root()
@@ -204,15 +214,16 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Finds an object by its inode number and its generation, and holds it.
+    /// Finds an object by its inode number, and holds it. With a generation, finds only the object that had
+    /// the number then.
     ///
     /// # Errors
     /// `ESTALE` if no object has this number and generation.
-    pub fn find(&self, inode: u64, generation: u64) -> Result<Node> {
+    pub fn find(&self, inode: u64, generation: Option<u64>) -> Result<Node> {
         self.call(self.files.credentials(), "find", |user| {
             let id = ObjectId::from_raw(inode).ok_or(Errno::STALE)?;
             let node = self.hold(user, id)?;
-            if node.generation == generation {
+            if generation.is_none_or(|wanted| wanted == node.generation) {
                 return Ok(node);
             }
             self.forget(id, 1);

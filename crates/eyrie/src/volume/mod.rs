@@ -340,6 +340,19 @@ impl Volume {
         file.is_file().then(|| file.blocks() * 512)
     }
 
+    /// Returns the path with which the volume was opened or made.
+    ///
+    /// # Examples
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// assert!(volume.path().ends_with("nest"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the file system of the volume for a user with `credentials`.
     ///
     /// # Examples

@@ -169,12 +169,12 @@ fn held_object_lives_until_it_is_forgotten() {
     nodes.forget(file.id, 1);
     let mut bytes = [0; 4];
     assert_eq!(nodes.read(file.id, 0, &mut bytes).unwrap(), 4);
-    assert_eq!(nodes.find(file.id.raw(), file.generation).unwrap().stat.links, 0);
+    assert_eq!(nodes.find(file.id.raw(), Some(file.generation)).unwrap().stat.links, 0);
     nodes.forget(file.id, 1);
     assert_eq!(objects(), before + 1);
     nodes.forget(file.id, u64::MAX);
     assert_eq!(objects(), before);
-    assert_eq!(errno(nodes.find(file.id.raw(), file.generation)), Some(Errno::STALE));
+    assert_eq!(errno(nodes.find(file.id.raw(), Some(file.generation))), Some(Errno::STALE));
     // The drop of the nodes forgets all of them.
     let other = make(&nodes, "other", Kind::File);
     nodes.unlink(&root, nodes.root(), b"other").unwrap();
@@ -189,7 +189,9 @@ fn numbers_of_no_object_are_stale() {
     let (_place, volume) = volume();
     let nodes = volume.nodes();
     let file = make(&nodes, "file", Kind::File);
-    assert_eq!(nodes.find(file.id.raw(), file.generation).unwrap().id, file.id);
+    assert_eq!(nodes.find(file.id.raw(), Some(file.generation)).unwrap().id, file.id);
+    assert_eq!(nodes.find(file.id.raw(), None).unwrap().id, file.id);
+    assert_eq!(nodes.held(), [file.id]);
     let wrong = [
         (file.id.raw(), file.generation + 1),
         (file.id.raw() + 1, file.generation),
@@ -200,7 +202,7 @@ fn numbers_of_no_object_are_stale() {
         (1 << 62 | 1, 0),
     ];
     for (inode, generation) in wrong {
-        assert_eq!(errno(nodes.find(inode, generation)), Some(Errno::STALE), "{inode} {generation}");
+        assert_eq!(errno(nodes.find(inode, Some(generation))), Some(Errno::STALE), "{inode} {generation}");
     }
     // The next object with this number has another generation.
     nodes.unlink(&root(), nodes.root(), b"file").unwrap();
@@ -209,7 +211,7 @@ fn numbers_of_no_object_are_stale() {
         let new = make(&nodes, &number.to_string(), Kind::File);
         assert!(new.id != file.id || new.generation != file.generation);
     }
-    assert_eq!(errno(nodes.find(file.id.raw(), file.generation)), Some(Errno::STALE));
+    assert_eq!(errno(nodes.find(file.id.raw(), Some(file.generation))), Some(Errno::STALE));
 }
 
 #[test]

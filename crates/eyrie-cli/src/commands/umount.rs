@@ -1,0 +1,111 @@
+//! `eyrie umount`: unmounts volumes, and waits until their servers have saved them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use eyrie::{Errno, Volume};
+
+use crate::failure::{Failure, Failures, Result};
+use crate::{text, volumes};
+
+/// Unmount volumes, and wait until they are saved
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie umount /mnt/vol
+  eyrie umount --lazy /mnt/vol       # also if it is in use
+
+umount(8) and fusermount3 -u unmount a volume, too, but they return before its server has saved it. After \
+this command the volume can be used at once. With --lazy, this command does not wait.")]
+pub struct UmountArgs {
+    /// Directories at which volumes are mounted
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Unmount even if it is in use: the volume disappears now, and its server ends with the last user
+    #[arg(long, short)]
+    lazy: bool,
+}
+
+/// Time to wait for a server that saves its volume.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between two looks at the volume.
+const PAUSE: Duration = Duration::from_millis(2);
+
+pub fn run(arguments: &UmountArgs) -> Result<()> {
+    let mut failures = Failures::default();
+    for directory in &arguments.directories {
+        failures.add(unmount(directory, arguments.lazy))?;
+    }
+    failures.finish()
+}
+
+fn unmount(directory: &Path, lazy: bool) -> Result<()> {
+    let place = text::path(directory);
+    let cannot = |why: &str| Failure::new("cannot unmount", &place, why);
+    let real = directory.canonicalize().map_err(|error| cannot(&error.to_string()))?;
+    let Some(volume) = mounted_at(&real) else {
+        return Err(cannot("no volume of Eyrie is mounted there"));
+    };
+    eyrie_fuse::unmount(&real, lazy).map_err(Failure::of_line)?;
+    if !lazy {
+        wait_until_saved(&volume);
+    }
+    Ok(())
+}
+
+/// Waits until the server has closed the volume. The mount is gone already, so nothing here is an error.
+fn wait_until_saved(volume: &Path) {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match Volume::open_read_only_with(volume, volumes::paged()) {
+            Err(error) if error.errno() == Errno::BUSY => std::thread::sleep(PAUSE),
+            _ => return,
+        }
+    }
+}
+
+/// Returns the volume that is mounted at this real path. The last mount there is the visible one.
+fn mounted_at(directory: &Path) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().rev().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let path = mount.split(' ').nth(4)?;
+        let mut fields = file_system.split(' ');
+        let (kind, source) = (fields.next()?, fields.next()?);
+        (unescaped(path) == directory.to_string_lossy()).then_some(())?;
+        (kind == "fuse.eyrie").then(|| PathBuf::from(unescaped(source)))
+    })
+}
+
+/// Decodes a field of mountinfo, in which spaces, tabs, line breaks and backslashes are octal numbers.
+fn unescaped(field: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = std::str::from_utf8(tail.get(..3).unwrap_or_default()).unwrap_or_default();
+        match u8::from_str_radix(code, 8) {
+            Ok(decoded) if byte == b'\\' => {
+                bytes.push(decoded);
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_mountinfo_are_decoded() {
+        assert_eq!(unescaped(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
+        assert_eq!(unescaped(r"plain\"), r"plain\");
+        assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
+    }
+}

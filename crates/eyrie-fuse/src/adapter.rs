@@ -1,0 +1,613 @@
+//! The requests of the kernel: each becomes one call of [`Nodes`](eyrie::Nodes).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use eyrie::{
+    Capabilities, Credentials, FallocateMode, Kind, Node, NodeEntry, ObjectId, OpenFlags as Open, RenameMode,
+    SetAttributes, VolumeNodes, Whence, XattrMode,
+};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+
+use crate::convert::{Numbers, attributes, file_type, kind_of, set_time};
+
+/// The kernel keeps attributes and entries this long, unless a notice makes it forget them earlier.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+/// The kernel keeps the entries of the root directory this long: see the docs of the crate.
+const SHORT: Duration = Duration::from_secs(1);
+/// Maximum number of bytes of a read or a write request.
+const REQUEST_BYTES: u32 = 1 << 20;
+/// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
+const COPY_BYTES: u64 = 64 << 20;
+/// Offsets of the entries `.` and `..` in a listing. The other offsets are cookies plus [`DOTS`].
+const DOTS: u64 = 2;
+
+/// Serves the requests of one mount.
+pub(crate) struct Adapter {
+    nodes: Arc<VolumeNodes>,
+    numbers: Numbers,
+    writeback_cache: bool,
+}
+
+/// A reply that can be an error.
+type Answer<T> = Result<T, Errno>;
+
+/// Returns the errno of an error.
+fn errno(error: &eyrie::Error) -> Errno {
+    Errno::from_i32(error.errno().raw_os_error())
+}
+
+/// Replies to a request: with `$reply.$method(..)` if the result is a success, and with its error otherwise.
+macro_rules! reply {
+    ($reply:ident, $result:expr, $success:expr) => {
+        match $result {
+            Ok(value) => $success(value),
+            Err(error) => $reply.error(error),
+        }
+    };
+}
+
+impl Adapter {
+    pub(crate) fn new(nodes: Arc<VolumeNodes>, writeback_cache: bool) -> Adapter {
+        let numbers = Numbers { root: nodes.root() };
+        Adapter { nodes, numbers, writeback_cache }
+    }
+
+    /// Returns the user of a request. The kernel has checked its permissions, so it has all capabilities.
+    fn user(request: &Request) -> Credentials {
+        Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
+    }
+
+    /// Returns the object of a number.
+    fn object(&self, number: INodeNo) -> Answer<ObjectId> {
+        self.numbers.object(number).ok_or(Errno::ESTALE)
+    }
+
+    fn entry(&self, dir: INodeNo, reply: ReplyEntry, result: Answer<Node>) {
+        reply!(reply, result, |node: Node| {
+            let attributes = attributes(&node, self.numbers.of(node.id));
+            reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, Generation(node.generation));
+        });
+    }
+
+    fn attributes(&self, reply: ReplyAttr, result: Answer<Node>) {
+        reply!(reply, result, |node: Node| {
+            reply.attr(&LONG, &attributes(&node, self.numbers.of(node.id)));
+        });
+    }
+
+    /// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry,
+    /// until `add` returns true because the reply is full.
+    fn list(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        hold: bool,
+        mut add: impl FnMut(u64, NodeEntryOrDot<'_>) -> bool,
+    ) -> Answer<()> {
+        let dir = self.object(number)?;
+        let parent = if offset < DOTS { self.nodes.parent(dir).unwrap_or(dir) } else { dir };
+        for (next, name, id) in [(1, ".", dir), (2, "..", parent)] {
+            if offset < next && add(next, NodeEntryOrDot::Dot(name, id)) {
+                return Ok(());
+            }
+        }
+        self.nodes
+            .list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
+                let next = entry.next + DOTS;
+                !add(next, NodeEntryOrDot::Entry(entry))
+            })
+            .map_err(|error| errno(&error))
+    }
+}
+
+/// An entry of a listing.
+enum NodeEntryOrDot<'a> {
+    /// `.` or `..`, with its directory.
+    Dot(&'static str, ObjectId),
+    Entry(NodeEntry<'a>),
+}
+
+/// Returns the time for which the kernel may keep an entry of a directory.
+fn entry_life(dir: INodeNo) -> Duration {
+    if dir == INodeNo::ROOT { SHORT } else { LONG }
+}
+
+/// Returns the bits of a mode without those of the type.
+fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// Converts the error of a call.
+trait OrErrno<T> {
+    fn or_errno(self) -> Answer<T>;
+}
+
+impl<T> OrErrno<T> for eyrie::Result<T> {
+    fn or_errno(self) -> Answer<T> {
+        self.map_err(|error| errno(&error))
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            // Notices tell of changed pages, so a new modification time alone does not empty the cache.
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        if self.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        // An older kernel lacks some. Then it only asks more often.
+        let offered = wanted & config.capabilities();
+        let _ = config.add_capabilities(offered);
+        let _ = config.set_max_write(REQUEST_BYTES);
+        let _ = config.set_max_readahead(REQUEST_BYTES);
+        // The kernel sends read-ahead and direct reads in the background. The default of 12 is for slow
+        // networks.
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.object(parent).and_then(|dir| {
+            // The kernel has checked the permission to search. A server of NFS looks `.` up in any object.
+            let node = match name.as_bytes() {
+                b"." => self.nodes.find(dir.raw(), None),
+                name => self.nodes.lookup(&Credentials::root(), dir, name),
+            };
+            node.or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        if let Ok(id) = self.object(number) {
+            self.nodes.forget(id, lookups);
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(reply, self.object(number).and_then(|id| self.nodes.node(id).or_errno()));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut change = SetAttributes::default();
+        (change.mode, change.size) = (mode.map(permissions), size);
+        (change.uid, change.gid) = (uid, gid);
+        (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
+        let result = self.object(number).and_then(|id| {
+            // The kernel checks set-id bits, and sends the mode if a change of the owner, of the size or of
+            // bytes clears them.
+            self.nodes.set(&Adapter::user(request), id, None, &change).or_errno()
+        });
+        self.attributes(reply, result);
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        let result = self.object(number).and_then(|id| self.nodes.readlink(id).or_errno());
+        reply!(reply, result, |target: Vec<u8>| reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let kind = kind_of(mode).ok_or(Errno::EINVAL)?;
+            let (user, name) = (Adapter::user(request), name.as_bytes());
+            self.nodes.make(&user, dir, name, kind, permissions(mode), device.into()).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let (user, name) = (Adapter::user(request), name.as_bytes());
+            self.nodes.make(&user, dir, name, Kind::Directory, permissions(mode), 0).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(parent)
+            .and_then(|dir| self.nodes.unlink(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(parent)
+            .and_then(|dir| self.nodes.rmdir(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let result = self.object(parent).and_then(|dir| {
+            self.nodes.symlink(&Adapter::user(request), dir, name.as_bytes(), target).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => Ok(RenameMode::Replace),
+            RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+            RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = mode.and_then(|mode| {
+            let from = (self.object(parent)?, name.as_bytes());
+            let to = (self.object(new_parent)?, new_name.as_bytes());
+            self.nodes.rename(&Adapter::user(request), from, to, mode).or_errno()
+        });
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.object(number).and_then(|id| {
+            let (user, dir) = (Adapter::user(request), self.object(parent)?);
+            self.nodes.link(&user, id, dir, name.as_bytes()).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // With this answer a kernel that offers it sends no requests for opens any more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let mut open = Open::READ | Open::WRITE;
+            open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
+            let user = Adapter::user(request);
+            let (node, handle) =
+                self.nodes.create(&user, dir, name.as_bytes(), open, permissions(mode)).or_errno()?;
+            self.nodes.close(handle).or_errno()?;
+            Ok(node)
+        });
+        reply!(reply, result, |node: Node| {
+            let attributes = attributes(&node, self.numbers.of(node.id));
+            let generation = Generation(node.generation);
+            reply.created(&entry_life(parent), &attributes, generation, FileHandle(0), KEEP);
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut bytes = vec![0; size as usize];
+        let result = self.object(number).and_then(|id| self.nodes.read(id, offset, &mut bytes).or_errno());
+        reply!(reply, result, |count: usize| reply.data(&bytes[..count]));
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let result = self.object(number).and_then(|id| {
+            // The kernel knows the offset of an append, too.
+            self.nodes.write(&Adapter::user(request), id, offset, data).or_errno()
+        });
+        reply!(reply, result, |()| reply.written(data.len() as u32));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing waits for a close. With this answer the kernel sends no such requests any more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let result = self.object(number).and_then(|id| self.nodes.fsync(id).or_errno());
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn fsyncdir(&self, request: &Request, number: INodeNo, file: FileHandle, data: bool, reply: ReplyEmpty) {
+        self.fsync(request, number, file, data, reply);
+    }
+
+    fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let result = self.list(number, offset, false, |next, entry| match entry {
+            NodeEntryOrDot::Dot(name, id) => {
+                reply.add(INodeNo(id.raw()), next, file_type(Kind::Directory), name)
+            }
+            NodeEntryOrDot::Entry(NodeEntry { name, id, .. }) => {
+                reply.add(INodeNo(id.raw()), next, file_type(id.kind()), OsStr::from_bytes(name))
+            }
+        });
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let life = entry_life(number);
+        let result = self.list(number, offset, true, |next, entry| match entry {
+            // The kernel takes no nodes for these two, and needs only their numbers.
+            NodeEntryOrDot::Dot(name, id) => {
+                let Ok(node) = self.nodes.node(id) else { return false };
+                let attributes = attributes(&node, INodeNo(id.raw()));
+                reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
+            }
+            NodeEntryOrDot::Entry(NodeEntry { name, node: Some(node), .. }) => {
+                let number = self.numbers.of(node.id);
+                let (attributes, generation) = (attributes(&node, number), Generation(node.generation));
+                reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
+            }
+            // Another thread has just removed this entry.
+            NodeEntryOrDot::Entry(_) => false,
+        });
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let result = self.nodes.statvfs().or_errno();
+        reply!(reply, result, |space: eyrie::StatVfs| {
+            let size = space.block_size as u32;
+            let (free, files_free) = (space.blocks_free, space.files_free);
+            reply.statfs(
+                space.blocks,
+                free,
+                free,
+                space.files,
+                files_free,
+                size,
+                space.name_max as u32,
+                size,
+            );
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => Ok(XattrMode::Set),
+            XATTR_CREATE => Ok(XattrMode::Create),
+            XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = mode.and_then(|mode| {
+            let (user, id) = (Adapter::user(request), self.object(number)?);
+            self.nodes.setxattr(&user, id, name.as_bytes(), value, mode).or_errno()
+        });
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let mut value = vec![0; size as usize];
+        let result = self.object(number).and_then(|id| {
+            self.nodes.getxattr(&Adapter::user(request), id, name.as_bytes(), &mut value).or_errno()
+        });
+        reply!(reply, result, |length: usize| xattr(reply, &value, length));
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let mut names = vec![0; size as usize];
+        // Unlike for a single name, the kernel does not hide the attributes that only root sees.
+        let user = Credentials::new(request.uid(), request.gid(), &[]);
+        let result =
+            self.object(number).and_then(|id| self.nodes.listxattr(&user, id, &mut names).or_errno());
+        reply!(reply, result, |length: usize| xattr(reply, &names, length));
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(number)
+            .and_then(|id| self.nodes.removexattr(&Adapter::user(request), id, name.as_bytes()).or_errno());
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // With this answer the kernel takes files for always ready, as it does for other file systems.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match mode {
+            0 => Ok(FallocateMode::Allocate),
+            KEEP_SIZE => Ok(FallocateMode::KeepSize),
+            PUNCH_HOLE_KEEP_SIZE => Ok(FallocateMode::PunchHole),
+            ZERO_RANGE => Ok(FallocateMode::ZeroRange),
+            ZERO_RANGE_KEEP_SIZE => Ok(FallocateMode::ZeroRangeKeepSize),
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        let result = mode.and_then(|mode| {
+            let (user, id) = (Adapter::user(request), self.object(number)?);
+            let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+            self.nodes.fallocate(&user, id, mode, offset..end).or_errno()
+        });
+        reply!(reply, result, |()| reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let whence = match whence {
+            SEEK_DATA => Ok(Whence::Data),
+            SEEK_HOLE => Ok(Whence::Hole),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = whence.and_then(|whence| {
+            let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+            self.nodes.seek(self.object(number)?, offset, whence).or_errno()
+        });
+        reply!(reply, result, |offset: u64| reply.offset(offset as i64));
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let result = self.object(from).and_then(|from| {
+            let (from, to) = ((from, from_offset), (self.object(to)?, to_offset));
+            self.nodes.copy(&Adapter::user(request), from, to, length.min(COPY_BYTES)).or_errno()
+        });
+        reply!(reply, result, |copied: u64| reply.written(copied as u32));
+    }
+}
+
+/// Replies with the size of a list or value if the kernel asks only for the size, and with its bytes
+/// otherwise.
+fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
+    if bytes.is_empty() { reply.size(length as u32) } else { reply.data(&bytes[..length]) }
+}
+
+/// The kernel keeps the pages of a file from one open to the next.
+const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
+const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
+const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
+const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;
+const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
+const XATTR_CREATE: i32 = rustix::fs::XattrFlags::CREATE.bits() as i32;
+const XATTR_REPLACE: i32 = rustix::fs::XattrFlags::REPLACE.bits() as i32;
+/// Linux's numbers of `lseek`, which rustix has only as an enum.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;

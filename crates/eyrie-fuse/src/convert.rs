@@ -1,0 +1,124 @@
+//! Conversions between the types of Eyrie and those of the protocol.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use eyrie::{Kind, Node, ObjectId, SetTime, Stat, Time};
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+
+/// Returns the attributes of a node as the kernel takes them.
+pub(crate) fn attributes(node: &Node, number: INodeNo) -> FileAttr {
+    let Stat { kind, mode, links, uid, gid, device, size, allocated, accessed, modified, changed, .. } =
+        node.stat;
+    FileAttr {
+        ino: number,
+        size,
+        blocks: allocated.div_ceil(512),
+        atime: system_time(accessed),
+        mtime: system_time(modified),
+        ctime: system_time(changed),
+        crtime: system_time(node.created),
+        kind: file_type(kind),
+        perm: mode,
+        nlink: links,
+        uid,
+        gid,
+        // A device number has 12 bits of major and 20 bits of minor number in 32 bits.
+        rdev: device as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+pub(crate) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// Returns the kind in the file type bits of a mode. A mode without type bits is that of a file.
+pub(crate) fn kind_of(mode: u32) -> Option<Kind> {
+    Some(match mode & 0o170_000 {
+        0 | 0o100_000 => Kind::File,
+        0o010_000 => Kind::Fifo,
+        0o140_000 => Kind::Socket,
+        0o020_000 => Kind::CharDevice,
+        0o060_000 => Kind::BlockDevice,
+        _ => return None,
+    })
+}
+
+/// Returns the time as the kernel takes it. A time that `SystemTime` cannot have becomes the nearest one.
+fn system_time(time: Time) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
+    let second = if time.seconds < 0 {
+        UNIX_EPOCH.checked_sub(Duration::from_secs(time.seconds.unsigned_abs()))
+    } else {
+        UNIX_EPOCH.checked_add(Duration::from_secs(time.seconds.unsigned_abs()))
+    };
+    second.and_then(|second| second.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+pub(crate) fn set_time(time: Option<TimeOrNow>) -> SetTime {
+    match time {
+        None => SetTime::Omit,
+        Some(TimeOrNow::Now) => SetTime::Now,
+        Some(TimeOrNow::SpecificTime(time)) => time.into(),
+    }
+}
+
+/// Numbers of nodes: the number of an object is its id. The root has the number 1, which is the id of no
+/// object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    pub(crate) root: ObjectId,
+}
+
+impl Numbers {
+    pub(crate) fn of(self, id: ObjectId) -> INodeNo {
+        if id == self.root { INodeNo::ROOT } else { INodeNo(id.raw()) }
+    }
+
+    /// Returns the object of a number; `None` if the number is none of an object.
+    pub(crate) fn object(self, number: INodeNo) -> Option<ObjectId> {
+        if number == INodeNo::ROOT { Some(self.root) } else { ObjectId::from_raw(number.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_and_after_1970_convert() {
+        let half = Duration::from_millis(500);
+        assert_eq!(system_time(Time::new(1, 500_000_000)), UNIX_EPOCH + Duration::from_secs(1) + half);
+        assert_eq!(system_time(Time::new(-1, 500_000_000)), UNIX_EPOCH - half);
+        // The ends of the range must not panic.
+        system_time(Time::new(i64::MIN, 0));
+        system_time(Time::new(i64::MAX, 999_999_999));
+    }
+
+    #[test]
+    fn root_has_the_number_one() {
+        let root = ObjectId::new(4096, Kind::Directory);
+        let numbers = Numbers { root };
+        assert_eq!(numbers.of(root), INodeNo::ROOT);
+        assert_eq!(numbers.object(INodeNo::ROOT), Some(root));
+        let file = ObjectId::new(8192, Kind::File);
+        assert_eq!(numbers.object(numbers.of(file)), Some(file));
+        assert_eq!(numbers.object(INodeNo(0)), None);
+    }
+
+    #[test]
+    fn types_of_modes_are_those_of_linux() {
+        assert_eq!(kind_of(0o644), Some(Kind::File));
+        assert_eq!(kind_of(0o010_600), Some(Kind::Fifo));
+        assert_eq!(kind_of(0o040_755), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Errors of mounting.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The reason why a volume could not be mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The mount point cannot be used.
+    #[error("mount {}: {source}", path.display())]
+    #[non_exhaustive]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// `ENOENT`, `ENOTDIR`, `EACCES`, or another error of the host.
+        source: io::Error,
+    },
+    /// Another file system is mounted there.
+    #[error("mount {}: another file system is mounted there; unmount it first", path.display())]
+    #[non_exhaustive]
+    Busy {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// The kernel has no FUSE, or the user may not use it.
+    #[error("mount {}: no FUSE: {source}; load the module with `modprobe fuse`", path.display())]
+    #[non_exhaustive]
+    NoFuse {
+        /// The mount point.
+        path: PathBuf,
+        /// The error of opening `/dev/fuse`.
+        source: io::Error,
+    },
+    /// Only root may mount without `fusermount3`.
+    #[error("mount {}: only root may mount without `fusermount3`; install the package fuse3", path.display())]
+    #[non_exhaustive]
+    NoHelper {
+        /// The mount point.
+        path: PathBuf,
+    },
+    /// An unknown or contradictory option.
+    #[error("mount option {option}: {reason}")]
+    #[non_exhaustive]
+    Option {
+        /// The option.
+        option: String,
+        /// The reason, and advice.
+        reason: &'static str,
+    },
+    /// The kernel, `fusermount3` or the host refused.
+    #[error("{action} {}: {source}", path.display())]
+    #[non_exhaustive]
+    Refused {
+        /// The action: `mount` or `unmount`.
+        action: &'static str,
+        /// The mount point.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// Result of mounting.
+pub type Result<T> = std::result::Result<T, MountError>;
+
+impl MountError {
+    /// Returns the error of an action that the kernel or the host refused.
+    pub(crate) fn refused(action: &'static str, path: &Path, source: io::Error) -> MountError {
+        // The helper ends its message with a line break.
+        let text = source.to_string();
+        let source = match text.trim_end() {
+            trimmed if trimmed.len() < text.len() => io::Error::new(source.kind(), trimmed.to_owned()),
+            _ => source,
+        };
+        MountError::Refused { action, path: path.to_owned(), source }
+    }
+}

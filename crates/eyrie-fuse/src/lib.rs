@@ -1,0 +1,48 @@
+//! Mounts a volume of Eyrie with FUSE, so that programs that do not link Eyrie can use it.
+//!
+//! The fast path to a volume is the library `eyrie`. A mount is for all other programs. The program that
+//! serves a mount can use the volume directly at the same time: the kernel is told of its changes.
+//!
+//! This crate only adapts: each request of the kernel becomes one call of [`eyrie::Nodes`]. It decides two
+//! things itself:
+//!
+//! - **The kernel checks permissions** (the mount option `default_permissions`, which is always set). It has
+//!   to: it answers most look-ups from its cache, without a request. It also knows what a request does not
+//!   tell, such as the groups and the capabilities of the caller. So the calls here have the user and the
+//!   group of the caller, for the owner of new files, and all capabilities.
+//! - **The kernel caches attributes, entries and pages without a limit of time**, because only this process
+//!   changes the volume. A thread passes each notice of a change that did not come through the mount. A
+//!   change by another thread of the process is visible in the mount when its notice has arrived, within
+//!   about a millisecond. Entries of the root directory are cached for one second: if notices were lost, the
+//!   mount can make the kernel forget only those entries that still exist.
+//!
+//! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
+//! opened them. So an open is no request at all.
+//!
+//! # Examples
+//! ```no_run
+//! use eyrie::{Credentials, PosixExt, Volume};
+//! use eyrie_fuse::MountOptions;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let volume = Volume::open("/dev/shm/nest")?;
+//! let mount = eyrie_fuse::mount(&volume, "/mnt/nest", &MountOptions::default())?;
+//! volume.files(Credentials::of_process()).write("/egg", "blue")?;
+//! assert_eq!(std::fs::read("/mnt/nest/egg")?, b"blue");
+//! mount.unmount()?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod convert;
+mod error;
+mod invalidate;
+mod options;
+mod session;
+
+pub use error::{MountError, Result};
+pub use options::MountOptions;
+pub use session::{Mount, Unmounter, mount, unmount};

@@ -1,0 +1,119 @@
+//! Options of a mount.
+
+use crate::{MountError, Result};
+
+/// Options of a mount: see [`mount`](crate::mount). The default is a mount for changes that only the mounting
+/// user can use, without set-user-id programs and devices.
+///
+/// ```
+/// use eyrie_fuse::MountOptions;
+///
+/// let options: MountOptions = "ro,allow_other".parse()?;
+/// assert!(options.read_only && options.allow_other);
+/// assert!("colour=blue".parse::<MountOptions>().is_err());
+/// # Ok::<(), eyrie_fuse::MountError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// Refuse changes through the mount (`ro`).
+    pub read_only: bool,
+    /// Let all users use the mount (`allow_other`). Users other than root need `user_allow_other` in
+    /// `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// Honour set-user-id and set-group-id bits (`suid`). Only root may set this.
+    pub suid: bool,
+    /// Let devices be opened (`dev`). Only root may set this.
+    pub dev: bool,
+    /// Let no programs be executed (`noexec`).
+    pub no_exec: bool,
+    /// Make all writes durable before they return (`sync`).
+    pub sync: bool,
+    /// Let the kernel collect writes before it sends them (`writeback_cache`). The changes of other threads
+    /// of the process and those through the mount must then concern different files.
+    pub writeback_cache: bool,
+    /// Number of threads that serve requests. By default one for each processor, 2 to 8.
+    pub threads: Option<usize>,
+    /// Name of the volume in `/proc/mounts` (`fsname=`). By default its path.
+    pub name: Option<String>,
+}
+
+impl MountOptions {
+    /// Sets the options of a list as `-o` of mount(8) has it, such as `ro,noatime`.
+    ///
+    /// # Errors
+    /// [`MountError::Option`] for an unknown option.
+    pub fn set(&mut self, list: &str) -> Result<()> {
+        list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.set_one(option))
+    }
+
+    fn set_one(&mut self, option: &str) -> Result<()> {
+        let wrong = |reason| Err(MountError::Option { option: option.to_owned(), reason });
+        match option.split_once('=') {
+            Some(("fsname", name)) => self.name = Some(name.to_owned()),
+            Some(("threads", number)) => match number.parse() {
+                Ok(number @ 1..=64) => self.threads = Some(number),
+                _ => return wrong("the number of threads is 1 to 64"),
+            },
+            // A system that mounts at boot adds options for itself.
+            Some(("context" | "rootcontext" | "comment", _)) => {}
+            Some(_) => return wrong("unknown; see `eyrie mount --help`"),
+            None => match option {
+                "ro" => self.read_only = true,
+                "rw" => self.read_only = false,
+                "allow_other" => self.allow_other = true,
+                "suid" => self.suid = true,
+                "nosuid" => self.suid = false,
+                "dev" => self.dev = true,
+                "nodev" => self.dev = false,
+                "exec" => self.no_exec = false,
+                "noexec" => self.no_exec = true,
+                "sync" => self.sync = true,
+                "async" => self.sync = false,
+                "writeback_cache" => self.writeback_cache = true,
+                // The kernel always checks permissions, and no read changes an access time.
+                "defaults" | "default_permissions" | "noatime" | "nodiratime" | "relatime" => {}
+                "atime" | "strictatime" => return wrong("access times change only when a call sets them"),
+                "auto_unmount" => return wrong("use `eyrie umount` after a crash"),
+                // Options of fstab(5) that other programs obey.
+                "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
+                _ if option.starts_with("x-") => {}
+                _ => return wrong("unknown; see `eyrie mount --help`"),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for MountOptions {
+    type Err = MountError;
+
+    fn from_str(list: &str) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        options.set(list)?;
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_options_are_read_like_those_of_mount() {
+        let options: MountOptions = "rw,noatime,,allow_other,suid,fsname=a=b,threads=3,x-systemd.automount"
+            .parse()
+            .expect("all are known");
+        let expected = MountOptions {
+            allow_other: true,
+            suid: true,
+            name: Some("a=b".to_owned()),
+            threads: Some(3),
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+        for wrong in ["colour", "colour=blue", "threads=0", "threads=x", "strictatime"] {
+            assert!(wrong.parse::<MountOptions>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Mounting and unmounting.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use eyrie::{Volume, VolumeNodes};
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+
+use crate::adapter::Adapter;
+use crate::invalidate;
+use crate::{MountError, MountOptions, Result};
+
+const DEVICE: &str = "/dev/fuse";
+
+/// A mounted volume. It is unmounted by [`Mount::unmount`], by umount(8), or when this value is dropped.
+#[derive(Debug)]
+pub struct Mount {
+    /// `None` after the end of the session.
+    session: Option<BackgroundSession>,
+    invalidator: Option<JoinHandle<()>>,
+    nodes: Arc<VolumeNodes>,
+    path: PathBuf,
+    /// Number of the connection to the kernel: the minor number of the file system's device.
+    connection: u32,
+}
+
+/// Mounts a volume at a directory, and serves it in threads of this process. The mount can be used when the
+/// call returns.
+///
+/// # Errors
+/// [`MountError`]. After an error nothing is mounted.
+pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOptions) -> Result<Mount> {
+    let given = directory.as_ref();
+    let unusable = |source| MountError::MountPoint { path: given.to_owned(), source };
+    let path = given.canonicalize().map_err(unusable)?;
+    check_mount_point(&path).map_err(unusable)?;
+    if is_mount_point(&path).map_err(unusable)? {
+        return Err(MountError::Busy { path });
+    }
+    check_fuse(&path)?;
+    let nodes = Arc::new(volume.nodes().watching(invalidate::NOTICES));
+    let adapter = Adapter::new(Arc::clone(&nodes), options.writeback_cache);
+    let config = config(volume, options, nodes.is_read_only());
+    let session = fuser::Session::new(adapter, &path, &config)
+        .and_then(fuser::Session::spawn)
+        .map_err(|error| MountError::refused("mount", &path, error))?;
+    let connection = std::fs::metadata(&path).map_or(0, |metadata| rustix::fs::minor(metadata.dev()));
+    let mut mount = Mount { session: Some(session), invalidator: None, nodes, path, connection };
+    // If the thread cannot be started, the drop of `mount` unmounts again.
+    let invalidator = mount.start_invalidator();
+    mount.invalidator = Some(invalidator.map_err(|error| MountError::refused("mount", given, error))?);
+    Ok(mount)
+}
+
+/// Unmounts the file system at a directory, whichever process serves it. With `lazily`, also if it is in use:
+/// it then disappears from the tree, and ends with its last user.
+///
+/// # Errors
+/// `EBUSY` if it is in use, `EINVAL` if nothing is mounted there, `EPERM`.
+pub fn unmount(directory: impl AsRef<Path>, lazily: bool) -> Result<()> {
+    use rustix::mount::UnmountFlags;
+    let given = directory.as_ref();
+    let refused = |error: io::Error| MountError::refused("unmount", given, error);
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(given, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        // Users other than root unmount through the helper.
+        Err(rustix::io::Errno::PERM) => {
+            let mut helper = Command::new("fusermount3");
+            helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(given);
+            let output = helper.output().map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => MountError::NoHelper { path: given.to_owned() },
+                _ => refused(error),
+            })?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            if output.status.success() { Ok(()) } else { Err(refused(io::Error::other(text.trim()))) }
+        }
+        Err(error) => Err(refused(error.into())),
+    }
+}
+
+fn check_mount_point(path: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_dir() { Ok(()) } else { Err(rustix::io::Errno::NOTDIR.into()) }
+}
+
+/// True if another file system is mounted at this real path.
+fn is_mount_point(path: &Path) -> io::Result<bool> {
+    let Some(parent) = path.parent() else { return Ok(true) };
+    Ok(std::fs::metadata(path)?.dev() != std::fs::metadata(parent)?.dev())
+}
+
+/// Checks that the kernel has FUSE, and that this user may mount.
+fn check_fuse(path: &Path) -> Result<()> {
+    let path = path.to_owned();
+    let device = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE);
+    if rustix::process::geteuid().is_root() {
+        return device.map(drop).map_err(|source| MountError::NoFuse { path, source });
+    }
+    // The helper opens the device for users.
+    match Command::new("fusermount3").arg("--version").output() {
+        Ok(_) if !Path::new(DEVICE).exists() => {
+            Err(MountError::NoFuse { path, source: rustix::io::Errno::NOENT.into() })
+        }
+        Ok(_) => Ok(()),
+        Err(_) => Err(MountError::NoHelper { path }),
+    }
+}
+
+fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config {
+    let name = options.name.clone().unwrap_or_else(|| volume.path().to_string_lossy().into_owned());
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(option_value(&name)),
+        // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
+        MountOption::CUSTOM("subtype=eyrie".to_owned()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+        if options.read_only || is_read_only { MountOption::RO } else { MountOption::RW },
+        if options.suid { MountOption::Suid } else { MountOption::NoSuid },
+        if options.dev { MountOption::Dev } else { MountOption::NoDev },
+        if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
+        if options.sync { MountOption::Sync } else { MountOption::Async },
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    config.n_threads = Some(options.threads.unwrap_or(processors.clamp(2, 8)));
+    config.clone_fd = true;
+    config
+}
+
+/// Returns a value that a list of options can have: the list ends values at commas.
+fn option_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+impl Mount {
+    /// Returns the directory at which the volume is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Unmounts the volume, and waits until all requests have ended. The volume stays open.
+    ///
+    /// # Errors
+    /// `EBUSY` if files of the mount are in use. The mount is then still there, until this value is dropped.
+    pub fn unmount(mut self) -> Result<()> {
+        if self.is_running() {
+            unmount(&self.path, false)?;
+        }
+        self.end()
+    }
+
+    /// Returns a value with which another thread can end the mount, while this one [waits](Mount::wait).
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { path: self.path.clone(), connection: self.connection }
+    }
+
+    /// Waits until somebody unmounts the volume.
+    ///
+    /// # Errors
+    /// The error with which the session ended.
+    pub fn wait(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// True until somebody has unmounted the volume.
+    pub fn is_running(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    fn start_invalidator(&self) -> io::Result<JoinHandle<()>> {
+        let nodes = Arc::clone(&self.nodes);
+        let kernel = self.session.as_ref().map(BackgroundSession::notifier);
+        std::thread::Builder::new().name("eyrie-notices".to_owned()).spawn(move || {
+            if let Some(kernel) = kernel {
+                invalidate::run(&nodes, &kernel);
+            }
+        })
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let ended = self.session.take().map_or(Ok(()), BackgroundSession::join);
+        self.stop_invalidator();
+        ended.map_err(|error| MountError::refused("mount", &self.path, error))
+    }
+
+    fn stop_invalidator(&mut self) {
+        self.nodes.stop_notices();
+        if let Some(invalidator) = self.invalidator.take() {
+            // A panic of this thread has been printed. The volume is sound, and the mount is gone.
+            let _ = invalidator.join();
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.unmounter().end();
+        }
+        let _ = self.end();
+    }
+}
+
+/// Ends a mount: see [`Mount::unmounter`].
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    path: PathBuf,
+    connection: u32,
+}
+
+impl Unmounter {
+    /// Unmounts the volume. If it is in use, it disappears from the tree, and the calls of its users fail
+    /// from now on.
+    pub fn end(&self) {
+        if unmount(&self.path, false).is_err() {
+            // The mount point may be gone already.
+            let _ = unmount(&self.path, true);
+            // The kernel would keep the connection until the last user closes its files.
+            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
+        }
+    }
+}
