@@ -289,9 +289,9 @@ impl<E: Engine> Pxfs<E> {
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
         access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
-        if attributes.size == size && self.engine().seek(id, 0, false)?.is_none() {
-            // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as
-            // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
+        if attributes.size == size && !self.engine().has_storage(id)? {
+            // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without storage,
+            // as on tmpfs. Another thread may have set this size, and that change may not be durable yet.
             self.engine().wait_for(id)?;
             return self.drop_set_ids(id, attributes.changed);
         }
