@@ -13,8 +13,8 @@ use crate::run::Result;
 /// Numbers of threads. Every count of threads is compared with the first.
 const THREADS: [u32; 3] = [1, 2, 4];
 /// Number of files that all threads together create. Each count of threads divides it.
-const FILES: u32 = 200_000;
-const ROUNDS: usize = 9;
+const FILES: u32 = 100_000;
+const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 1 << 30;
 /// Minimum rate of several threads, divided by the rate of one thread.
 const SCALING: f64 = 1.7;
