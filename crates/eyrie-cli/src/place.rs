@@ -128,6 +128,16 @@ impl Inside {
     pub fn join(&self, name: impl AsRef<Path>) -> Inside {
         Inside { volume: self.volume.clone(), path: join(&self.path, name.as_ref()) }
     }
+
+    /// Makes this place the place of `name` under `base`, which is in the same volume. Allocates nothing
+    /// unless the path becomes longer than all earlier paths of this place.
+    pub fn move_to(&mut self, base: &Inside, name: &Path) {
+        self.path.as_mut_os_string().clear();
+        self.path.push(&base.path);
+        if !name.as_os_str().is_empty() {
+            self.path.push(name);
+        }
+    }
 }
 
 impl fmt::Display for Inside {
@@ -155,6 +165,17 @@ mod tests {
             Place::Inside(inside) => {
                 Some((inside.volume.display().to_string(), inside.path.display().to_string()))
             }
+        }
+    }
+
+    #[test]
+    fn moved_place_is_the_joined_place() {
+        let base = |path: &str| Inside { volume: "vol".into(), path: path.into() };
+        let mut place = base("/other");
+        for (path, name) in [("/", ""), ("/", "a"), ("/a/b", "c/d"), ("/a", ""), ("/a/", "b")] {
+            place.move_to(&base(path), Path::new(name));
+            assert_eq!(place, base(path).join(name), "{path} {name}");
+            assert_eq!(place.path.as_os_str(), base(path).join(name).path.as_os_str());
         }
     }
 

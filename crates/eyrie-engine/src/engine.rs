@@ -218,6 +218,13 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::read`].
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>>;
 
+    /// Returns true if a file has storage for a page of its bytes. Storage that was allocated and never
+    /// written counts, although [`Engine::seek`] reports it as a hole.
+    ///
+    /// # Errors
+    /// As [`Engine::read`].
+    fn has_storage(&self, id: ObjectId) -> Result<bool>;
+
     /// Returns the size in bytes of the value of an extended attribute; `None` if the object has none of that
     /// name. If `out` is large enough, the call copies the value to the start of `out`.
     ///

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use eyrie::{
     Capabilities, Credentials, FallocateMode, Kind, Node, NodeEntry, ObjectId, OpenFlags as Open, RenameMode,
-    SetAttributes, VolumeNodes, Whence, XattrMode,
+    SetAttributes, SetTime, VolumeNodes, Whence, XattrMode,
 };
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -208,6 +208,11 @@ impl Filesystem for Adapter {
         (change.mode, change.size) = (mode.map(permissions), size);
         (change.uid, change.gid) = (uid, gid);
         (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
+        if size.is_some() && modified.is_none() {
+            // An open with `O_TRUNC` sets the times even if the file was empty. The kernel does not tell such
+            // an open from truncate(2), which would keep the times of an empty file.
+            change.modified = SetTime::Now;
+        }
         let result = self.object(number).and_then(|id| {
             // The kernel checks set-id bits, and sends the mode if a change of the owner, of the size or of
             // bytes clears them.

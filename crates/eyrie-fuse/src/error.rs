@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum MountError {
     /// The mount point cannot be used.
-    #[error("mount {}: {source}", path.display())]
+    #[error("mount {}: {}", path.display(), meaning(source))]
     #[non_exhaustive]
     MountPoint {
         /// The mount point.
@@ -24,7 +24,7 @@ pub enum MountError {
         path: PathBuf,
     },
     /// The kernel has no FUSE, or the user may not use it.
-    #[error("mount {}: no FUSE: {source}; load the module with `modprobe fuse`", path.display())]
+    #[error("mount {}: no FUSE: {}; load the module with `modprobe fuse`", path.display(), meaning(source))]
     #[non_exhaustive]
     NoFuse {
         /// The mount point.
@@ -49,7 +49,7 @@ pub enum MountError {
         reason: &'static str,
     },
     /// The kernel, `fusermount3` or the host refused.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}: {}", path.display(), meaning(source))]
     #[non_exhaustive]
     Refused {
         /// The action: `mount` or `unmount`.
@@ -64,15 +64,20 @@ pub enum MountError {
 /// Result of mounting.
 pub type Result<T> = std::result::Result<T, MountError>;
 
+/// Returns the text of an error without its number.
+fn meaning(error: &io::Error) -> String {
+    let text = error.to_string();
+    // The helper ends its message with a line break.
+    let text = text.split(" (os error").next().unwrap_or_default().trim_end();
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => format!("{text}: end the programs that use it, or use --lazy"),
+        _ => text.to_owned(),
+    }
+}
+
 impl MountError {
     /// Returns the error of an action that the kernel or the host refused.
     pub(crate) fn refused(action: &'static str, path: &Path, source: io::Error) -> MountError {
-        // The helper ends its message with a line break.
-        let text = source.to_string();
-        let source = match text.trim_end() {
-            trimmed if trimmed.len() < text.len() => io::Error::new(source.kind(), trimmed.to_owned()),
-            _ => source,
-        };
         MountError::Refused { action, path: path.to_owned(), source }
     }
 }

@@ -129,6 +129,7 @@ fn search(
     skipped: &mut Skipped,
 ) -> Result<()> {
     let mut walk = files.walk(&inside.path).doing("find", inside)?;
+    let mut place = inside.clone();
     while let Some(step) = walk.next() {
         interrupt::check("find")?;
         match step {
@@ -138,14 +139,14 @@ fn search(
                 if entry.depth >= conditions.arguments.max_depth {
                     walk.prune();
                 }
-                let place = inside.join(&entry.relative);
+                place.move_to(inside, &entry.relative);
                 match conditions.check(&place.path, &entry) {
                     Ok(Answer::No) => {}
                     Ok(Answer::Yes(stat)) => matches.add(&place, stat)?,
                     Err(error) => {
                         // The entries below cannot be read, either. One report is enough.
                         walk.prune();
-                        skipped.add(place, &error);
+                        skipped.add(&place, &error);
                     }
                 }
             }
@@ -191,10 +192,10 @@ impl Conditions {
     fn hold_for_name(&self, path: &Path, entry: &WalkEntry<Files>) -> bool {
         let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.
-        let base = path.file_name().unwrap_or(OsStr::new("/"));
+        let base = || path.file_name().unwrap_or(OsStr::new("/"));
         entry.depth >= *min_depth
             && (kinds.is_empty() || kinds.contains(&entry.kind))
-            && name.iter().chain(iname).all(|glob| glob.is_match(base))
+            && name.iter().chain(iname).all(|glob| glob.is_match(base()))
             && paths.iter().all(|glob| glob.is_match(path))
     }
 

@@ -272,6 +272,9 @@ impl ModelState {
         if mode.extends() && end > data.size() {
             data.set_size(end);
         }
+        if mode.allocates() {
+            data.reserve(offset, end);
+        }
         Ok(())
     }
 

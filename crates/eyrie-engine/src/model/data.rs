@@ -1,4 +1,5 @@
-//! The bytes of a file: the pages that were written. All other pages are zeros.
+//! The bytes of a file: the pages that were written. All other pages are zeros. Some of these are reserved:
+//! they have storage that was never written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +15,48 @@ pub(super) struct FileData {
     size: u64,
     /// Pages by number. Forks of a model share a page until one fork writes to the page.
     pages: BTreeMap<u64, Page>,
+    /// Pages that were allocated, whether or not they were written since then.
+    reserved: PageSet,
+}
+
+/// A set of page numbers, as disjoint ranges: the first page of each range, and the page after its last.
+#[derive(Clone, Debug, Default)]
+struct PageSet(BTreeMap<u64, u64>);
+
+impl PageSet {
+    /// Divides the range that contains both `page` and the page before it, if there is one.
+    fn cut(&mut self, page: u64) {
+        if let Some((_, end)) = self.0.range_mut(..page).next_back()
+            && *end > page
+        {
+            let last = std::mem::replace(end, page);
+            self.0.insert(page, last);
+        }
+    }
+
+    fn remove(&mut self, first: u64, end: u64) {
+        let tail = self.split_off(end);
+        self.split_off(first);
+        self.0.extend(tail.0);
+    }
+
+    fn insert(&mut self, first: u64, end: u64) {
+        if first < end {
+            self.remove(first, end);
+            self.0.insert(first, end);
+        }
+    }
+
+    /// Removes the pages from `page` on, and returns them.
+    fn split_off(&mut self, page: u64) -> PageSet {
+        self.cut(page);
+        PageSet(self.0.split_off(&page))
+    }
+
+    /// Adds pages whose numbers are changed by `moved`.
+    fn extend(&mut self, pages: PageSet, moved: impl Fn(u64) -> u64) {
+        self.0.extend(pages.0.into_iter().map(|(first, end)| (moved(first), moved(end))));
+    }
 }
 
 impl FileData {
@@ -29,6 +72,16 @@ impl FileData {
 
     pub(super) fn allocated(&self) -> u64 {
         self.pages.len() as u64 * PAGE_SIZE
+    }
+
+    /// Returns true if a page was written or reserved, and was not removed since then.
+    pub(super) fn has_storage(&self) -> bool {
+        !self.pages.is_empty() || !self.reserved.0.is_empty()
+    }
+
+    /// Reserves the pages of a range, up to the end of the file.
+    pub(super) fn reserve(&mut self, offset: u64, end: u64) {
+        self.reserved.insert(offset / PAGE_SIZE, end.min(self.size).div_ceil(PAGE_SIZE));
     }
 
     /// Stores `bytes` at `offset`. The offset of the last byte is less than 2^63 - 1. An empty write has no
@@ -52,6 +105,7 @@ impl FileData {
 
     pub(super) fn set_size(&mut self, size: u64) {
         self.pages.split_off(&size.div_ceil(PAGE_SIZE));
+        self.reserved.split_off(size.div_ceil(PAGE_SIZE));
         if let Some(last) = self.pages.get_mut(&(size / PAGE_SIZE)) {
             Arc::make_mut(last)[(size % PAGE_SIZE) as usize..].fill(0);
         }
@@ -60,6 +114,7 @@ impl FileData {
 
     /// Makes the bytes of a range zeros, and the whole pages of the range holes.
     pub(super) fn punch(&mut self, offset: u64, end: u64) {
+        self.reserved.remove(offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
         let numbers: Vec<u64> = self
             .pages
             .range(offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE))
@@ -78,16 +133,23 @@ impl FileData {
 
     /// Removes a range of whole pages. The range ends before the end of the file.
     pub(super) fn collapse(&mut self, offset: u64, end: u64) {
+        let moved = |number| number - (end - offset) / PAGE_SIZE;
         let tail = self.pages.split_off(&(end / PAGE_SIZE));
         self.pages.split_off(&(offset / PAGE_SIZE));
-        self.pages.extend(tail.into_iter().map(|(number, page)| (number - (end - offset) / PAGE_SIZE, page)));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (moved(number), page)));
+        let tail = self.reserved.split_off(end / PAGE_SIZE);
+        self.reserved.split_off(offset / PAGE_SIZE);
+        self.reserved.extend(tail, moved);
         self.size -= end - offset;
     }
 
     /// Inserts a hole of whole pages before the page at `offset`.
     pub(super) fn insert(&mut self, offset: u64, length: u64) {
+        let moved = |number| number + length / PAGE_SIZE;
         let tail = self.pages.split_off(&(offset / PAGE_SIZE));
-        self.pages.extend(tail.into_iter().map(|(number, page)| (number + length / PAGE_SIZE, page)));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (moved(number), page)));
+        let tail = self.reserved.split_off(offset / PAGE_SIZE);
+        self.reserved.extend(tail, moved);
         self.size += length;
     }
 
@@ -147,6 +209,28 @@ mod tests {
         data.set_size(4096);
         data.set_size(0);
         assert_eq!(data.allocated(), 0);
+    }
+
+    #[test]
+    fn reserved_pages_follow_the_bytes() {
+        let mut data = FileData::default();
+        data.set_size(10 * PAGE_SIZE);
+        assert!(!data.has_storage());
+        data.reserve(2 * PAGE_SIZE + 1, 3 * PAGE_SIZE + 1);
+        data.punch(0, 2 * PAGE_SIZE);
+        data.punch(3 * PAGE_SIZE + 1, 4 * PAGE_SIZE);
+        data.insert(3 * PAGE_SIZE, 5 * PAGE_SIZE);
+        data.punch(2 * PAGE_SIZE, 8 * PAGE_SIZE);
+        assert!(data.has_storage());
+        data.collapse(0, 8 * PAGE_SIZE);
+        data.set_size(PAGE_SIZE);
+        assert!(data.has_storage());
+        data.punch(1, PAGE_SIZE);
+        assert!(data.has_storage());
+        data.punch(0, PAGE_SIZE);
+        assert!(!data.has_storage());
+        data.reserve(PAGE_SIZE, 5 * PAGE_SIZE);
+        assert!(!data.has_storage());
     }
 
     #[test]

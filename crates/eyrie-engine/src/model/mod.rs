@@ -120,6 +120,10 @@ impl Engine for Model {
         Ok(if hole { data.next_hole(offset) } else { data.next_data(offset) })
     }
 
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        Ok(self.lock().data(id)?.has_storage())
+    }
+
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         let state = self.lock();
         let Some(value) = state.object(id)?.xattrs.get(name) else { return Ok(None) };

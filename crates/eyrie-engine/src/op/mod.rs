@@ -128,6 +128,12 @@ impl FallocateMode {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
     }
 
+    /// True if the pages of the range get storage.
+    pub fn allocates(self) -> bool {
+        use FallocateMode::{Allocate, KeepSize, ZeroRange, ZeroRangeKeepSize};
+        matches!(self, Allocate | KeepSize | ZeroRange | ZeroRangeKeepSize)
+    }
+
     /// True if bytes of the file move to another offset.
     pub fn shifts(self) -> bool {
         matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)

@@ -80,6 +80,10 @@ impl Engine for Scm {
         self.sound(self.read_seek(id, offset, hole))
     }
 
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.sound(self.read_has_storage(id))
+    }
+
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         self.sound(self.read_xattr(id, name, out))
     }

@@ -159,6 +159,10 @@ impl Scm {
         self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole))
     }
 
+    pub(super) fn read_has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.on_file(id, |_, file| mfile::has_storage(self.medium(), file))
+    }
+
     pub(super) fn read_list(
         &self,
         dir: ObjectId,

@@ -6,10 +6,10 @@
 //! volume, or an eviction, the next reader adds up the pages again. `docs/design/0015-directory-summaries.md`
 //! has the reasons.
 //!
-//! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes the
-//! slot. Every Op that changes a directory holds that lock, so writers need no further order among
-//! themselves. A slot belongs to one directory at a time. Another large directory of the same stripe evicts
-//! the first one from the slot.
+//! Each stripe of [`super::locks`] has a set of [`WAYS`] slots. Only the holder of the stripe's lock writes
+//! these slots. Every Op that changes a directory holds that lock, so writers need no further order among
+//! themselves. A slot belongs to one directory at a time, and a directory has at most one slot. If a stripe
+//! has more large directories than slots, they evict each other in turn.
 //!
 //! Readers take no lock and never wait. A slot has two copies of the sum, and its state word names the
 //! current one. An Op first writes the future sum into the other copy and *prepares* this copy with a
@@ -29,7 +29,7 @@
 //!   under the directory's lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use eyrie_medium::Addr;
 use eyrie_medium::sync::interleave;
@@ -41,6 +41,9 @@ use crate::{ObjectId, Result, Time};
 /// Maximum number of attempts to read a slot that Ops keep changing. After the last attempt, a reader adds up
 /// the pages instead.
 const ATTEMPTS: usize = 100;
+/// Number of slots of a stripe. A volume with fewer large directories than stripes rarely has more than four
+/// in one stripe.
+const WAYS: usize = 4;
 
 /// The sum of a directory's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +113,36 @@ struct SummarySlot {
 
 const _: () = assert!(size_of::<SummarySlot>() == 128);
 
+/// The slots of one stripe.
+#[derive(Default)]
+struct SlotSet {
+    slots: [SummarySlot; WAYS],
+    /// Number of the slot that is evicted next, modulo [`WAYS`]. Only the holder of the lock uses this field.
+    victim: AtomicUsize,
+}
+
+impl SlotSet {
+    /// Returns the slot of a directory.
+    fn of(&self, dir: ObjectId) -> Option<&SummarySlot> {
+        self.slots.iter().find(|slot| slot.owner() == dir.raw())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.iter().all(|slot| slot.owner() == 0)
+    }
+
+    /// Returns the slot of a directory, or else an empty slot, or else the slot of another directory. The
+    /// caller holds the lock of the stripe.
+    fn slot_for(&self, dir: ObjectId) -> &SummarySlot {
+        let empty = || self.slots.iter().find(|slot| slot.owner() == 0);
+        self.of(dir).or_else(empty).unwrap_or_else(|| {
+            let victim = self.victim.load(Ordering::Relaxed);
+            self.victim.store(victim.wrapping_add(1), Ordering::Relaxed);
+            &self.slots[victim % WAYS]
+        })
+    }
+}
+
 impl DirectorySum {
     /// Begins another version of the directory's times. Modification times of earlier versions no longer
     /// count.
@@ -157,6 +190,40 @@ impl SummarySlot {
         SlotState(self.state.load(Ordering::Acquire))
     }
 
+    /// Returns the raw id of the directory to which the slot belongs, or 0 if the slot is empty. Without the
+    /// lock, the result may be out of date.
+    fn owner(&self) -> u64 {
+        let current = self.state().current();
+        interleave();
+        self.copies[current][0].load(Ordering::Acquire)
+    }
+
+    /// Returns the complete sum of a directory, or `None` if the slot has none or keeps changing.
+    fn read(
+        &self,
+        dir: ObjectId,
+        is_committed: impl Fn(Addr, u64) -> Result<bool>,
+    ) -> Result<Option<DirectorySum>> {
+        for _ in 0..ATTEMPTS {
+            let state = self.state();
+            let mut index = state.current();
+            let mut committed = Ok(false);
+            if state.is_prepared() {
+                let [place, value] = &self.witness;
+                let place = Addr::from_raw(place.load(Ordering::Acquire));
+                committed = is_committed(place, value.load(Ordering::Acquire));
+                index ^= usize::from(matches!(committed, Ok(true)));
+            }
+            let sum = self.copy(index);
+            // Only an unchanged state word proves that the copy and the witness belong together.
+            if self.state() == state {
+                committed?;
+                return Ok(sum.filter(|sum| state.is_complete() && sum.dir == dir));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the sum in one of the copies.
     fn copy(&self, index: usize) -> Option<DirectorySum> {
         interleave();
@@ -195,8 +262,8 @@ impl SummarySlot {
     }
 }
 
-/// One bit for each slot, set if the slot is in use. The words have cache lines of their own, apart from data
-/// that changes often, because every Op on a directory reads them.
+/// One bit for each stripe, set if a slot of the stripe is in use. The words have cache lines of their own,
+/// apart from data that changes often, because every Op on a directory reads them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Used([AtomicU64; STRIPES / 64]);
@@ -204,13 +271,13 @@ struct Used([AtomicU64; STRIPES / 64]);
 /// The table of all slots.
 pub struct Summaries {
     used: Used,
-    /// The slots. They are allocated when the first directory needs one.
-    slots: OnceLock<Box<[SummarySlot]>>,
+    /// The slots of each stripe. They are allocated when the first directory of the stripe needs one.
+    sets: OnceLock<Box<[OnceLock<Box<SlotSet>>]>>,
 }
 
 impl Default for Summaries {
     fn default() -> Summaries {
-        Summaries { used: Used([const { AtomicU64::new(0) }; STRIPES / 64]), slots: OnceLock::new() }
+        Summaries { used: Used([const { AtomicU64::new(0) }; STRIPES / 64]), sets: OnceLock::new() }
     }
 }
 
@@ -224,8 +291,14 @@ impl Summaries {
         self.used.0[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
     }
 
+    /// Returns the slots of the directory's stripe, if one of them may be in use.
+    fn set(&self, dir: ObjectId) -> Option<&SlotSet> {
+        if self.may_know(dir) { self.sets.get()?[stripe_of(dir)].get().map(Box::as_ref) } else { None }
+    }
+
+    /// Returns the slot of a directory.
     fn slot(&self, dir: ObjectId) -> Option<&SummarySlot> {
-        if self.may_know(dir) { Some(&self.slots.get()?[stripe_of(dir)]) } else { None }
+        self.set(dir)?.of(dir)
     }
 
     /// Returns the complete sum of a directory, or `None` if the slot has none or keeps changing.
@@ -239,25 +312,7 @@ impl Summaries {
         dir: ObjectId,
         is_committed: impl Fn(Addr, u64) -> Result<bool>,
     ) -> Result<Option<DirectorySum>> {
-        let Some(slot) = self.slot(dir) else { return Ok(None) };
-        for _ in 0..ATTEMPTS {
-            let state = slot.state();
-            let mut index = state.current();
-            let mut committed = Ok(false);
-            if state.is_prepared() {
-                let [place, value] = &slot.witness;
-                let place = Addr::from_raw(place.load(Ordering::Acquire));
-                committed = is_committed(place, value.load(Ordering::Acquire));
-                index ^= usize::from(matches!(committed, Ok(true)));
-            }
-            let sum = slot.copy(index);
-            // Only an unchanged state word proves that the copy and the witness belong together.
-            if slot.state() == state {
-                committed?;
-                return Ok(sum.filter(|sum| state.is_complete() && sum.dir == dir));
-            }
-        }
-        Ok(None)
+        self.slot(dir).map_or(Ok(None), |slot| slot.read(dir, is_committed))
     }
 
     /// Returns the sum of a directory and the coverage of the sum. The caller holds the directory's lock.
@@ -270,12 +325,12 @@ impl Summaries {
         Some((sum, if state.is_complete() { SumCoverage::Complete } else { SumCoverage::Before(cursor) }))
     }
 
-    /// Keeps a sum of pages, and evicts the previous contents of the slot. The caller holds the directory's
-    /// lock, and has read the pages under it.
+    /// Keeps a sum of pages. Evicts another directory if the stripe has no free slot. The caller holds the
+    /// directory's lock, and has read the pages under it.
     pub fn keep(&self, sum: &DirectorySum, extent: SumCoverage) {
-        let slots = self.slots.get_or_init(|| (0..STRIPES).map(|_| SummarySlot::default()).collect());
+        let sets = self.sets.get_or_init(|| (0..STRIPES).map(|_| OnceLock::new()).collect());
         let index = stripe_of(sum.dir);
-        slots[index].put(Some(sum), extent);
+        sets[index].get_or_init(Box::default).slot_for(sum.dir).put(Some(sum), extent);
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 
@@ -299,11 +354,12 @@ impl Summaries {
         slot.publish_state(state.next(1 - state.current(), false, state.is_complete()));
     }
 
-    /// Empties the slot of a directory, if it has one. The caller holds the directory's lock.
+    /// Empties the slot of a directory, if the directory has one. The caller holds the directory's lock.
     pub fn forget(&self, dir: ObjectId) {
-        let Some(slot) = self.slot(dir) else { return };
-        if slot.copy(slot.state().current()).is_some_and(|sum| sum.dir == dir) {
-            slot.put(None, SumCoverage::Before(0));
+        let Some(set) = self.set(dir) else { return };
+        let Some(slot) = set.of(dir) else { return };
+        slot.put(None, SumCoverage::Before(0));
+        if set.is_empty() {
             let index = stripe_of(dir);
             self.used.0[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
         }
@@ -367,19 +423,49 @@ mod tests {
         assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), SumCoverage::Before(77))));
     }
 
+    /// Returns directories of the stripe of [`DIR`], the first of which is [`DIR`].
+    fn of_one_stripe() -> impl Iterator<Item = ObjectId> {
+        let all = (0..).map(|n| ObjectId::new((1 << 20) + (n << 6), Kind::Directory));
+        all.filter(|id| stripe_of(*id) == stripe_of(DIR))
+    }
+
     #[test]
-    fn directories_of_one_stripe_evict_each_other() {
+    fn directories_of_one_stripe_have_a_slot_each() {
         let summaries = Summaries::default();
-        let same = |id: &ObjectId| stripe_of(*id) == stripe_of(DIR) && *id != DIR;
-        let other = (1..).map(|n| ObjectId::new(n << 6, Kind::Directory)).find(same).expect("some");
-        summaries.keep(&sum(DIR, 10), SumCoverage::Complete);
-        summaries.forget(other);
-        assert_eq!(read(&summaries, 0), Some(10));
-        summaries.keep(&sum(other, 20), SumCoverage::Complete);
-        assert_eq!((read(&summaries, 0), summaries.known(DIR)), (None, None));
-        summaries.forget(DIR);
-        assert!(summaries.known(other).is_some());
-        summaries.forget(other);
-        assert!(!summaries.may_know(other));
+        let dirs: Vec<ObjectId> = of_one_stripe().take(WAYS).collect();
+        for (entries, &dir) in (10..).zip(&dirs) {
+            summaries.keep(&sum(dir, entries), SumCoverage::Complete);
+        }
+        summaries.prepare(&sum(dirs[1], 99), (PLACE, 5));
+        let read = |dir, word| {
+            let read = summaries.read(dir, |place, value| Ok(place == PLACE && value == word));
+            read.expect("no error").map(|sum| sum.summary.entries)
+        };
+        assert_eq!(dirs.iter().map(|&dir| read(dir, 4)).collect::<Vec<_>>(), [10, 11, 12, 13].map(Some));
+        assert_eq!(dirs.iter().map(|&dir| read(dir, 5)).collect::<Vec<_>>(), [10, 99, 12, 13].map(Some));
+        summaries.adopt(dirs[1]);
+        assert_eq!(dirs.iter().map(|&dir| read(dir, 4)).collect::<Vec<_>>(), [10, 99, 12, 13].map(Some));
+    }
+
+    #[test]
+    fn directories_evict_each_other_only_from_a_full_stripe() {
+        let summaries = Summaries::default();
+        let dirs: Vec<ObjectId> = of_one_stripe().take(WAYS + 1).collect();
+        let known = || dirs.iter().filter(|&&dir| summaries.known(dir).is_some()).count();
+        for (index, &dir) in dirs.iter().enumerate() {
+            summaries.forget(dir);
+            assert_eq!(known(), index);
+            for entries in [20, 21] {
+                summaries.keep(&sum(dir, entries), SumCoverage::Complete);
+                assert_eq!(summaries.known(dir), Some((sum(dir, entries), SumCoverage::Complete)));
+            }
+        }
+        assert_eq!((known(), summaries.known(dirs[0])), (WAYS, None));
+        for (left, &dir) in (0..WAYS).rev().zip(&dirs[1..]) {
+            assert!(summaries.may_know(dir));
+            summaries.forget(dir);
+            assert_eq!(known(), left);
+        }
+        assert!(!summaries.may_know(DIR));
     }
 }

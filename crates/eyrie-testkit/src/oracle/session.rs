@@ -238,6 +238,9 @@ impl<'a> OracleSession<'a> {
         let start = range.start.saturating_sub(MARGIN);
         let length = (range.end - start).saturating_add(MARGIN).min(MAX_WINDOW);
         self.compare_bytes(id, start, length as usize)?;
+        let storage = |engine: &dyn Engine| engine.has_storage(id);
+        same("storage", storage(self.engine), storage(&self.model))
+            .map_err(|what| format!("{id:?}: {what}"))?;
         self.compare_view(id, expected.size)
     }
 

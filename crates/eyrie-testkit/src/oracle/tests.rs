@@ -71,6 +71,9 @@ impl Engine for Flawed {
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.model.seek(id, offset, hole)
     }
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.model.has_storage(id)
+    }
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         self.model.xattr(id, name, out)
     }

@@ -13,6 +13,7 @@
 //! directory of a tmpfs.
 
 mod calls;
+mod same_size;
 mod set_ids;
 mod tree;
 mod values;
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use eyrie::posix::{Access, OpenFlags, Posix, SetTime, Whence};
+use eyrie::posix::{Access, Posix, SetTime, Target};
 use eyrie::{AccessRules, Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
@@ -117,9 +118,9 @@ fn users() -> [Credentials; 3] {
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
 }
 
-/// Makes `count` calls of each of `seeds`, and the calls of `set_ids`, on the host and on the file system
-/// under test. `subject` returns this file system as one user sees it. The root of this process must be an
-/// empty directory on a tmpfs. Both file systems are emptied before each seed.
+/// Makes `count` calls of each of `seeds`, and the calls of `set_ids` and `same_size`, on the host and on the
+/// file system under test. `subject` returns this file system as one user sees it. The root of this process
+/// must be an empty directory on a tmpfs. Both file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -145,7 +146,8 @@ pub fn compare_with_host<P: Posix>(
         run.compare(seed, generate(seed, count, run.users.len()))?;
     }
     // With seed 0, every call waits for the clock (see [`WAITING_SEEDS`]).
-    run.compare(0, set_ids::calls())
+    run.compare(0, set_ids::calls())?;
+    run.compare(0, same_size::calls())
 }
 
 struct PosixRun<P: Posix> {
@@ -209,6 +211,9 @@ impl<P: Posix> PosixRun<P> {
                 wait_for_tick();
             }
             let expected = self.on_host(*user, host_slots, call);
+            if expected.is_ok() {
+                self.drop_storage_past_end(host_slots, call);
+            }
             let found = perform(&self.subjects[*user], subject_slots, call);
             if expected != found {
                 return Err((index, format!("{found:?}, but expected {expected:?}")));
@@ -255,32 +260,31 @@ impl<P: Posix> PosixRun<P> {
             ) || offset.checked_add(*length).is_some_and(|end| end.abs_diff(i64::MAX as u64) < 4096)
                 || (1 << 40..1 << 63).contains(length);
         }
-        let (PosixCall::Open { path: name, .. }
-        | PosixCall::Truncate { path: name, .. }
-        | PosixCall::TruncateToSame { path: name }
-        | PosixCall::Access { path: name, .. }) = call
-        else {
+        let (PosixCall::Open { path: name, .. } | PosixCall::Access { path: name, .. }) = call else {
             return false;
         };
         match (self.host.stat(path(name).into()), call) {
             (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
-            (Ok(stat), PosixCall::Truncate { .. } | PosixCall::TruncateToSame { .. }) => {
-                stat.is_file() && stat.allocated > 0 && !self.has_data(name)
-            }
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
             (Err(_), _) => false,
         }
     }
 
-    /// True if the host's file has data. If a file has storage without data, a tmpfs changes the times of the
-    /// file at a truncation that changes nothing.
-    fn has_data(&self, name: &[u8]) -> bool {
-        let Ok(file) = self.host.open(path(name).into(), OpenFlags::READ, 0) else { return true };
-        let found = self.host.seek(&file, 0, Whence::Data).is_ok();
-        self.host.close(file).expect("open files close");
-        found
+    /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
+    /// volume keeps no such storage. This sets the same times of the file as the `fallocate`.
+    fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
+        let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
+            return;
+        };
+        let Some(file) = &slots[*slot] else { return };
+        let size = self.host.stat(Target::Open(file)).expect("an open file has attributes").size;
+        let (end, past) = ((offset + length).next_multiple_of(4096), size.next_multiple_of(4096));
+        if past < end {
+            let mode = FallocateMode::PunchHole;
+            self.host.fallocate(file, mode, past, end - past).expect("a hole needs no storage");
+        }
     }
 
     fn no_exec(&self) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Source, assert_none, sources};
 
 /// The top-level modules of each crate, lowest first. A module uses only modules before it in this list.
-const ORDER: [(&str, &[&str]); 8] = [
+const ORDER: [(&str, &[&str]); 9] = [
     (
         "eyrie-medium",
         &[
@@ -82,6 +82,7 @@ const ORDER: [(&str, &[&str]); 8] = [
             "volume",
         ],
     ),
+    ("eyrie-fuse", &["error", "options", "convert", "adapter", "invalidate", "session"]),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),
     (
         "eyrie-cli",

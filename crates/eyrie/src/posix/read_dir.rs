@@ -112,6 +112,17 @@ impl DirEntry {
         &self.name
     }
 
+    /// Returns the name, without a copy.
+    ///
+    /// ```
+    /// # fn f(entry: eyrie::DirEntry) {
+    /// let name: std::ffi::OsString = entry.into_name();
+    /// # }
+    /// ```
+    pub fn into_name(self) -> OsString {
+        self.name
+    }
+
     /// Returns the bytes of the name.
     ///
     /// ```

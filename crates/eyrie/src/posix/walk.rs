@@ -345,7 +345,10 @@ impl<P: Posix + Clone> Iterator for Walk<P> {
         let entries = &mut self.levels.last_mut()?.entries;
         let Some(entry) = entries.next() else { return self.leave() };
         let last = entries.len() == 0;
-        let relative = self.path.join(&entry.name);
+        // The path gets its memory in one step. A join would allocate a second time for the name.
+        let mut relative = PathBuf::with_capacity(self.path.as_os_str().len() + 1 + entry.name.len());
+        relative.push(&self.path);
+        relative.push(&entry.name);
         match self.ladder.here() {
             Ok(dir) => Some(self.step_to(dir, entry, relative, last)),
             Err(error) => Some(WalkStep::Failed(relative, error)),

@@ -330,11 +330,11 @@ impl<E: Engine> AsUser<'_, E> {
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
         access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
-        if attributes.size != size || self.engine().seek(id, 0, false)?.is_some() {
+        if attributes.size != size || self.engine().has_storage(id)? {
             return Ok(None);
         }
-        // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as on
-        // tmpfs. Another thread may have set this size, and that change may not be durable yet.
+        // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without storage, as
+        // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
         self.engine().wait_for(id)?;
         Ok(Some(attributes.changed))
     }

@@ -311,21 +311,34 @@ fn device_numbers_are_those_of_linux() {
 }
 
 #[test]
-fn truncation_to_same_size_sets_times_of_files_with_data() {
+fn truncation_to_same_size_sets_times_of_files_with_storage() {
     static NOW: AtomicU64 = AtomicU64::new(1);
     let fs = empty().with_clock(|| Time::new(NOW.fetch_add(1, Ordering::Relaxed) as i64, 0));
     fs.chmod("/".into(), 0o777).unwrap();
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
-    for (bytes, size, moves) in [("", 0, false), ("", 100, false), ("bytes", 5, true)] {
+    let cases = [
+        ("", 0, 0, false),
+        ("", 100, 0, false),
+        ("", 100, 100, true),
+        ("", 5 << 20, 1, true),
+        ("bytes", 5, 0, true),
+    ];
+    for (bytes, size, allocated, moves) in cases {
         fs.write("f", bytes).unwrap();
         fs.truncate("f".into(), size).unwrap();
+        if allocated > 0 {
+            let file = fs.open("f".into(), OpenFlags::WRITE, 0).unwrap();
+            fs.fallocate(&file, FallocateMode::Allocate, size - allocated, allocated).unwrap();
+            fs.close(file).unwrap();
+        }
         fs.chmod("f".into(), 0o6777).unwrap();
         let before = fs.stat("f".into()).unwrap();
         user.truncate("f".into(), size).unwrap();
         let after = fs.stat("f".into()).unwrap();
         assert_eq!(after.mode, 0o777, "{bytes:?}");
-        assert_eq!(after.modified != before.modified, moves, "{bytes:?}");
-        assert_eq!(after.changed != before.changed, moves, "{bytes:?}");
+        let case = format!("{bytes:?}, {size} bytes, {allocated} allocated");
+        assert_eq!(after.modified != before.modified, moves, "{case}");
+        assert_eq!(after.changed != before.changed, moves, "{case}");
         fs.unlink("f".into()).unwrap();
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
 
+use super::eyrie_command;
 use super::figure::{Figure, median};
 use crate::run::{Result, output};
 
@@ -235,9 +236,7 @@ fn drop_caches() -> Result<()> {
 /// Compares the durable import of a directory tree into the volume with a durable copy on the host.
 fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
-    output(Command::new(env!("CARGO")).args(build))?;
-    let eyrie = std::env::current_exe()?.with_file_name("eyrie");
+    let eyrie = eyrie_command()?;
     for round in 0..=ROUNDS {
         let started = Instant::now();
         let target = format!("{}:/import-{round}", volume_path.display());

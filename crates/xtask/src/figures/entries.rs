@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
+use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Store, Volume};
 
 use super::figure::{Figure, median};
 use super::in_scratch;
@@ -17,7 +17,7 @@ const ROUNDS: u32 = 41;
 /// Number of rounds of listing. There are few rounds, because a listing takes longest.
 const LISTINGS: u32 = 5;
 const VOLUME_BYTES: u64 = 2 << 30;
-/// Maximum time of `stat` of a directory, in µs.
+/// Maximum time of `stat` of a directory and of `len` of a store, in µs.
 const STAT_US: f64 = 1.0;
 
 /// A call on one entry, or on the directory.
@@ -28,16 +28,19 @@ enum EntryCall {
     Create,
     Unlink,
     StatDirectory,
+    /// `len` of the directory as a store. The host has no such call.
+    Len,
     List,
 }
 
 impl EntryCall {
-    const ALL: [EntryCall; 6] = [
+    const ALL: [EntryCall; 7] = [
         EntryCall::Open,
         EntryCall::Stat,
         EntryCall::Create,
         EntryCall::Unlink,
         EntryCall::StatDirectory,
+        EntryCall::Len,
         EntryCall::List,
     ];
 
@@ -48,6 +51,7 @@ impl EntryCall {
             EntryCall::Create => "create",
             EntryCall::Unlink => "unlink",
             EntryCall::StatDirectory => "stat of the directory",
+            EntryCall::Len => "len of the store",
             EntryCall::List => "listing, an entry",
         }
     }
@@ -89,8 +93,15 @@ fn create(fs: &impl Posix, path: &str) -> Result<()> {
 }
 
 /// Makes one batch of calls, or one listing, in a directory of `count` entries. Returns the mean time of a
-/// call, or of an entry of the listing, in µs.
-fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64> {
+/// call, or of an entry of the listing, in µs. `store` is the directory as a store. The result is `None` if
+/// this side lacks the call.
+fn time(
+    fs: &impl Posix,
+    store: Option<&Store>,
+    call: EntryCall,
+    count: u32,
+    round: u32,
+) -> Result<Option<f64>> {
     let dir = dir(count);
     let old: Vec<String> =
         (0..BATCH).map(|number| format!("{dir}/file-{:07}", spread(round, number, count))).collect();
@@ -108,6 +119,15 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
         EntryCall::Create => new.iter().try_for_each(|path| create(fs, path))?,
         EntryCall::Unlink => new.iter().try_for_each(|path| fs.unlink(path.into()))?,
         EntryCall::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat((&dir).into()).map(drop))?,
+        EntryCall::Len => {
+            let Some(store) = store else { return Ok(None) };
+            for _ in 0..BATCH {
+                let len = store.len()?;
+                if len != u64::from(count) {
+                    return Err(format!("a store of {count} keys has the length {len}").into());
+                }
+            }
+        }
         EntryCall::List => {
             done = 0;
             for entry in fs.read_dir(&dir)? {
@@ -119,7 +139,7 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
             }
         }
     }
-    Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(done))
+    Ok(Some(started.elapsed().as_secs_f64() * 1e6 / f64::from(done)))
 }
 
 /// Measures both sides below `memory`, a directory of a tmpfs.
@@ -142,19 +162,21 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     }
     let mut rows: [[Times; COUNTS.len()]; EntryCall::ALL.len()] = Default::default();
     for (at, count) in COUNTS.into_iter().enumerate() {
+        let store = volume.store(dir(count), Credentials::of_process())?;
         // Of the two calls in one list, the first makes the entries that the second removes.
         for pair in [
             &[EntryCall::Open][..],
             &[EntryCall::Stat],
             &[EntryCall::Create, EntryCall::Unlink],
             &[EntryCall::StatDirectory],
+            &[EntryCall::Len],
             &[EntryCall::List],
         ] {
             for round in 0..pair[0].rounds() {
                 for &call in pair {
                     let times = &mut rows[call as usize][at];
-                    times.ours.push(time(&files, call, count, round)?);
-                    times.theirs.push(time(&host, call, count, round)?);
+                    times.ours.extend(time(&files, Some(&store), call, count, round)?);
+                    times.theirs.extend(time(&host, None, call, count, round)?);
                 }
             }
         }
@@ -163,10 +185,14 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
         let mut cells = String::new();
         for (times, count) in row.into_iter().zip(COUNTS) {
             let (ours, theirs) = (median(times.ours), median(times.theirs));
-            cells += &format!("{:>18}", format!("{ours:.3} / {theirs:.3}"));
+            let cell =
+                if theirs.is_nan() { format!("{ours:.3}") } else { format!("{ours:.3} / {theirs:.3}") };
+            cells += &format!("{cell:>18}");
             let name = format!("{}, of {count}", call.name());
             match call {
-                EntryCall::StatDirectory => figures.push(Figure::at_most(name, STAT_US, ours, " µs")),
+                EntryCall::StatDirectory | EntryCall::Len => {
+                    figures.push(Figure::at_most(name, STAT_US, ours, " µs"))
+                }
                 EntryCall::List => figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs")),
                 EntryCall::Open | EntryCall::Stat | EntryCall::Create | EntryCall::Unlink => {}
             }

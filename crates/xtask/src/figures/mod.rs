@@ -1,6 +1,7 @@
 //! The task `figures` measures the promised figures, and reports which of them are missed.
 
 mod checksums;
+mod commands;
 mod disk;
 mod entries;
 mod figure;
@@ -9,13 +10,15 @@ mod scale;
 mod scans;
 mod speed;
 mod stalls;
+mod threads;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::ValueEnum;
 
 use self::figure::Figure;
-use crate::run::{Result, directory};
+use crate::run::{Result, directory, output};
 
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -26,6 +29,10 @@ pub enum FigureGroup {
     Scale,
     /// Calls in directories of 10 to 1,000,000 entries, compared with tmpfs
     Entries,
+    /// `eyrie ls`, `find`, `du` and `rm -r` of 100,000 files, compared with the GNU commands
+    Commands,
+    /// Creates by 1, 2 and 4 threads in one directory, compared with tmpfs
+    Threads,
     /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
     Scans,
     /// The longest calls while a volume grows, compared with tmpfs
@@ -46,9 +53,12 @@ pub struct FiguresArgs {
     /// Directory on a disk, for the figures of disks
     #[arg(long, default_value = "target/figures")]
     disk: PathBuf,
-    /// Directory on a tmpfs, for the groups scale, entries, scans and stalls
+    /// Directory on a tmpfs, for the groups that need no disk
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
+    /// Also measure commands on 1,000,000 files
+    #[arg(long)]
+    long: bool,
 }
 
 /// One step of the figures of scale, in a separate process.
@@ -71,6 +81,13 @@ fn in_scratch<T>(memory: &Path, name: &str, measure: impl FnOnce(&Path) -> Resul
     done
 }
 
+/// Builds the command `eyrie`, and returns the path of the program.
+fn eyrie_command() -> Result<PathBuf> {
+    let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
+    output(Command::new(env!("CARGO")).args(build))?;
+    Ok(std::env::current_exe()?.with_file_name("eyrie"))
+}
+
 /// Measures the figures and prints them. Returns an error if a figure is missed.
 pub fn run(arguments: &FiguresArgs) -> Result<()> {
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
@@ -83,6 +100,12 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
     if wants(FigureGroup::Entries) {
         figures.extend(entries::measure(&directory(&arguments.memory)?)?);
+    }
+    if wants(FigureGroup::Commands) {
+        figures.extend(commands::measure(&directory(&arguments.memory)?, arguments.long)?);
+    }
+    if wants(FigureGroup::Threads) {
+        figures.extend(threads::measure(&directory(&arguments.memory)?)?);
     }
     if wants(FigureGroup::Scans) {
         figures.extend(scans::measure(&directory(&arguments.memory)?)?);

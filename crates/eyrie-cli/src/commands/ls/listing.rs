@@ -96,14 +96,13 @@ impl<'a> Listing<'a> {
             self.output.name(dir.to_string().as_bytes())?;
             writeln!(self.output, ":")?;
         }
+        // A short listing shows only names and kinds. The directory has both, so no object is read.
+        if !self.arguments.needs_attributes() {
+            return self.names(entries);
+        }
         let mut shown = Vec::with_capacity(entries.len());
-        for (name, kind) in entries {
+        for (name, _) in entries {
             let (path, place) = (path.join(&name), dir.join(PathBuf::from(&name)));
-            // A short listing shows only names and kinds. The directory has both, so no object is read.
-            if !self.arguments.needs_attributes() {
-                shown.push(Listed { name, place, kind, stat: None, target: None });
-                continue;
-            }
             match self.listed(files, &path, name, place) {
                 Ok(listed) => shown.push(listed),
                 Err(error) => self.skipped.add(dir.join(path.file_name().unwrap_or_default()), &error),
@@ -111,6 +110,20 @@ impl<'a> Listing<'a> {
         }
         order::sort(&self.arguments, &mut shown, |listed| listed);
         self.show(&shown)
+    }
+
+    /// Prints the names of a directory's entries, in the order of a short listing.
+    fn names(&mut self, mut entries: Vec<(OsString, Kind)>) -> Result<()> {
+        // No two entries have the same name, so an unstable sort gives one order.
+        entries.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        if self.arguments.reverse {
+            entries.reverse();
+        }
+        for (name, kind) in &entries {
+            self.name(name.as_bytes(), *kind)?;
+            self.output.write_all(b"\n")?;
+        }
+        Ok(())
     }
 
     /// Prints files, or keeps them for the JSON array.
@@ -127,7 +140,7 @@ impl<'a> Listing<'a> {
             if let Some(line) = lines.get(index) {
                 write!(self.output, "{line} ")?;
             }
-            self.name(listed)?;
+            self.name(listed.name.as_bytes(), listed.kind)?;
             if let (true, Some(target)) = (self.arguments.has_columns(), &listed.target) {
                 self.output.write_all(b" -> ")?;
                 self.output.name(target)?;
@@ -137,9 +150,8 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    fn name(&mut self, listed: &Listed) -> Result<()> {
-        let name = listed.name.as_bytes();
-        match listed.kind {
+    fn name(&mut self, name: &[u8], kind: Kind) -> Result<()> {
+        match kind {
             Kind::Directory => self.output.directory_name(name)?,
             Kind::Symlink => self.output.link_name(name)?,
             _ => self.output.name(name)?,
@@ -154,7 +166,8 @@ fn entries<P: Posix + Clone>(files: &P, dir: &Path, all: bool) -> eyrie::Result<
     for entry in files.read_dir(dir)? {
         let entry = entry?;
         if all || !is_hidden(entry.name()) {
-            entries.push((entry.name().to_owned(), entry.kind()));
+            let kind = entry.kind();
+            entries.push((entry.into_name(), kind));
         }
     }
     Ok(entries)

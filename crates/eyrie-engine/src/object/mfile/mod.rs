@@ -36,7 +36,7 @@ mod write;
 
 pub(crate) use fill::{allocate, punch};
 pub(crate) use fresh::fresh;
-pub(crate) use read::{allocated, contiguous, read, seek};
+pub(crate) use read::{allocated, contiguous, has_storage, read, seek};
 pub(crate) use resize::set_size;
 pub(crate) use salvage::{SalvagedPart, salvage};
 pub(crate) use shift::{collapse, insert};

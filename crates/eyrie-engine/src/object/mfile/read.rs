@@ -116,6 +116,48 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     Ok((hole && offset < size).then_some(size))
 }
 
+/// Returns true if a page of the file has storage, written or not.
+///
+/// # Errors
+/// `Corrupt`, `Fault`.
+pub fn has_storage(medium: &Medium, file: FileTree) -> Result<bool> {
+    match file.root.height() {
+        0 => Ok(file.root_extent()?.is_some()),
+        height if height <= MAX_HEIGHT => {
+            // Every node has a page of its own.
+            let mut nodes = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
+            has_leaf(medium, file.subtree(), file.size, &mut nodes)
+        }
+        _ => Err(file.impossible_height()),
+    }
+}
+
+/// Returns true if a leaf is under one pointer. `size` counts from the start of the subtree. Reads at most
+/// `nodes` nodes.
+fn has_leaf(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut u64) -> Result<bool> {
+    let addr = match subtree.look()? {
+        Under::Hole => return Ok(false),
+        Under::Leaf(_) | Under::Unwritten(_) => return Ok(true),
+        Under::Node(addr) => addr,
+    };
+    if *nodes == 0 {
+        return Err(Error::corrupt(subtree.at, "more nodes of a file than the volume has room for"));
+    }
+    *nodes -= 1;
+    let level = subtree.level - 1;
+    for slot in 0..FANOUT {
+        let (start, at) = (start_of(subtree.level, slot), slot_addr(addr, slot));
+        if start >= size {
+            break;
+        }
+        let child = Subtree { pointer: Pointer::from_raw(medium.load(at)?), level, at };
+        if has_leaf(medium, child, size - start, nodes)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Returns the address and length of stored bytes from `offset` on, up to `end`. Extents whose addresses
 /// follow one another count as one. The length is 0 in a hole, and at and past the end of the file.
 ///

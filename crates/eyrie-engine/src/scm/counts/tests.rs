@@ -1,5 +1,6 @@
 //! Compares summaries of directories with full passes over their pages.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_medium::{Medium, epoch};
@@ -8,6 +9,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::object::collection::VISITS;
+use crate::scm::locks::stripe_of;
 use crate::volume::{MediumChoice, Options};
 use crate::{AttributeChange, Content, Engine, Error, Kind, Op, Owner, RenameMode};
 
@@ -41,11 +43,16 @@ fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, time: Time) -> R
 /// Makes a directory in the root, with `entries` links to one file.
 fn directory(engine: &Scm, name: &[u8], entries: usize) -> ObjectId {
     let dir = create(engine, engine.root, name, Kind::Directory, BORN).expect("room");
+    fill(engine, dir, entries);
+    dir
+}
+
+/// Adds `entries` links to one file to an empty directory.
+fn fill(engine: &Scm, dir: ObjectId, entries: usize) {
     let file = create(engine, dir, &entry(0), Kind::File, BORN).expect("room");
     for n in 1..entries {
         engine.apply(&Op::Link { dir, name: &entry(n), id: file, time: BORN }).expect("room");
     }
-    dir
 }
 
 fn entry(n: usize) -> Vec<u8> {
@@ -229,6 +236,61 @@ fn only_first_stat_of_large_directory_visits_pages() {
     assert_eq!((visits(&in_root), engine.is_removed(dir).ok()), ((1, 0), Some(false)));
 }
 
+/// Makes directories in the root until one stripe has `count` of them, and returns these.
+fn directories_of_one_stripe(engine: &Scm, count: usize) -> Vec<ObjectId> {
+    let mut stripes: HashMap<usize, Vec<ObjectId>> = HashMap::new();
+    for n in 0.. {
+        let dir = create(engine, engine.root, &entry(n), Kind::Directory, BORN).expect("room");
+        let dirs = stripes.entry(stripe_of(dir)).or_default();
+        dirs.push(dir);
+        if dirs.len() == count {
+            return dirs.clone();
+        }
+    }
+    unreachable!("a loop without end")
+}
+
+#[test]
+fn stats_in_turn_of_directories_of_one_stripe_visit_no_pages() {
+    let engine = engine(64 << 20);
+    let dirs = directories_of_one_stripe(&engine, 5);
+    for (n, &dir) in dirs.iter().enumerate() {
+        fill(&engine, dir, 1000 + n);
+    }
+    let stat_in_turn = |dirs: &[ObjectId]| {
+        VISITS.set(0);
+        for (n, &dir) in dirs.iter().enumerate() {
+            assert_eq!(engine.attributes(dir).map(|dir| dir.size).ok(), Some(1000 + n as u64));
+        }
+        VISITS.get()
+    };
+    assert!(stat_in_turn(&dirs[..4]) > 0);
+    for _ in 0..3 {
+        assert_eq!(stat_in_turn(&dirs[..4]), 0);
+    }
+    // A fifth directory has no slot of its own. Its counts are right, too.
+    for _ in 0..3 {
+        stat_in_turn(&dirs);
+        dirs.iter().for_each(|&dir| assert_right(&engine, dir));
+    }
+}
+
+/// Lists a directory with fetches of at most `part` entries. Returns the numbers of entries and of fetches.
+fn list_in_parts(engine: &Scm, dir: ObjectId, part: usize) -> (usize, usize) {
+    let (mut seen, mut cookie, mut fetches) = (0, Some(0), 0);
+    while let Some(from) = cookie.take() {
+        let mut count = 0;
+        let listed = engine.list(dir, from, &mut |entry| {
+            count += 1;
+            cookie = (count == part).then_some(entry.next);
+            count < part
+        });
+        listed.expect("sound");
+        (seen, fetches) = (seen + count, fetches + 1);
+    }
+    (seen, fetches)
+}
+
 #[test]
 fn listing_visits_pages_once_plus_few_per_part() {
     let engine = engine(256 << 20);
@@ -238,21 +300,60 @@ fn listing_visits_pages_once_plus_few_per_part() {
     let pages = VISITS.get();
     for part in [32, 1000, usize::MAX] {
         VISITS.set(0);
-        let (mut seen, mut cookie, mut fetches) = (0, Some(0), 0);
-        while let Some(from) = cookie.take() {
-            let mut count = 0;
-            let listed = engine.list(dir, from, &mut |entry| {
-                count += 1;
-                cookie = (count == part).then_some(entry.next);
-                count < part
-            });
-            listed.expect("sound");
-            (seen, fetches) = (seen + count, fetches + 1);
-        }
+        let (seen, fetches) = list_in_parts(&engine, dir, part);
         let bound = pages + 3 * fetches;
         assert!(
             seen == 100_000 && VISITS.get() <= bound,
             "{} visits of {pages} pages in {fetches}",
+            VISITS.get()
+        );
+    }
+}
+
+#[test]
+fn nearly_empty_directory_filled_by_threads_is_read_in_one_pass() {
+    const THREADS: usize = 4;
+    const EACH: usize = 10_000;
+    let engine = engine(256 << 20);
+    let dir = directory(&engine, b"shared", 1);
+    let file = engine.lookup(dir, &entry(0)).expect("sound").expect("there");
+    let numbers = |thread| (1 + thread * EACH)..=(thread + 1) * EACH;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let engine = &engine;
+            scope.spawn(move || {
+                for n in numbers(thread) {
+                    let name = &entry(n);
+                    engine.apply(&Op::Link { dir, name, id: file, time: BORN }).expect("room");
+                }
+            });
+        }
+    });
+    VISITS.set(0);
+    assert_eq!(pass(&engine, dir).entries, 1 + (THREADS * EACH) as u64);
+    let pages = VISITS.get();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let engine = &engine;
+            scope.spawn(move || {
+                for n in numbers(thread).filter(|n| n % 400 != 0) {
+                    engine.apply(&Op::Unlink { dir, name: &entry(n), time: LATER }).expect("there");
+                }
+            });
+        }
+    });
+    let left = 1 + THREADS * EACH / 400;
+    // The first count reads each page twice: before it takes the lock, and under the lock.
+    VISITS.set(0);
+    assert_eq!(engine.attributes(dir).map(|dir| dir.size).ok(), Some(left as u64));
+    assert!(VISITS.get() <= 3 * pages, "{} visits of {pages} pages for a count", VISITS.get());
+    for part in [1, 7, usize::MAX] {
+        VISITS.set(0);
+        let (seen, fetches) = list_in_parts(&engine, dir, part);
+        let bound = pages + 3 * fetches;
+        assert!(
+            seen == left && VISITS.get() <= bound,
+            "{seen} entries, {} visits of {pages} pages in {fetches} fetches",
             VISITS.get()
         );
     }
