@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use eyrie::{Volume, VolumeNodes};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::mount::UnmountFlags;
 
 use crate::adapter::Adapter;
 use crate::invalidate;
@@ -62,7 +63,6 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
 /// # Errors
 /// `EBUSY` if it is in use, `EINVAL` if nothing is mounted there, `EPERM`.
 pub fn unmount(directory: impl AsRef<Path>, lazily: bool) -> Result<()> {
-    use rustix::mount::UnmountFlags;
     let given = directory.as_ref();
     let refused = |error: io::Error| MountError::refused("unmount", given, error);
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
@@ -218,11 +218,14 @@ impl Unmounter {
     /// Unmounts the volume. If it is in use, it disappears from the tree, and the calls of its users fail
     /// from now on.
     pub fn end(&self) {
-        if unmount(&self.path, false).is_err() {
-            // The mount point may be gone already.
-            let _ = unmount(&self.path, true);
-            // The kernel would keep the connection until the last user closes its files.
-            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
+        if unmount(&self.path, false).is_ok() {
+            return;
         }
+        // The kernel would keep the connection until the last user closes its files. A forced unmount of root
+        // ends it, even though the mount stays. A user ends it through the kernel's list of connections.
+        let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
+        // The mount point may be gone already.
+        let _ = unmount(&self.path, true);
     }
 }

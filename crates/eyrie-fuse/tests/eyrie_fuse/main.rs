@@ -1,0 +1,326 @@
+//! Tests of mounts. They need `/dev/fuse`, and the rights of root or `fusermount3`.
+
+#![expect(clippy::unwrap_used, reason = "this is all tests")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use eyrie::{Credentials, Files, PosixExt, Volume};
+use eyrie_fuse::{Mount, MountError, MountOptions};
+use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
+
+/// A volume, and a place for its mount.
+struct Fixture {
+    volume: Volume,
+    files: Files,
+    point: PathBuf,
+    place: tempfile::TempDir,
+}
+
+/// Returns a new volume in memory. `None`, with a line that tells so, if this machine has no FUSE.
+fn fixture() -> Option<Fixture> {
+    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+        eprintln!("NOT TESTED: /dev/fuse cannot be opened");
+        return None;
+    }
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let volume = Volume::create(place.path().join("volume"), 64 << 20).unwrap();
+    let point = place.path().join("mount");
+    fs::create_dir(&point).unwrap();
+    let files = volume.files(Credentials::of_process());
+    Some(Fixture { volume, files, point, place })
+}
+
+impl Fixture {
+    fn mount(&self) -> Mount {
+        self.mount_with("")
+    }
+
+    fn mount_with(&self, options: &str) -> Mount {
+        eyrie_fuse::mount(&self.volume, &self.point, &options.parse().unwrap()).unwrap()
+    }
+}
+
+/// Waits until a change beside the mount is visible in it.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn errno<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
+const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
+const EROFS: i32 = rustix::io::Errno::ROFS.raw_os_error();
+const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+
+#[test]
+fn calls_of_the_kernel_reach_the_volume() {
+    let Some(fixture) = fixture() else { return };
+    let mount = fixture.mount();
+    let at = |name: &str| fixture.point.join(name);
+    fs::create_dir_all(at("a/b")).unwrap();
+    fs::write(at("a/b/file"), "0123456789").unwrap();
+    assert_eq!(fixture.files.read("/a/b/file").unwrap(), b"0123456789");
+    let mut file = fs::OpenOptions::new().read(true).append(true).open(at("a/b/file")).unwrap();
+    file.write_all(b"ab").unwrap();
+    file.seek(SeekFrom::Start(8)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "89ab");
+    file.set_len(4).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::metadata(at("a/b/file")).unwrap().len(), 4);
+    fs::hard_link(at("a/b/file"), at("second")).unwrap();
+    symlink("a/b/file", at("link")).unwrap();
+    assert_eq!(fs::read(at("link")).unwrap(), b"0123");
+    assert_eq!(fs::metadata(at("second")).unwrap().nlink(), 2);
+    fs::set_permissions(at("second"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(fixture.files.metadata("/a/b/file").unwrap().mode, 0o640);
+    let here = rustix::fs::CWD;
+    let swapped = |flags| rustix::fs::renameat_with(here, at("second"), here, at("link"), flags);
+    assert_eq!(swapped(RenameFlags::NOREPLACE).map_err(|error| error.raw_os_error()), Err(EEXIST));
+    swapped(RenameFlags::EXCHANGE).unwrap();
+    assert!(fs::symlink_metadata(at("second")).unwrap().is_symlink());
+    fs::rename(at("a/b"), at("moved")).unwrap();
+    assert!(fixture.files.exists("/moved/file").unwrap());
+    rustix::fs::setxattr(at("moved"), "user.colour", b"blue", XattrFlags::CREATE).unwrap();
+    assert_eq!(rustix::fs::getxattr(at("moved"), "user.colour", &mut [0_u8; 10][..]).unwrap(), 4);
+    assert_eq!(rustix::fs::listxattr(at("moved"), &mut [0_u8; 100][..]).unwrap(), 12);
+    fs::remove_dir_all(at("moved")).unwrap();
+    let space = rustix::fs::statvfs(&fixture.point).unwrap();
+    assert!(space.f_blocks * space.f_frsize >= 32 << 20 && space.f_namemax == 255);
+    drop(file);
+    mount.unmount().unwrap();
+    assert_eq!(fs::read_dir(&fixture.point).unwrap().count(), 0);
+    assert!(fixture.volume.check().unwrap().findings.is_empty());
+}
+
+#[test]
+fn storage_of_files_changes_through_the_mount() {
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    let path = fixture.point.join("file");
+    let file = fs::File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    file.write_all_at(&[7; 40_960], 0).unwrap();
+    let change = |flags, offset, length| {
+        rustix::fs::fallocate(&file, flags, offset, length).map_err(|error| error.raw_os_error())
+    };
+    change(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 8192, 8192).unwrap();
+    change(FallocateFlags::ZERO_RANGE, 0, 4096).unwrap();
+    change(FallocateFlags::empty(), 0, 100_000).unwrap();
+    assert_eq!(change(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(EOPNOTSUPP));
+    let stored = fixture.files.read("/file").unwrap();
+    assert_eq!(stored.len(), 100_000);
+    assert!(stored[..4096].iter().chain(&stored[8192..16_384]).all(|&byte| byte == 0));
+    assert!(stored[4096..8192].iter().chain(&stored[16_384..40_960]).all(|&byte| byte == 7));
+    // Zeros that were never written count as a hole, as on tmpfs.
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(4096)).unwrap(), 8192);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(8192)).unwrap(), 16_384);
+    let (mut from, mut to) = (4096, 200_000);
+    let copied = rustix::fs::copy_file_range(&file, Some(&mut from), &file, Some(&mut to), 4096).unwrap();
+    assert_eq!(copied, 4096);
+    assert_eq!(fixture.files.read("/file").unwrap()[200_000..], [7; 4096]);
+}
+
+#[test]
+fn changes_beside_the_mount_become_visible() {
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    let at = |name: &str| fixture.point.join(name);
+    fixture.files.create_dir("/dir").unwrap();
+    fixture.files.write("/dir/file", "first").unwrap();
+    assert_eq!(fs::read(at("dir/file")).unwrap(), b"first");
+    assert_eq!(fs::read_dir(at("dir")).unwrap().count(), 1);
+    // The kernel has the bytes, the attributes and the entries in its cache now.
+    fixture.files.write("/dir/file", "the second").unwrap();
+    eventually("bytes", || fs::read(at("dir/file")).unwrap() == b"the second");
+    fixture.files.set_mode("/dir/file", 0o600).unwrap();
+    eventually("mode", || fs::metadata(at("dir/file")).unwrap().mode() & 0o7777 == 0o600);
+    fixture.files.write("/dir/new", "").unwrap();
+    eventually("listing", || fs::read_dir(at("dir")).unwrap().count() == 2);
+    fixture.files.rename("/dir/new", "/dir/file").unwrap();
+    eventually("replaced file", || fs::read(at("dir/file")).unwrap().is_empty());
+    eventually("old name", || !at("dir/new").exists());
+    fixture.files.remove_file("/dir/file").unwrap();
+    eventually("removed file", || !at("dir/file").exists());
+    fixture.files.rename("/dir", "/other").unwrap();
+    eventually("moved directory", || !at("dir").exists() && at("other").exists());
+}
+
+#[test]
+fn lost_notices_make_the_kernel_forget_everything() {
+    const MANY: usize = 70_000;
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    let at = |name: &str| fixture.point.join(name);
+    fixture.files.create_dir_all("/kept/below").unwrap();
+    fixture.files.write("/kept/below/file", "old").unwrap();
+    assert_eq!(fs::read(at("kept/below/file")).unwrap(), b"old");
+    // More changes than notices that may wait. The thread that passes them on cannot keep up.
+    let store = fixture.volume.store("/kept", Credentials::of_process()).unwrap();
+    let mut batch = eyrie::Batch::new();
+    for number in 0..MANY {
+        batch.put(number.to_string(), "");
+        if batch.len() == 1000 {
+            store.commit(&batch).unwrap();
+            batch = eyrie::Batch::new();
+        }
+    }
+    fixture.files.write("/kept/below/file", "new!").unwrap();
+    fixture.files.write("/kept/below/more", "").unwrap();
+    eventually("bytes", || fs::read(at("kept/below/file")).unwrap() == b"new!");
+    eventually("listing", || fs::read_dir(at("kept/below")).unwrap().count() == 2);
+    eventually("large listing", || fs::read_dir(at("kept")).unwrap().count() == MANY + 1);
+}
+
+#[test]
+fn unlinked_open_file_keeps_its_bytes() {
+    let Some(fixture) = fixture() else { return };
+    let mount = fixture.mount();
+    let before = fixture.volume.information().objects;
+    let path = fixture.point.join("file");
+    fs::write(&path, "still here").unwrap();
+    let file = fs::File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(io::read_to_string(&file).unwrap(), "still here");
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    drop(file);
+    eventually("freed", || fixture.volume.information().objects == before);
+    // A file that is open when the mount ends is freed, too.
+    fs::write(&path, "x").unwrap();
+    let file = fs::File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    mount.unmounter().end();
+    let _ = mount.wait();
+    drop(file);
+    eventually("freed after the end", || fixture.volume.information().objects == before);
+}
+
+#[test]
+fn names_of_any_bytes_and_keys_are_listed() {
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    let name = OsStr::from_bytes(b"\xff\xfe\n");
+    fs::write(fixture.point.join(name), "bytes").unwrap();
+    assert!(fixture.files.exists(Path::new("/").join(name)).unwrap());
+    let store = fixture.volume.store("/", Credentials::of_process()).unwrap();
+    store.put("a/b", "key").unwrap();
+    let listed = || -> Vec<_> {
+        let names = fs::read_dir(&fixture.point).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    };
+    eventually("both", || listed().len() == 2);
+    let key = listed().into_iter().find(|listed| listed != name).unwrap();
+    assert_eq!(fs::read(fixture.point.join(&key)).unwrap(), b"key", "{key:?}");
+}
+
+#[test]
+fn large_directory_is_listed_once() {
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    fixture.files.create_dir("/dir").unwrap();
+    for number in 0..5000 {
+        fixture.files.write(format!("/dir/{number}"), "").unwrap();
+    }
+    let dir = fixture.point.join("dir");
+    for _ in 0..2 {
+        let mut seen: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap()).collect();
+        assert!(seen.iter().all(|entry| entry.metadata().unwrap().ino() == entry.ino()));
+        seen.sort_by_key(fs::DirEntry::file_name);
+        seen.dedup_by_key(|entry| entry.file_name());
+        assert_eq!(seen.len(), 5000);
+    }
+}
+
+#[test]
+fn read_only_mount_refuses_changes() {
+    let Some(fixture) = fixture() else { return };
+    fixture.files.write("/file", "text").unwrap();
+    let mount = fixture.mount_with("ro");
+    assert_eq!(fs::read(fixture.point.join("file")).unwrap(), b"text");
+    assert_eq!(errno(fs::write(fixture.point.join("file"), "x")), Some(EROFS));
+    assert_eq!(errno(fs::remove_file(fixture.point.join("file"))), Some(EROFS));
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn writes_through_the_cache_of_the_kernel_are_kept() {
+    let Some(fixture) = fixture() else { return };
+    let mount = fixture.mount_with("writeback_cache");
+    let path = fixture.point.join("file");
+    let mut file = fs::File::create(&path).unwrap();
+    for number in 0..10_000_u32 {
+        file.write_all(&number.to_le_bytes()).unwrap();
+    }
+    file.sync_all().unwrap();
+    let expected: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
+    assert_eq!(fixture.files.read("/file").unwrap(), expected);
+    file.write_all(b"unsynced").unwrap();
+    drop(file);
+    mount.unmount().unwrap();
+    assert!(fixture.files.read("/file").unwrap().ends_with(b"unsynced"));
+}
+
+#[test]
+fn direct_reads_and_writes_see_the_volume() {
+    let Some(fixture) = fixture() else { return };
+    let _mount = fixture.mount();
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let path = fixture.point.join("file");
+    let mut options = fs::File::options();
+    let file = options.read(true).write(true).create(true).custom_flags(direct).open(&path).unwrap();
+    file.write_all_at(&[3; 8192], 0).unwrap();
+    fixture.files.write("/file", vec![4; 8192]).unwrap();
+    let mut bytes = vec![0; 8192];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, [4; 8192]);
+}
+
+#[test]
+fn unusable_mount_points_are_refused() {
+    let Some(fixture) = fixture() else { return };
+    let try_at = |path: &Path| eyrie_fuse::mount(&fixture.volume, path, &MountOptions::default());
+    let missing = try_at(&fixture.place.path().join("missing")).unwrap_err();
+    assert!(matches!(&missing, MountError::MountPoint { .. }), "{missing}");
+    assert!(missing.to_string().ends_with("missing: No such file or directory"), "{missing}");
+    let file = fixture.place.path().join("file");
+    fs::write(&file, "").unwrap();
+    let no_directory = try_at(&file).unwrap_err();
+    assert!(no_directory.to_string().ends_with("Not a directory"), "{no_directory}");
+    let mount = try_at(&fixture.point).unwrap();
+    let busy = try_at(&fixture.point).unwrap_err();
+    assert!(matches!(&busy, MountError::Busy { .. }), "{busy}");
+    mount.unmount().unwrap();
+    let nothing = eyrie_fuse::unmount(&fixture.point, false).unwrap_err();
+    assert!(matches!(&nothing, MountError::Refused { .. }), "{nothing}");
+}
+
+#[test]
+fn mount_in_use_is_unmounted_only_by_its_end() {
+    let Some(fixture) = fixture() else { return };
+    let mount = fixture.mount();
+    fs::write(fixture.point.join("file"), "text").unwrap();
+    let file = fs::File::open(fixture.point.join("file")).unwrap();
+    let refused = eyrie_fuse::unmount(&fixture.point, false).unwrap_err();
+    assert!(matches!(&refused, MountError::Refused { source, .. } if source.raw_os_error() == Some(EBUSY)));
+    assert!(refused.to_string().contains("--lazy"), "{refused}");
+    assert!(mount.is_running());
+    mount.unmounter().end();
+    let _ = mount.wait();
+    assert_eq!(fs::read_dir(&fixture.point).unwrap().count(), 0);
+    assert!(io::read_to_string(&file).is_err(), "nobody serves the file any more");
+    assert_eq!(fixture.files.read("/file").unwrap(), b"text");
+}
