@@ -310,6 +310,9 @@ rules! {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
             "If a volume was not closed, its open makes the stores that it finds durable before any change.",
             "these stores are not flushed: a killed process may have left them in the caches";
+        NewTablesAreRecorded "new-tables-are-recorded" on Disk, "reuse on a disk":
+            "The tables of a new volume with checksums get checksums before its superblock is written.",
+            "tables that never changed have no checksums";
     }
     Volumes in "eyrie-engine/src/tables/superblock.rs" {
         SuperblockCopiesAreOrdered "superblock-copies-are-ordered" on Memory, "resizing":
