@@ -348,6 +348,14 @@ impl Medium {
         }
     }
 
+    /// Accepts every page from now on whose checksum the disk has lost or cannot read. Only a repair should
+    /// do so. Pages that do not match a known checksum stay errors.
+    pub fn accept_unknown_checksums(&self) {
+        if let Backing::Paged(keeper) = &self.backing {
+            keeper.pager().accept_unknown_checksums();
+        }
+    }
+
     /// Returns the size of the journal behind the volume, in bytes. Returns `None` if the medium has no
     /// journal.
     pub fn journal_bytes(&self) -> Option<u64> {

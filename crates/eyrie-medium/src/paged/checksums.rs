@@ -24,6 +24,7 @@ use super::blocks::Blocks;
 use super::buffer::{PageBytes, page_buffer};
 use super::places::{CHUNK_PAGES, PLAIN_PAGES, Places};
 use crate::addr::PAGE_SIZE;
+use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -46,6 +47,8 @@ pub(super) struct Checksums {
     /// Chunks whose entries in memory are newer than those on the disk. The lock also orders the loading of a
     /// chunk before the changes of its entries.
     changed: Mutex<BTreeSet<usize>>,
+    /// True if a page whose entry is unknown matches.
+    accepts_unknown: AtomicBool,
 }
 
 impl Checksums {
@@ -58,6 +61,7 @@ impl Checksums {
             entries: unsafe { Box::from_raw(zeros as *mut [AtomicU32]) },
             loaded: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             changed: Mutex::default(),
+            accepts_unknown: AtomicBool::new(false),
         }
     }
 
@@ -70,17 +74,16 @@ impl Checksums {
         unpoisoned(self.changed.lock())
     }
 
-    /// Ensures that the entry of a page is in memory.
-    ///
-    /// # Errors
-    /// The disk's error, if it cannot read the checksum page and the entry is not known otherwise. A later
-    /// call reads the checksum page again.
-    pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) -> io::Result<()> {
+    /// Reads the entry of a page, if it is not in memory. If the disk cannot read the checksum page, the
+    /// entry stays unknown, and the next call reads the checksum page again.
+    pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) {
         let chunk = page / CHUNK_PAGES;
         let is_known = self.loaded[chunk].load(Ordering::Acquire)
             || self.entries[page].load(Ordering::Relaxed) != NEVER
             || page < PLAIN_PAGES;
-        if is_known { Ok(()) } else { self.load_chunk(blocks, chunk) }
+        if !is_known {
+            let _ = self.load_chunk(blocks, chunk);
+        }
     }
 
     /// Reads the entries of a chunk, if they are not in memory. Entries that are known already stay, because
@@ -100,9 +103,21 @@ impl Checksums {
         Ok(())
     }
 
-    /// Returns true if `bytes` have the checksum of the page. The entry of the page is in memory.
+    /// Accepts every page from now on whose entry is unknown.
+    pub(super) fn accept_unknown(&self) {
+        self.accepts_unknown.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if `bytes` have the checksum of the page. The caller has loaded its entry.
     pub(super) fn is_right(&self, page: usize, bytes: &[u8]) -> bool {
-        page < PLAIN_PAGES || self.entries[page].load(Ordering::Relaxed) == entry(crc32c::crc32c(bytes))
+        if page < PLAIN_PAGES {
+            return true;
+        }
+        let known = self.entries[page].load(Ordering::Relaxed);
+        let is_lost = known == NEVER && bytes.iter().all(|&byte| byte == 0);
+        known == entry(crc32c::crc32c(bytes))
+            || known == NEVER && self.accepts_unknown.load(Ordering::Relaxed)
+            || is_lost && broken(SafetyRule::ZeroEntryMatchesNothing)
     }
 
     /// Stores the checksums of pages, given as pairs of a page and its CRC-32C.
@@ -121,6 +136,9 @@ impl Checksums {
         let changed = std::mem::take(&mut *self.lock());
         let unknown: Vec<usize> =
             changed.iter().copied().filter(|&chunk| self.load_chunk(blocks, chunk).is_err()).collect();
+        if !unknown.is_empty() && broken(SafetyRule::UnreadableEntriesAreWrittenAnew) {
+            return Err(io::Error::other("a checksum page cannot be read"));
+        }
         let mut pages = page_buffer(changed.len() * PAGE);
         for (&chunk, page) in changed.iter().zip(&mut pages) {
             let entries = &self.entries[chunk * CHUNK_PAGES..];

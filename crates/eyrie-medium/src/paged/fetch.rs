@@ -148,7 +148,7 @@ impl Pager {
         if !self.places.has_checksums() {
             return Ok(());
         }
-        self.checksums.load(&*self.blocks, page).map_err(failed)?;
+        self.checksums.load(&*self.blocks, page);
         // SAFETY: the page is within the mapping. The page is locked and not in memory, so no other thread
         // changes it.
         let bytes = unsafe { std::slice::from_raw_parts(self.place(page), PAGE_SIZE as usize) };

@@ -109,4 +109,18 @@ mod tests {
         overlay.write(8192, &[4; 512]).expect_err("behind the end");
         assert_eq!(std::fs::read(file.path()).expect("there"), [1; 8192]);
     }
+
+    #[test]
+    fn written_bytes_are_read_although_the_disk_fails() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[1; 4096]).expect("room");
+        let disk = FileBlocks::new(File::open(file.path()).expect("there")).up_to(8192);
+        let overlay = Overlay::new(disk);
+        overlay.write(4096, &[2; 2048]).expect("memory");
+        let mut out = [0; 4096];
+        overlay.read(4096, &mut out).expect_err("the file ends before");
+        overlay.write(6144, &[3; 2048]).expect("memory");
+        overlay.read(4096, &mut out).expect("all of it was written");
+        assert!(out[..2048] == [2; 2048] && out[2048..] == [3; 2048]);
+    }
 }

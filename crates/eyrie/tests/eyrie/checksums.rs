@@ -252,3 +252,22 @@ fn zeros_over_tables_and_their_checksums_are_noticed() {
         "{error}"
     );
 }
+
+/// A repair takes the pages as they are whose checksums the disk has lost, here those of the tables.
+#[test]
+fn repair_takes_pages_without_checksums() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    let mut bytes = fs::read(segment(&path)).unwrap();
+    bytes[2 * 4096..3 * 4096].fill(0);
+    fs::write(segment(&path), bytes).unwrap();
+    assert_eq!(Volume::open(&path).unwrap_err().errno(), Errno::IO);
+    Repair::new().run(&path).unwrap().expect("it was damaged");
+    let volume = Volume::open(&path).unwrap();
+    let files = root(&volume);
+    for name in NAMES {
+        assert_eq!(files.read(name).unwrap(), contents(name));
+    }
+    assert!(volume.scrub(|_, _| true).unwrap().damaged.is_empty() && volume.check().unwrap().is_clean());
+}
