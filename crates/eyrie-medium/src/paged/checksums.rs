@@ -29,6 +29,8 @@ use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
 
+/// Number of attempts to read a checksum page before it is written without its unknown entries.
+const ATTEMPTS: usize = 2;
 /// The entry of a page that no record has listed.
 const NEVER: u32 = 0;
 
@@ -134,8 +136,8 @@ impl Checksums {
     /// known entries would otherwise be lost when the journal starts over.
     pub(super) fn write(&self, blocks: &dyn Blocks) -> io::Result<u64> {
         let changed = std::mem::take(&mut *self.lock());
-        let unknown: Vec<usize> =
-            changed.iter().copied().filter(|&chunk| self.load_chunk(blocks, chunk).is_err()).collect();
+        let is_unknown = |chunk| (0..ATTEMPTS).all(|_| self.load_chunk(blocks, chunk).is_err());
+        let unknown: Vec<usize> = changed.iter().copied().filter(|&chunk| is_unknown(chunk)).collect();
         if !unknown.is_empty() && broken(SafetyRule::UnreadableEntriesAreWrittenAnew) {
             return Err(io::Error::other("a checksum page cannot be read"));
         }
@@ -179,7 +181,8 @@ pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<()> 
     let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
     for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
         let chunk = chunk_of(sums[0].0);
-        let mut page = read(blocks, chunk).unwrap_or(PageBytes([0; PAGE]));
+        let found = (0..ATTEMPTS).find_map(|_| read(blocks, chunk).ok());
+        let mut page = found.unwrap_or(PageBytes([0; PAGE]));
         for &(number, checksum) in sums {
             page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
         }
