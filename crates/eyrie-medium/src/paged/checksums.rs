@@ -10,7 +10,7 @@
 //! - The entry 0 matches no page. It belongs to a page that no record has listed yet. If a disk loses a
 //!   checksum page, the zeros there match none of its pages, even if the disk has lost these pages, too.
 //! - The entries of free pages have no meaning, so the allocator announces every page that it gives out, and
-//!   no free page is read. Whoever makes a volume announces its tables.
+//!   no free page is read. The creation of a volume announces its tables.
 //! - A checksum page that cannot be read counts as zeros, except for the entries that became known since.
 
 use std::collections::BTreeSet;
