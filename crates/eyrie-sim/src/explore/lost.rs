@@ -41,11 +41,11 @@ fn lose(start: &StartVolume, lost: Range<usize>) -> Result<(), String> {
     difference(&found, &tree(start.model())).map_or(Ok(()), Err)
 }
 
-/// Writes a file while the disk cannot read the second checksum page.
+/// Writes a file while the disk cannot read the second checksum page, none of whose pages is in use before.
 fn write_beside(start: &StartVolume) -> Result<(), String> {
     let disk = SimulatedDisk::holding(start.image());
     disk.make_bad(CHECKSUM_PAGE as u64, true);
-    let bytes = vec![7; 2_000_000];
+    let bytes = vec![7; 6_000_000];
     let write = || {
         let engine = Arc::new(open(&disk)?);
         let files = Pxfs::new(Arc::clone(&engine), Credentials::root());
@@ -72,7 +72,8 @@ pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Count
     let script =
         Script::parse("lost pages", b"creat /f\nwrite /f 0 5M 1\nsync\n").expect("a constant script");
     let medium = RunMedium { checksums: true, ..RunMedium::of(CrashRule::Sectors, BYTES) };
-    let start = StartVolume::on(medium).and_then(|empty| empty.after(&script)).map_err(text)?;
+    let empty = StartVolume::on(medium).map_err(text)?;
+    let start = empty.after(&script).map_err(text)?;
     let mut counts = Counts::default();
     let first = [CHECKSUM_PAGE, CHECKSUM_PAGE + 1];
     let ranges = first.iter().flat_map(|&first| [1, 2, 200, CHUNK - 1, CHUNK].map(|len| first..first + len));
@@ -86,6 +87,6 @@ pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Count
             .map_err(|what| format!("the pages {lost:?} of the disk are zeros: {what}"))?;
     }
     counts.images += 1;
-    caught(|| write_beside(&start)).unwrap_or_else(Err)?;
+    caught(|| write_beside(&empty)).unwrap_or_else(Err)?;
     Ok(counts)
 }
