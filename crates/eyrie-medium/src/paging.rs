@@ -328,11 +328,32 @@ impl Medium {
         Ok(damaged.into_iter().map(|page| Addr::new(SegmentId(0), page as u64 * PAGE_SIZE)).collect())
     }
 
+    /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the newest bytes of
+    /// the page are not in its place yet, and on any other medium.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]; [`Fault::Io`]. [`Fault::Forked`] in a forked child.
+    pub fn read_from_disk(&self, page: Addr) -> Result<Option<Vec<u8>>, Fault> {
+        self.resolve(page, PAGE_SIZE)?;
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().read_place((page.offset() / PAGE_SIZE) as usize),
+            _ => Ok(None),
+        }
+    }
+
     /// Returns true if the medium is a disk whose pages have checksums.
     pub fn has_checksums(&self) -> bool {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().has_checksums(),
             _ => false,
+        }
+    }
+
+    /// Accepts every page from now on whose checksum the disk has lost or cannot read. Only a repair should
+    /// do so. Pages that do not match a known checksum stay errors.
+    pub fn accept_unknown_checksums(&self) {
+        if let Backing::Paged(keeper) = &self.backing {
+            keeper.pager().accept_unknown_checksums();
         }
     }
 

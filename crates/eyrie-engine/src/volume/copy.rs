@@ -63,6 +63,8 @@ impl Volume {
 
     fn damaged_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<Volume> {
         let medium = Arc::new(medium);
+        // The disk may have lost only the checksums of a page, such as those of the tables.
+        medium.accept_unknown_checksums();
         let _pin = pin();
         let superblock = superblock::find(&medium, place)?;
         let context = SpaceContext::of_damaged(Arc::clone(&medium), superblock.geometry)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, PAGE_SIZE, PagedOptions, SegmentId};
 
 use super::generation::Generations;
 use super::redo_slots::RedoSlots;
@@ -39,6 +39,19 @@ pub struct Volume {
     pub(super) redo_slots: RedoSlots,
     /// This field is the last one, so that the lock is released after the mapping is dropped.
     pub(super) hold: Option<Hold>,
+}
+
+/// Announces the tables of a new volume, so that the first cut records their checksums. The two superblocks
+/// have no such checksum. The superblock is written after this call, so a crash leaves no volume without
+/// these checksums.
+fn record_tables(medium: &Medium, geometry: &Geometry) -> Result<()> {
+    let (start, end) = (VOLUME_PAGE.offset(), geometry.data_start());
+    for at in (start..end).step_by(PAGE_SIZE as usize) {
+        // Each page is an Op of its own, so the journal needs no room for all of them at once.
+        let _gate = medium.enter()?;
+        medium.mark_allocated(Addr::new(SegmentId(0), at), PAGE_SIZE)?;
+    }
+    Ok(())
 }
 
 impl Volume {
@@ -96,6 +109,9 @@ impl Volume {
         let geometry = Geometry::new(bytes, options.group_bytes)
             .map_err(|what| Error::volume(place, what, crate::Errno::INVAL))?;
         medium.provision(Addr::new(SegmentId(0), 0), geometry.data_start())?;
+        if medium.has_checksums() && !broken(SafetyRule::NewTablesAreRecorded) {
+            record_tables(&medium, &geometry)?;
+        }
         let gate = medium.enter()?;
         superblock::write(&medium, &mut superblock::new(&geometry, options, &medium, disk_bytes), 1)?;
         drop(gate);

@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use eyrie_medium::{Addr, PAGE_SIZE, SegmentId};
+use eyrie_medium::{Addr, Fault, PAGE_SIZE, SegmentId};
+use zerocopy::FromBytes;
 
 use super::Volume;
-use crate::tables::geometry::page_of;
+use crate::tables::geometry::{page_addr, page_of};
+use crate::tables::layout::{MAGIC, SUPERBLOCKS, Superblock};
+use crate::tables::superblock;
 use crate::{Error, Result};
 
 /// Number of pages that are read while no drain can run: 1 MiB.
@@ -16,7 +19,8 @@ const STEP_PAGES: u32 = 256;
 pub struct Scrubbed {
     /// Bytes of the pages that were read.
     pub read_bytes: u64,
-    /// Addresses of the pages that cannot be read from the disk, or that do not match their checksums.
+    /// Addresses of the pages that cannot be read from the disk, or that do not match their checksums, in
+    /// ascending order. If the scrub ended early, pages may be among them that were freed meanwhile.
     pub damaged: Vec<Addr>,
 }
 
@@ -32,34 +36,59 @@ impl Volume {
         if self.medium.disk_bytes().is_none() {
             return Err(Error::Unsupported("only a volume on a disk can be scrubbed"));
         }
-        let mut done = Scrubbed::default();
         let used = self.durable_pages()?;
         let total = used.iter().map(|run| run.len() as u64 * PAGE_SIZE).sum();
+        let mut done = Scrubbed { read_bytes: 0, damaged: self.damaged_superblocks()? };
+        let mut suspects = Vec::new();
         for run in used {
             for start in run.clone().step_by(STEP_PAGES as usize) {
                 let pages = start..(start + STEP_PAGES).min(run.end);
                 done.read_bytes += pages.len() as u64 * PAGE_SIZE;
-                done.damaged.extend(self.damaged_pages(pages)?);
+                suspects.extend(self.damaged_pages(pages)?.iter().map(|addr| page_of(addr.offset())));
                 if !progress(done.read_bytes, total) {
-                    return Ok(done);
+                    return Ok(done.with(&suspects));
                 }
             }
         }
-        if !done.damaged.is_empty() {
+        if !suspects.is_empty() {
             // A page that was freed meanwhile may have any bytes. So only pages count that are still in use
             // and damaged.
             let used = self.durable_pages()?;
-            let is_used = |addr: &Addr| {
-                let page = page_of(addr.offset());
-                used.get(used.partition_point(|run| run.end <= page)).is_some_and(|run| run.contains(&page))
+            let is_used = |page: &u32| {
+                used.get(used.partition_point(|run| run.end <= *page)).is_some_and(|run| run.contains(page))
             };
-            let suspects: Vec<Addr> = done.damaged.drain(..).filter(is_used).collect();
-            for addr in suspects {
-                let page = page_of(addr.offset());
-                done.damaged.extend(self.damaged_pages(page..page + 1)?);
+            suspects.retain(is_used);
+            while let Some(&first) = suspects.first() {
+                let in_a_row = (first..first + STEP_PAGES).zip(&suspects).take_while(|(a, b)| a == *b);
+                let count = in_a_row.count();
+                suspects.drain(..count);
+                done.damaged.extend(self.damaged_pages(first..first + count as u32)?);
+                if !progress(done.read_bytes, total) {
+                    break;
+                }
             }
         }
-        Ok(done)
+        Ok(done.with(&suspects))
+    }
+
+    /// Returns the addresses of the copies of the superblock on the disk that are not whole. They have a
+    /// checksum of their own, so the medium does not compare them.
+    fn damaged_superblocks(&self) -> Result<Vec<Addr>> {
+        let is_sound = |bytes: &[u8]| {
+            Superblock::ref_from_bytes(bytes).is_ok_and(|copy| {
+                copy.magic == MAGIC && copy.volume_id == self.volume_id() && superblock::is_whole(copy)
+            })
+        };
+        let mut damaged = Vec::new();
+        for place in SUPERBLOCKS {
+            match self.medium.read_from_disk(place) {
+                Ok(bytes) => damaged.extend(bytes.filter(|bytes| !is_sound(bytes)).map(|_| place)),
+                // The scrub of the medium finds pages that cannot be read.
+                Err(Fault::Io { .. }) => {}
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(damaged)
     }
 
     /// Writes all pages to their places, and returns the ranges of the pages in use.
@@ -81,5 +110,14 @@ impl Volume {
     fn damaged_pages(&self, pages: Range<u32>) -> Result<Vec<Addr>> {
         let (start, end) = (u64::from(pages.start) * PAGE_SIZE, u64::from(pages.end) * PAGE_SIZE);
         Ok(self.medium.scrub(Addr::new(SegmentId(0), start), end - start)?)
+    }
+}
+
+impl Scrubbed {
+    /// Adds further damaged pages.
+    fn with(mut self, pages: &[u32]) -> Scrubbed {
+        self.damaged.extend(pages.iter().map(|&page| page_addr(page)));
+        self.damaged.sort_unstable();
+        self
     }
 }

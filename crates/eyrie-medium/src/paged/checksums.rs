@@ -4,8 +4,14 @@
 //! The entries are on the disk in the checksum pages (see `places`), and in memory. Memory reads them a chunk
 //! at a time. An entry in memory changes when the record that lists the page is durable. The checksum pages
 //! on the disk change only before the journal starts over, because until then the records have the newer
-//! checksums, and a replay stores them. The entries of free pages have no meaning, so the allocator announces
-//! every page that it gives out, and no such page is read.
+//! checksums, and a replay stores them.
+//!
+//! Invariants:
+//! - The entry 0 matches no page. It belongs to a page that no record has listed yet. If a disk loses a
+//!   checksum page, the zeros there match none of its pages, even if the disk has lost these pages, too.
+//! - The entries of free pages have no meaning, so the allocator announces every page that it gives out, and
+//!   no free page is read. The creation of a volume announces its tables.
+//! - A checksum page that cannot be read counts as zeros, except for the entries that became known since.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,26 +24,33 @@ use super::blocks::Blocks;
 use super::buffer::{PageBytes, page_buffer};
 use super::places::{CHUNK_PAGES, PLAIN_PAGES, Places};
 use crate::addr::PAGE_SIZE;
+use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// Returns the entry of a page with this CRC-32C. The entry of a page of zeros is 0, so a new volume, whose
-/// disk has only zeros, needs no write of its entries.
+/// Number of attempts to read a checksum page before it is written without its unknown entries.
+const ATTEMPTS: usize = 2;
+/// The entry of a page that no record has listed.
+const NEVER: u32 = 0;
+
+/// Returns the entry of a page with this CRC-32C. If the CRC-32C is 0, the entry is 1, because the entry 0
+/// matches no page.
 fn entry(checksum: u32) -> u32 {
-    /// CRC-32C of 4096 zero bytes.
-    const OF_ZEROS: u32 = 0x98f9_4189;
-    checksum ^ OF_ZEROS
+    checksum.max(1)
 }
 
 /// The checksums of the pages of one volume, in memory.
 pub(super) struct Checksums {
+    /// The entries. In a chunk that is not loaded, only those are known that are not [`NEVER`].
     entries: Box<[AtomicU32]>,
-    /// For each chunk true if its entries are in memory.
+    /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,
     /// Chunks whose entries in memory are newer than those on the disk. The lock also orders the loading of a
     /// chunk before the changes of its entries.
     changed: Mutex<BTreeSet<usize>>,
+    /// True if a page whose entry is unknown matches.
+    accepts_unknown: AtomicBool,
 }
 
 impl Checksums {
@@ -50,6 +63,7 @@ impl Checksums {
             entries: unsafe { Box::from_raw(zeros as *mut [AtomicU32]) },
             loaded: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             changed: Mutex::default(),
+            accepts_unknown: AtomicBool::new(false),
         }
     }
 
@@ -62,30 +76,53 @@ impl Checksums {
         unpoisoned(self.changed.lock())
     }
 
-    /// Ensures that the entry of a page is in memory.
-    pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) -> io::Result<()> {
+    /// Reads the entry of a page, if it is not in memory. If the disk cannot read the checksum page, the
+    /// entry stays unknown, and the next call reads the checksum page again.
+    pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) {
         let chunk = page / CHUNK_PAGES;
-        if self.loaded[chunk].load(Ordering::Acquire) {
-            return Ok(());
+        let is_known = self.loaded[chunk].load(Ordering::Acquire)
+            || self.entries[page].load(Ordering::Relaxed) != NEVER
+            || page < PLAIN_PAGES;
+        if !is_known {
+            let _ = self.load_chunk(blocks, chunk);
         }
+    }
+
+    /// Reads the entries of a chunk, if they are not in memory. Entries that are known already stay, because
+    /// they are newer.
+    fn load_chunk(&self, blocks: &dyn Blocks, chunk: usize) -> io::Result<()> {
         let _changed = self.lock();
         if self.loaded[chunk].load(Ordering::Acquire) {
             return Ok(());
         }
         let found = read(blocks, chunk)?;
         for (place, bytes) in self.entries[chunk * CHUNK_PAGES..].iter().zip(found.0.as_chunks().0) {
-            place.store(u32::from_le_bytes(*bytes), Ordering::Relaxed);
+            if place.load(Ordering::Relaxed) == NEVER {
+                place.store(u32::from_le_bytes(*bytes), Ordering::Relaxed);
+            }
         }
         self.loaded[chunk].store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Returns true if `bytes` have the checksum of the page. The entry of the page is in memory.
-    pub(super) fn is_right(&self, page: usize, bytes: &[u8]) -> bool {
-        page < PLAIN_PAGES || self.entries[page].load(Ordering::Relaxed) == entry(crc32c::crc32c(bytes))
+    /// Accepts every page from now on whose entry is unknown.
+    pub(super) fn accept_unknown(&self) {
+        self.accepts_unknown.store(true, Ordering::Relaxed);
     }
 
-    /// Stores the checksums of pages, given as pairs of a page and its CRC-32C. The entries are in memory.
+    /// Returns true if `bytes` have the checksum of the page. The caller has loaded its entry.
+    pub(super) fn is_right(&self, page: usize, bytes: &[u8]) -> bool {
+        if page < PLAIN_PAGES {
+            return true;
+        }
+        let known = self.entries[page].load(Ordering::Relaxed);
+        let is_lost = known == NEVER && bytes.iter().all(|&byte| byte == 0);
+        known == entry(crc32c::crc32c(bytes))
+            || known == NEVER && self.accepts_unknown.load(Ordering::Relaxed)
+            || is_lost && broken(SafetyRule::ZeroEntryMatchesNothing)
+    }
+
+    /// Stores the checksums of pages, given as pairs of a page and its CRC-32C.
     pub(super) fn set(&self, sums: impl Iterator<Item = (u64, u32)>) {
         let mut changed = self.lock();
         for (page, checksum) in sums {
@@ -95,9 +132,15 @@ impl Checksums {
     }
 
     /// Writes the changed entries to the disk, without a flush. Returns the number of bytes that were
-    /// written.
+    /// written. A checksum page that cannot be read is written with the known entries and zeros, because the
+    /// known entries would otherwise be lost when the journal starts over.
     pub(super) fn write(&self, blocks: &dyn Blocks) -> io::Result<u64> {
         let changed = std::mem::take(&mut *self.lock());
+        let is_unknown = |chunk| (0..ATTEMPTS).all(|_| self.load_chunk(blocks, chunk).is_err());
+        let unknown: Vec<usize> = changed.iter().copied().filter(|&chunk| is_unknown(chunk)).collect();
+        if !unknown.is_empty() && broken(SafetyRule::UnreadableEntriesAreWrittenAnew) {
+            return Err(io::Error::other("a checksum page cannot be read"));
+        }
         let mut pages = page_buffer(changed.len() * PAGE);
         for (&chunk, page) in changed.iter().zip(&mut pages) {
             let entries = &self.entries[chunk * CHUNK_PAGES..];
@@ -112,6 +155,9 @@ impl Checksums {
             .collect();
         if !ranges.is_empty() {
             blocks.here().write_all(&ranges)?;
+        }
+        for chunk in unknown {
+            self.loaded[chunk].store(true, Ordering::Release);
         }
         Ok((ranges.len() * PAGE) as u64)
     }
@@ -130,12 +176,13 @@ fn read(blocks: &dyn Blocks, chunk: usize) -> io::Result<PageBytes> {
 }
 
 /// Changes entries on the disk, without a flush. `sums` has pairs of a page and its CRC-32C, in ascending
-/// order of the pages.
+/// order of the pages. A checksum page that cannot be read is written with these entries and zeros.
 pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<()> {
     let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
     for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
         let chunk = chunk_of(sums[0].0);
-        let mut page = read(blocks, chunk)?;
+        let found = (0..ATTEMPTS).find_map(|_| read(blocks, chunk).ok());
+        let mut page = found.unwrap_or(PageBytes([0; PAGE]));
         for &(number, checksum) in sums {
             page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
         }
@@ -149,8 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_of_zeros_is_zero() {
-        assert_eq!(entry(crc32c::crc32c(&[0; PAGE])), 0);
-        assert_ne!(entry(crc32c::crc32c(&[1; PAGE])), 0);
+    fn entry_of_no_page_is_zero() {
+        assert_ne!(entry(crc32c::crc32c(&[0; PAGE])), NEVER);
+        assert_eq!(entry(0), 1);
+        assert_eq!(entry(u32::MAX), u32::MAX);
     }
 }

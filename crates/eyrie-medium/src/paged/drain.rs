@@ -384,10 +384,7 @@ impl Pager {
             (whole, Vec::new())
         };
         if self.has_checksums() {
-            for (page, checksum) in record.sums() {
-                self.checksums.load(&*self.blocks, page as usize)?;
-                places.sums.push((page, checksum));
-            }
+            places.sums.extend(record.sums());
         }
         let sealed = record.seal(state.anchor.id, state.sequence, bytes, &overflow);
         for (page, contents) in &overflow {

@@ -1,5 +1,6 @@
 //! Fetching: reads of the pages that an access needs, and of pages ahead of a sequential reader.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,6 +25,11 @@ const LONGEST_DELAY: Duration = Duration::from_millis(10);
 /// Eviction of fewer pages would relieve no pressure, and the kernel needs milliseconds to end a
 /// subscription.
 pub(super) const WORTH_ASKING: usize = 4096;
+
+/// Returns the error of a read from the disk.
+pub(super) fn failed(source: io::Error) -> Fault {
+    Fault::Io { what: "reading the volume's disk".to_string(), source }
+}
 
 impl Pager {
     /// Ensures that the pages of a range are in memory, and that the calling thread may read them while its
@@ -90,31 +96,39 @@ impl Pager {
         }
         let mut done = self.read_in(page, count);
         while done.is_err() && count > 1 {
-            // Perhaps only a page that is read ahead is bad or free, and the caller does not need that page
-            // yet. So the read is tried again with half of the pages.
-            let fewer = count / 2;
-            self.let_go(page + fewer, count - fewer);
-            (page + fewer..page + count).for_each(|page| self.pages.unlock(page, 0, 0));
-            (count, locked_end) = (fewer, page + fewer);
+            // Perhaps only a page that is read ahead is bad, and the caller does not need that page yet. So
+            // the read is tried again with half of the pages.
+            self.let_go_and_unlock(page + count / 2, count - count / 2);
+            count /= 2;
             done = self.read_in(page, count);
         }
+        let done = done.and_then(|()| self.compare(page));
         if let Err(fault) = done {
-            self.let_go(page, 1);
-            self.pages.unlock(page, 0, 0);
+            self.let_go_and_unlock(page, count);
             return Err(fault);
         }
-        self.arrived(page, count);
-        for at in page..locked_end {
+        // The other pages stay up to the first one that is damaged or free.
+        let right = 1 + (page + 1..page + count).take_while(|&page| self.compare(page).is_ok()).count();
+        if right < count {
+            self.let_go_and_unlock(page + right, count - right);
+        }
+        self.arrived(page, right);
+        for at in page..page + right {
             self.pages.unlock(at, if at <= last { RESIDENT | WARM } else { RESIDENT }, LEAVING | AHEAD);
         }
-        self.slow_down(count);
+        self.slow_down(right);
         Ok(())
     }
 
-    /// Reads pages from the disk into the mapping, and compares them with their checksums. The caller holds
-    /// the locks of the pages.
+    /// Drops locked pages that are not in memory, and unlocks them.
+    fn let_go_and_unlock(&self, first: usize, count: usize) {
+        self.let_go(first, count);
+        (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
+    }
+
+    /// Reads pages from the disk into the mapping, without a comparison. The caller holds the locks of the
+    /// pages, and no page is in memory.
     fn read_in(&self, page: usize, count: usize) -> Result<(), Fault> {
-        let failed = |source| Fault::Io { what: "reading the volume's disk".to_string(), source };
         // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
         // accesses them.
         let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
@@ -125,15 +139,24 @@ impl Pager {
             rest = after;
         }
         self.counts.read(out.len());
-        if self.places.has_checksums() {
-            for (page, bytes) in (page..).zip(out.chunks(PAGE_SIZE as usize)) {
-                self.checksums.load(&*self.blocks, page).map_err(failed)?;
-                if !self.blocks.here().verify(self.checksums.is_right(page, bytes)) {
-                    return Err(Fault::Checksum { addr: Addr::new(SegmentId(0), page as u64 * PAGE_SIZE) });
-                }
-            }
-        }
         Ok(())
+    }
+
+    /// Compares a page that was read into the mapping with its checksum. The caller still holds the lock of
+    /// the page.
+    fn compare(&self, page: usize) -> Result<(), Fault> {
+        if !self.places.has_checksums() {
+            return Ok(());
+        }
+        self.checksums.load(&*self.blocks, page);
+        // SAFETY: the page is within the mapping. The page is locked and not in memory, so no other thread
+        // changes it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.place(page), PAGE_SIZE as usize) };
+        if self.blocks.here().verify(self.checksums.is_right(page, bytes)) {
+            Ok(())
+        } else {
+            Err(Fault::Checksum { addr: Addr::new(SegmentId(0), page as u64 * PAGE_SIZE) })
+        }
     }
 
     /// Counts pages that came into memory. Wakes the keeper when the number of all pages in memory passes
@@ -171,7 +194,7 @@ impl Pager {
     }
 
     /// Reads those pages of a piece that are not in memory. Pages that another thread has locked are skipped.
-    fn bring_piece(&self, piece: &Piece) {
+    pub(super) fn bring_piece(&self, piece: &Piece) {
         let mut pages = piece.pages.clone();
         while let Some(first) = pages.find(|&page| self.lock_absent(page)) {
             let mut end = first + 1;
@@ -181,19 +204,29 @@ impl Pager {
             if end - first == PIECE && first.is_multiple_of(PIECE) {
                 self.memory.populate_huge_page((first * PAGE_SIZE as usize) as u64);
             }
-            // After a failure the pages stay absent. The access that needs such a page reads it again, and
-            // gets the error.
-            let is_read = self.read_in(first, end - first).is_ok();
-            if is_read {
-                self.arrived(first, end - first);
-            } else {
-                self.let_go(first, end - first);
-            }
-            for page in first..end {
-                let mark = if page == piece.marked { AHEAD } else { 0 };
-                self.pages.unlock(page, if is_read { RESIDENT | mark } else { 0 }, LEAVING);
-            }
+            self.bring_locked(first, end - first, piece.marked);
             pages = end..pages.end;
+        }
+    }
+
+    /// Reads locked pages ahead, and unlocks them. A page that is bad or free stays absent, and the others
+    /// arrive. The access that needs a bad page reads it again, and gets the error.
+    fn bring_locked(&self, first: usize, count: usize, marked: usize) {
+        if self.read_in(first, count).is_err() {
+            self.let_go(first, count);
+            if count == 1 {
+                return self.pages.unlock(first, 0, 0);
+            }
+            self.bring_locked(first, count / 2, marked);
+            return self.bring_locked(first + count / 2, count - count / 2, marked);
+        }
+        for page in first..first + count {
+            if self.compare(page).is_ok() {
+                self.arrived(page, 1);
+                self.pages.unlock(page, if page == marked { RESIDENT | AHEAD } else { RESIDENT }, LEAVING);
+            } else {
+                self.let_go_and_unlock(page, 1);
+            }
         }
     }
 

@@ -40,9 +40,14 @@ impl<B: Blocks> Blocks for Overlay<B> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.below.read(offset, out)?;
+        let below = self.below.read(offset, out);
         let (first, end) = (offset / SECTOR, (offset + out.len() as u64).div_ceil(SECTOR));
-        for (&number, sector) in self.written().range(first..end) {
+        let written = self.written();
+        // Bytes that were all written here do not need the disk.
+        if written.range(first..end).count() as u64 != end - first {
+            below?;
+        }
+        for (&number, sector) in written.range(first..end) {
             let at = (number * SECTOR - offset) as usize;
             let len = sector.len().min(out.len() - at);
             out[at..at + len].copy_from_slice(&sector[..len]);
@@ -103,5 +108,19 @@ mod tests {
         assert!(out == [1; 4096]);
         overlay.write(8192, &[4; 512]).expect_err("behind the end");
         assert_eq!(std::fs::read(file.path()).expect("there"), [1; 8192]);
+    }
+
+    #[test]
+    fn written_bytes_are_read_although_the_disk_fails() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[1; 4096]).expect("room");
+        let disk = FileBlocks::new(File::open(file.path()).expect("there")).up_to(8192);
+        let overlay = Overlay::new(disk);
+        overlay.write(4096, &[2; 2048]).expect("memory");
+        let mut out = [0; 4096];
+        overlay.read(4096, &mut out).expect_err("the file ends before");
+        overlay.write(6144, &[3; 2048]).expect("memory");
+        overlay.read(4096, &mut out).expect("all of it was written");
+        assert!(out[..2048] == [2; 2048] && out[2048..] == [3; 2048]);
     }
 }

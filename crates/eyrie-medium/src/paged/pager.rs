@@ -183,6 +183,11 @@ impl Pager {
         self.places.has_checksums()
     }
 
+    /// Accepts every page from now on whose checksum is unknown.
+    pub(crate) fn accept_unknown_checksums(&self) {
+        self.checksums.accept_unknown();
+    }
+
     /// Returns the number of bytes that the volume takes on the disk with its journal and its checksums.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.places.end() + self.journal_bytes + PAGE_SIZE

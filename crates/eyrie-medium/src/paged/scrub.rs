@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::buffer::page_buffer;
+use super::fetch::failed;
 use super::page::{FRESH, LOGGED};
 use super::pager::Pager;
 use crate::addr::PAGE_SIZE;
@@ -34,8 +35,7 @@ impl Pager {
                 for (page, bytes) in run.zip(bytes.chunks_mut(PAGE_SIZE as usize)) {
                     // After a failed read of several pages, each page is read alone.
                     let is_read = is_read || self.blocks.here().read(self.places.offset(page), bytes).is_ok();
-                    let is_newest = self.pages.flags(page).load(Ordering::Acquire) & (FRESH | LOGGED) == 0;
-                    if is_newest && !(is_read && self.matches(page, bytes)) {
+                    if self.is_newest(page) && !(is_read && self.matches(page, bytes)) {
                         damaged.push(page);
                     }
                 }
@@ -44,10 +44,31 @@ impl Pager {
         Ok(damaged)
     }
 
+    /// Returns the bytes of a page on the disk, whether or not the page is in memory. Returns `None` if the
+    /// newest bytes of the page are not in its place.
+    ///
+    /// # Errors
+    /// [`Fault::Io`]. [`Fault::Forked`] in a forked child.
+    pub(crate) fn read_place(&self, page: usize) -> Result<Option<Vec<u8>>, Fault> {
+        self.refuse_if_forked()?;
+        let _no_drain = self.lock_drain();
+        let mut bytes = page_buffer(PAGE_SIZE as usize);
+        self.blocks.here().read(self.places.offset(page), bytes.as_mut_bytes()).map_err(failed)?;
+        Ok(self.is_newest(page).then(|| bytes.as_bytes().to_vec()))
+    }
+
+    /// Returns true if no drain has newer bytes of a page than its place on the disk. Changes since the last
+    /// cut do not count.
+    fn is_newest(&self, page: usize) -> bool {
+        self.pages.flags(page).load(Ordering::Acquire) & (FRESH | LOGGED) == 0
+    }
+
     /// Returns true if `bytes` match the checksum of a page, or if the volume has no checksums.
     fn matches(&self, page: usize, bytes: &[u8]) -> bool {
-        !self.places.has_checksums()
-            || self.checksums.load(&*self.blocks, page).is_ok()
-                && self.blocks.here().verify(self.checksums.is_right(page, bytes))
+        if !self.places.has_checksums() {
+            return true;
+        }
+        self.checksums.load(&*self.blocks, page);
+        self.blocks.here().verify(self.checksums.is_right(page, bytes))
     }
 }

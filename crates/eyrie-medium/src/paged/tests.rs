@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use rustix::fs::MemfdFlags;
 
 use super::blocks::{Blocks, FileBlocks};
 use super::pace::MIN_FRESH;
-use super::page::{BUSY, RESIDENT};
+use super::page::{AHEAD, BUSY, RESIDENT};
+use super::places::Places;
+use super::read_ahead::Piece;
 use super::{PagedOptions, Pager};
 use crate::backing::Backing;
 use crate::epoch::pin;
@@ -38,6 +40,8 @@ struct Hooked {
     blocks: FileBlocks,
     medium: OnceLock<Weak<Medium>>,
     hook: Mutex<Option<Hook>>,
+    /// The offset of a page that cannot be read.
+    bad: AtomicU64,
 }
 
 impl Hooked {
@@ -57,6 +61,9 @@ impl Blocks for Hooked {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if (offset..offset + out.len() as u64).contains(&self.bad.load(Ordering::Relaxed)) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         self.blocks.read(offset, out)
     }
 
@@ -83,12 +90,21 @@ impl Blocks for Hooked {
 fn hooked(hook: impl FnMut(&Medium) -> io::Result<()> + Send + 'static) -> Arc<Medium> {
     let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, false)));
     Medium::format_paged(&blocks, BYTES, false).expect("room");
-    let disk = Arc::new(Hooked { blocks, medium: OnceLock::new(), hook: Mutex::new(Some(Box::new(hook))) });
-    let options = PagedOptions::new(16 * PAGES * 4096, Duration::from_secs(3600));
-    let blocks: Arc<dyn Blocks> = Arc::clone(&disk) as Arc<dyn Blocks>;
-    let medium = Arc::new(Medium::paged(blocks, options).expect("sound"));
+    let disk = Arc::new(Hooked {
+        blocks,
+        medium: OnceLock::new(),
+        hook: Mutex::new(Some(Box::new(hook))),
+        bad: AtomicU64::new(u64::MAX),
+    });
+    let medium = Arc::new(opened(&disk));
     disk.medium.set(Arc::downgrade(&medium)).expect("once");
     medium
+}
+
+/// Opens a disk. The medium drains only on request.
+fn opened(disk: &Arc<Hooked>) -> Medium {
+    let options = PagedOptions::new(16 * PAGES * 4096, Duration::from_secs(3600));
+    Medium::paged(Arc::clone(disk) as Arc<dyn Blocks>, options).expect("sound")
 }
 
 fn pager(medium: &Medium) -> &Pager {
@@ -420,4 +436,31 @@ fn unwritten_pages_stay_in_memory() {
     // Pins of other tests may delay the eviction, so the test tries again.
     assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
     check(&medium).expect("the check always returns Ok");
+}
+
+/// Of a piece that is read ahead, only pages stay absent that are damaged, free or unreadable.
+#[test]
+fn bad_page_of_a_piece_keeps_no_other_page_absent() {
+    let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, true)));
+    Medium::format_paged(&blocks, BYTES, true).expect("room");
+    let (medium, hook, bad) = (OnceLock::new(), Mutex::default(), AtomicU64::new(u64::MAX));
+    let disk = Arc::new(Hooked { blocks, medium, hook, bad });
+    let medium = opened(&disk);
+    take(&medium, 2..300, 1);
+    take(&medium, 301..PAGES, 1);
+    medium.checkpoint().expect("drained");
+    let places = Places::new(BYTES, true);
+    let mut damaged = vec![1; 4096];
+    damaged[100] = 2;
+    disk.blocks.write(places.offset(400), &damaged).expect("room");
+    disk.bad.store(places.offset(40), Ordering::Relaxed);
+    let medium = opened(&disk);
+    pager(&medium).bring_piece(&Piece { pages: 2..PAGES as usize, marked: 2 });
+    let flags = |page: usize| pager(&medium).pages.flags(page).load(Ordering::Relaxed);
+    let absent: Vec<usize> = (2..PAGES as usize).filter(|&page| flags(page) & RESIDENT == 0).collect();
+    assert_eq!(absent, [40, 300, 400]);
+    assert!(
+        (2..PAGES as usize).all(|page| flags(page) & BUSY == 0 && (flags(page) & AHEAD != 0) == (page == 2))
+    );
+    assert_eq!(pager(&medium).resident(), PAGES as usize - 5);
 }

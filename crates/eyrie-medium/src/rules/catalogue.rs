@@ -101,6 +101,14 @@ rules! {
             "A journal that starts over gets a new name.",
             "it keeps the old name";
     }
+    Journal in "eyrie-medium/src/paged/checksums.rs" {
+        ZeroEntryMatchesNothing "zero-entry-matches-nothing" on Disk, "lost pages":
+            "No page matches the entry 0, which a lost checksum page has for each of its pages.",
+            "a page of zeros matches it";
+        UnreadableEntriesAreWrittenAnew "unreadable-entries-are-written-anew" on Disk, "lost pages":
+            "A checksum page that cannot be read is written with the entries that are known.",
+            "the drain fails, and the volume becomes read-only";
+    }
     Journal in "eyrie-medium/src/paged/change.rs" {
         ChangedPageIsPreserved "changed-page-is-preserved" on Disk, "two threads on a disk":
             "If a page of a cut changes again before the drain has taken it, the page is copied first.",
@@ -310,6 +318,9 @@ rules! {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
             "If a volume was not closed, its open makes the stores that it finds durable before any change.",
             "these stores are not flushed: a killed process may have left them in the caches";
+        NewTablesAreRecorded "new-tables-are-recorded" on Disk, "reuse on a disk":
+            "The tables of a new volume with checksums get checksums before its superblock is written.",
+            "tables that never changed have no checksums";
     }
     Volumes in "eyrie-engine/src/tables/superblock.rs" {
         SuperblockCopiesAreOrdered "superblock-copies-are-ordered" on Memory, "resizing":

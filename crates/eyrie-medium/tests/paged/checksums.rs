@@ -5,9 +5,22 @@ use super::*;
 /// Three chunks of checksums, of which the last is short.
 const MANY: u64 = 2500;
 
-fn checked_disk() -> SimulatedDisk {
+/// Returns a disk whose pages were never allocated.
+fn new_disk() -> SimulatedDisk {
     let disk = SimulatedDisk::new(Medium::paged_bytes(MANY * 4096, true) as usize);
     Medium::format_paged(&disk, MANY * 4096, true).expect("room");
+    disk
+}
+
+/// Returns a disk whose pages are all in use, and zeros.
+fn checked_disk() -> SimulatedDisk {
+    let disk = new_disk();
+    let medium = open_many(&disk);
+    for start in (2..MANY).step_by(500) {
+        let _gate = medium.enter().expect("open");
+        medium.mark_allocated(addr(start * 4096), (MANY - start).min(500) * 4096).expect("in range");
+    }
+    medium.checkpoint().expect("drained");
     disk
 }
 
@@ -69,6 +82,93 @@ fn damaged_byte_is_an_error_of_its_page() {
             assert_damaged(&damaged(&disk, place + at), page, &EDGES);
         }
     }
+}
+
+#[test]
+fn page_that_was_never_allocated_matches_nothing() {
+    let disk = new_disk();
+    let medium = open_many(&disk);
+    take(&medium, 2..3, 0);
+    medium.checkpoint().expect("drained");
+    let medium = open_many(&disk);
+    assert_eq!(read(&medium, 2).expect("it was recorded"), 0);
+    assert!(matches!(read(&medium, 3), Err(Fault::Checksum { .. })));
+    assert_eq!(scrubbed(&medium), (3..MANY).collect::<Vec<_>>());
+}
+
+/// A disk may lose a whole range, with a checksum page and the pages behind it.
+#[test]
+fn zeros_over_a_checksum_page_and_its_pages_are_noticed() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    EDGES.iter().for_each(|&page| set(&medium, page * 4096, page | 1 << 40));
+    medium.checkpoint().expect("drained");
+    let mut bytes = disk.snapshot();
+    let lost = 1025 * 4096..2050 * 4096;
+    assert!(
+        lost.contains(&place_of(&disk, 1024 | 1 << 40)) && lost.contains(&place_of(&disk, 2047 | 1 << 40))
+    );
+    bytes[lost].fill(0);
+    let medium = open_many(&SimulatedDisk::holding(&bytes));
+    for page in EDGES {
+        let is_lost = (1024..2048).contains(&page);
+        assert_eq!(matches!(read(&medium, page), Err(Fault::Checksum { .. })), is_lost, "page {page}");
+    }
+    assert_eq!(scrubbed(&medium), (1024..2048).collect::<Vec<_>>());
+}
+
+/// The offset of the checksum page of the pages from 1024 to 2047, in pages.
+const SECOND_CHECKSUM_PAGE: u64 = 1025;
+
+/// The pages of an unreadable checksum page are errors until they are written again. Other pages, and the
+/// volume as a whole, can be used.
+#[test]
+fn unreadable_checksum_page_is_an_error_of_its_pages() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    EDGES.iter().for_each(|&page| set(&medium, page * 4096, page | 1 << 40));
+    medium.checkpoint().expect("drained");
+    disk.make_bad(SECOND_CHECKSUM_PAGE, true);
+    let medium = open_many(&disk);
+    for page in EDGES {
+        let is_lost = (1024..2048).contains(&page);
+        assert_eq!(matches!(read(&medium, page), Err(Fault::Checksum { .. })), is_lost, "page {page}");
+    }
+    assert_eq!(scrubbed(&medium), (1024..2048).collect::<Vec<_>>());
+    take(&medium, 1025..1027, 9);
+    medium.drain().expect("the other entries are not needed");
+    let replayed = disk.killed();
+    let damaged = open_many(&disk.killed());
+    damaged.accept_unknown_checksums();
+    assert_eq!(read(&damaged, 1024).expect("a repair reads it"), 1024 | 1 << 40);
+    drop(damaged);
+    // The entries of the two pages are known, although their checksum page still cannot be read.
+    assert_eq!(scrubbed(&medium), [1024].into_iter().chain(1027..2048).collect::<Vec<_>>());
+    // Until the checksum page is written again, a later read of it may succeed.
+    disk.make_bad(SECOND_CHECKSUM_PAGE, false);
+    assert_eq!(read(&medium, 1024).expect("it matches"), 1024 | 1 << 40);
+    medium.checkpoint().expect("drained");
+    assert_eq!(scrubbed(&open_many(&disk)), []);
+    // A replay writes the checksum page anew. Then only the pages of the journal have entries.
+    let medium = open_many(&replayed);
+    replayed.make_bad(SECOND_CHECKSUM_PAGE, false);
+    assert_eq!(read(&medium, 1026).expect("it was recorded"), 0x0909_0909_0909_0909);
+    assert!(matches!(read(&medium, 1024), Err(Fault::Checksum { .. })));
+    assert_eq!(scrubbed(&medium), [1024].into_iter().chain(1027..2048).collect::<Vec<_>>());
+}
+
+#[test]
+fn unreadable_checksum_page_is_written_anew() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    disk.make_bad(SECOND_CHECKSUM_PAGE, true);
+    let again = open_many(&disk);
+    take(&again, 1025..1027, 9);
+    again.checkpoint().expect("drained");
+    disk.make_bad(SECOND_CHECKSUM_PAGE, false);
+    let lost = [1024].into_iter().chain(1027..2048).collect::<Vec<_>>();
+    assert_eq!((scrubbed(&again), scrubbed(&open_many(&disk))), (lost.clone(), lost));
+    drop(medium);
 }
 
 /// The entry of page 100 is in the first checksum page, which lies behind the two superblocks.

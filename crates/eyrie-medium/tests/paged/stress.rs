@@ -130,6 +130,7 @@ fn keep_bytes(checksums: bool) {
     let medium = Medium::paged(Arc::new(disk.clone()), memory).expect("sound");
     for page in 0..PAGES {
         let _gate = medium.enter().expect("open");
+        medium.mark_allocated(addr(page * 4096), 4096).expect("in range");
         store(&medium, page, 0, 0..64);
     }
     medium.drain().expect("drained");

@@ -13,7 +13,7 @@ use eyrie_medium::{Medium, PAGE_SIZE, PagedOptions};
 
 /// Memory of the page cache of a run, in bytes. All pages of a volume fit, so a lack of memory starts no
 /// drain in the background.
-const RUN_MEMORY: u64 = 256 << 20;
+pub(super) const RUN_MEMORY: u64 = 256 << 20;
 
 /// The medium under the volumes of runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub fn apply_stores(image: &mut [u8], events: &[Event]) {
 }
 
 /// Returns options with an interval that is longer than any run, so the interval starts no drain.
-fn options(memory_bytes: u64) -> PagedOptions {
+pub(super) fn options(memory_bytes: u64) -> PagedOptions {
     PagedOptions::new(memory_bytes, Duration::from_secs(1 << 20))
 }
 

@@ -24,6 +24,7 @@ mod failure;
 pub mod faults;
 mod images;
 mod killed;
+mod lost;
 mod medium;
 #[cfg(feature = "mutants")]
 pub mod mutants;

@@ -4,7 +4,8 @@ use eyrie_faults::CrashRule;
 
 use super::images::{Counts, Limits};
 use super::{
-    ParallelScript, RecordError, RunMedium, StartVolume, damage, readers, resizing, slots, tight, workload,
+    ParallelScript, RecordError, RunMedium, StartVolume, damage, lost, readers, resizing, slots, tight,
+    workload,
 };
 use crate::script::Script;
 
@@ -253,6 +254,7 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     (reuse.medium, reuse.most_images) = (tight_medium, Some((4, 4)));
     all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;
     all.trial("readers", 1, on(medium, readers::explore));
+    all.trial("lost pages", 1, lost::explore);
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
     // Every other script is a write. Batches of many keys would make each of the many checks long.
     let larger = alone(tight::larger_than_journals().into_iter().step_by(2));

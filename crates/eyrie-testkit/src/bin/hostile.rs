@@ -36,7 +36,8 @@ fn disks(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileR
     let bases = disk_bases();
     if seeds.end - seeds.start == 1 {
         let hostile = HostileDisk::new(&bases, seeds.start);
-        println!("{}, checksums mended: {}", hostile.base.name, hostile.mended);
+        let (mended, pages) = (hostile.mended, hostile.pages_are_mended);
+        println!("{}, checksums mended: {mended}, of pages: {pages}", hostile.base.name);
         hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
     }
     run_disks(&bases, seeds, on_progress)

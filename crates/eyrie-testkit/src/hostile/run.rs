@@ -97,8 +97,8 @@ pub fn run_disks(
 ) -> HostileReport {
     let examined = |seed| HostileDisk::new(bases, seed).examine();
     let describe = |seed| {
-        let HostileDisk { base, damages, mended, .. } = HostileDisk::new(bases, seed);
-        format!("{}, checksums mended: {mended}: {damages:?}", base.name)
+        let HostileDisk { base, damages, mended, pages_are_mended, .. } = HostileDisk::new(bases, seed);
+        format!("{}, checksums mended: {mended}, of pages: {pages_are_mended}: {damages:?}", base.name)
     };
     run_each(seeds, examined, describe, on_progress)
 }

@@ -1,6 +1,7 @@
 //! Tests of volumes whose pages have checksums.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use eyrie::{Credentials, Errno, Files, MediumChoice, PosixExt, Repair, Volume, VolumeOptions};
@@ -190,4 +191,83 @@ fn superblock_and_journal_must_agree() {
     fs::write(segment(&with), one).unwrap();
     let error = Volume::open(&with).unwrap_err();
     assert!(error.errno() == Errno::IO && error.to_string().contains("disagree about checksums"), "{error}");
+}
+
+/// The superblocks lie before the first checksum page, and have checksums of their own.
+#[test]
+fn scrub_compares_the_superblocks() {
+    let place = tempfile::tempdir().unwrap();
+    for checksums in [true, false] {
+        let path = place.path().join(format!("nest {checksums}"));
+        let options = Volume::options().size(4 << 20).medium(MediumChoice::Paged).checksums(checksums);
+        let volume = options.create(&path).unwrap();
+        root(&volume).write("/file", "bytes").unwrap();
+        assert_eq!(volume.scrub(|_, _| true).unwrap().damaged, []);
+        for copy in [4096, 0] {
+            let file = fs::OpenOptions::new().read(true).write(true).open(segment(&path)).unwrap();
+            file.write_all_at(&[1], copy + 4000).unwrap();
+            let damaged = volume.scrub(|_, _| true).unwrap().damaged;
+            assert_eq!(damaged, if copy == 0 { vec![0, 4096] } else { vec![4096] });
+        }
+    }
+}
+
+/// The pages that are found damaged are read again, and a long list of them must not hold up the end of the
+/// scrub.
+#[test]
+fn second_look_of_a_scrub_can_be_ended() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    for page in [0, 100, 102, 103, 300] {
+        damage(&path, &start_of("/third", page));
+    }
+    let volume = Volume::open(&path).unwrap();
+    let mut calls = 0;
+    let whole = volume.scrub(|done, total| {
+        calls += u32::from(done == total);
+        true
+    });
+    assert_eq!((calls, whole.unwrap().damaged.len()), (5, 5), "two neighbours are read together");
+    let mut calls = 0;
+    let ended = volume.scrub(|done, total| {
+        calls += u32::from(done == total);
+        calls < 2
+    });
+    assert_eq!((calls, ended.unwrap().damaged.len()), (2, 5));
+}
+
+/// A disk may lose a range with a checksum page and the pages behind it.
+#[test]
+fn zeros_over_tables_and_their_checksums_are_noticed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    let mut bytes = fs::read(segment(&path)).unwrap();
+    bytes[2 * 4096..40 * 4096].fill(0);
+    fs::write(segment(&path), bytes).unwrap();
+    let error = Volume::open(&path).unwrap_err();
+    assert!(
+        error.errno() == Errno::IO && error.to_string().contains("does not match its checksum"),
+        "{error}"
+    );
+}
+
+/// A repair takes the pages as they are whose checksums the disk has lost, here those of the tables.
+#[test]
+fn repair_takes_pages_without_checksums() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nest");
+    make(&path);
+    let mut bytes = fs::read(segment(&path)).unwrap();
+    bytes[2 * 4096..3 * 4096].fill(0);
+    fs::write(segment(&path), bytes).unwrap();
+    assert_eq!(Volume::open(&path).unwrap_err().errno(), Errno::IO);
+    Repair::new().run(&path).unwrap().expect("it was damaged");
+    let volume = Volume::open(&path).unwrap();
+    let files = root(&volume);
+    for name in NAMES {
+        assert_eq!(files.read(name).unwrap(), contents(name));
+    }
+    assert!(volume.scrub(|_, _| true).unwrap().damaged.is_empty() && volume.check().unwrap().is_clean());
 }

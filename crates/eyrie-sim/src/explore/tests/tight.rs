@@ -158,6 +158,12 @@ fn damage_under_a_checksum_is_never_believed() {
 }
 
 #[test]
+fn lost_pages_of_a_disk_with_checksums_are_noticed() {
+    let counts = lost::explore(&mut || true).unwrap_or_else(|what| panic!("{what}"));
+    assert_eq!(counts.images, 11);
+}
+
+#[test]
 fn volumes_that_change_their_size_survive_crashes_and_failures() {
     let counts = resizing::explore(&mut || true).unwrap_or_else(|what| panic!("{what}"));
     assert!(counts.images > 50, "{counts:?}");

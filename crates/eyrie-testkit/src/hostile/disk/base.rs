@@ -1,17 +1,18 @@
 //! Base disks: the sound disks from which hostile disks are made.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
 use eyrie::{Credentials, PosixExt, Pxfs};
 use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::layout::{SUPERBLOCKS, Superblock};
 use eyrie_engine::{Engine, Model};
 use eyrie_faults::{CrashImage, ImageBase, Pending, SimulatedDisk};
-use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Fault, Medium, PagedOptions, SECTOR};
+use eyrie_medium::{Fault, Medium, PAGE_SIZE, PagedOptions, SECTOR};
 
 use super::super::base::BaseVolume;
-use super::journal::{Journal, volume_bytes};
+use super::journal::{Journal, has_checksums, mend_pages, place, put_in_volume, volume_bytes};
 use crate::crash::{CaseVolume, cases};
 
 /// A sound disk with a volume, a journal and an anchor.
@@ -42,14 +43,32 @@ pub(super) fn opened(disk: &Arc<SimulatedDisk>) -> Result<Medium, Fault> {
 
 impl DiskBase {
     fn new(name: &'static str, bytes: Vec<u8>, model: &Arc<Model>) -> DiskBase {
-        let mut image = vec![0; volume_bytes(&bytes) as usize];
-        let medium = disk(&bytes).and_then(|disk| opened(&disk)).expect("a sound disk");
-        let _pin = pin();
-        medium.read(Addr::NULL, &mut image).expect("all of it");
-        let volume = BaseVolume::new(CaseVolume { name, image: image.into(), model: Arc::clone(model) })
-            .expect("memory");
+        let replayed = disk(&bytes).expect("memory");
+        drop(opened(&replayed).expect("a sound disk"));
+        let replayed = replayed.snapshot();
+        let places =
+            (0..volume_bytes(&bytes)).step_by(PAGE_SIZE as usize).map(|at| place(has_checksums(&bytes), at));
+        let image: Vec<u8> =
+            places.flat_map(|at| &replayed[at as usize..][..PAGE_SIZE as usize]).copied().collect();
+        // In memory, a volume has no checksums of its pages.
+        let plain = with_feature(image.clone(), 0);
+        let volume = CaseVolume { name, image: plain.into(), model: Arc::clone(model) };
+        let mut volume = BaseVolume::new(volume).expect("memory");
+        volume.bytes = image.into();
         DiskBase { name, journal: Journal::of(&bytes), bytes: bytes.into(), volume }
     }
+}
+
+/// Returns a volume whose superblocks have these incompatible features.
+fn with_feature(mut image: Vec<u8>, incompat: u64) -> Vec<u8> {
+    for at in SUPERBLOCKS {
+        let copy = &mut image[at.offset() as usize..][..PAGE_SIZE as usize];
+        copy[offset_of!(Superblock, incompat)..][..8].copy_from_slice(&incompat.to_le_bytes());
+        let sum = offset_of!(Superblock, checksum);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&copy[..sum]), &copy[sum + 4..]);
+        copy[sum..sum + 4].copy_from_slice(&checksum.to_le_bytes());
+    }
+    image
 }
 
 /// Changes the volume in cuts of few and of many pages, each with a record in the journal.
@@ -68,17 +87,36 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// Returns three disks. The first is closed. The second lost its power with live records in its journal. The
-/// third is like the second, but its last record is torn.
+/// Returns three disks without checksums of their pages, and three with them. The first is closed. The second
+/// lost its power with live records in its journal. The third is like the second, but its last record is
+/// torn.
 ///
 /// # Panics
 /// Panics if the host has no memory for them.
 pub fn disk_bases() -> Vec<DiskBase> {
+    const NAMES: [[&str; 3]; 2] = [
+        ["closed disk", "crashed disk", "torn disk"],
+        ["closed disk with checksums", "crashed disk with checksums", "torn disk with checksums"],
+    ];
+    NAMES
+        .into_iter()
+        .zip([false, true])
+        .flat_map(|(names, checksums)| three_bases(names, checksums))
+        .collect()
+}
+
+fn three_bases(names: [&'static str; 3], checksums: bool) -> [DiskBase; 3] {
     let volume = cases::volumes().swap_remove(1);
-    let mut bytes = volume.image.to_vec();
-    bytes.resize(Medium::paged_bytes(volume.image.len() as u64, false) as usize, 0);
-    let disk = disk(&bytes).expect("memory");
-    Medium::format_paged(&*disk, volume.image.len() as u64, false).expect("a sound disk");
+    let volume_bytes = volume.image.len() as u64;
+    let disk = disk(&vec![0; Medium::paged_bytes(volume_bytes, checksums) as usize]).expect("memory");
+    Medium::format_paged(&*disk, volume_bytes, checksums).expect("a sound disk");
+    let mut bytes = disk.snapshot();
+    let image = with_feature(volume.image.to_vec(), u64::from(checksums));
+    put_in_volume(&mut bytes, checksums, 0, &image);
+    if checksums {
+        mend_pages(&mut bytes, 0..volume_bytes / PAGE_SIZE);
+    }
+    let disk = self::disk(&bytes).expect("memory");
 
     let engine = Arc::new(Scm::open_on(opened(&disk).expect("a sound disk")).expect("a sound volume"));
     cuts(&engine);
@@ -91,6 +129,8 @@ pub fn disk_bases() -> Vec<DiskBase> {
     let mut torn = crashed.clone();
     let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
     torn[last as usize..][..SECTOR as usize].fill(0);
-    let base = |name, bytes| DiskBase::new(name, bytes, &volume.model);
-    vec![base("closed disk", closed), base("crashed disk", crashed), base("torn disk", torn)]
+    let disks = [closed, crashed, torn];
+    let mut bases =
+        names.into_iter().zip(disks).map(|(name, bytes)| DiskBase::new(name, bytes, &volume.model));
+    std::array::from_fn(|_| bases.next().expect("three"))
 }

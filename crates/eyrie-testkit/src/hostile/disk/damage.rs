@@ -105,7 +105,8 @@ impl DiskDamage {
             }
             DiskDamage::Begin { volume_bytes } => {
                 let anchor = journal::anchor(disk);
-                let sizes = [volume_bytes, anchor.wrapping_sub(volume_bytes)].map(u64::to_le_bytes);
+                let start = journal::start(volume_bytes, journal::has_checksums(disk));
+                let sizes = [volume_bytes, anchor.wrapping_sub(start)].map(u64::to_le_bytes);
                 put(disk, anchor + offset_of!(Anchor, volume_bytes) as u64, &sizes.concat());
             }
             DiskDamage::Forge { ref fresh, ref changed } => forge(disk, fresh, changed),
@@ -125,12 +126,14 @@ fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
 /// Draws the offset of a byte in a structure.
 fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     let entry = |places: &[u64], random: &mut SmallRng| places.choose(random).copied().map(|at| (at, 32));
-    let place = match random.random_range(0..6) {
+    let checksums = journal.checksums.choose(random).map(|&at| (at, PAGE_SIZE));
+    let place = match random.random_range(0..7) {
         0 => Some((journal.anchor, size_of::<Anchor>() as u64)),
         1 => journal.records.choose(random).map(|&(at, _)| (at, size_of::<RecordHead>() as u64)),
         2 => journal.records.choose(random).copied(),
         3 => entry(&journal.fresh, random),
         4 => entry(&journal.changed, random),
+        5 if checksums.is_some() => checksums,
         _ => Some((SUPERBLOCKS[random.random_range(0..2)].offset(), 128)),
     };
     let (at, len) = place.unwrap_or((journal.anchor, PAGE_SIZE));
@@ -181,7 +184,8 @@ fn of_fresh(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
         0 => DiskDamage::Half { at: entry + offset_of!(FreshPage, checksum) as u64, value: random.random() },
         1 => {
             let page = word(disk, entry + offset_of!(FreshPage, page) as u64);
-            DiskDamage::Flip { at: page * PAGE_SIZE + random.random_range(0..PAGE_SIZE), bit: 3 }
+            let at = page * PAGE_SIZE + random.random_range(0..PAGE_SIZE);
+            DiskDamage::Flip { at: journal::place(journal::has_checksums(disk), at), bit: 3 }
         }
         _ => {
             let value = value(random, disk, journal);
@@ -252,9 +256,10 @@ fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     // Most records have right checksums of their fresh pages, because a single wrong checksum makes the whole
     // record invalid.
     let wrong = random.random_range(0..4) == 0;
+    let checksums = journal::has_checksums(disk);
     let fresh = (0..count).map(|_| {
         let page = line(random).0;
-        let sum = crc32c::crc32c(&bytes(disk, page * PAGE_SIZE, PAGE_SIZE));
+        let sum = crc32c::crc32c(&bytes(disk, journal::place(checksums, page * PAGE_SIZE), PAGE_SIZE));
         (page, if wrong { random.random() } else { sum })
     });
     let fresh = fresh.collect();
@@ -285,6 +290,10 @@ fn forge(disk: &mut [u8], fresh: &[(u64, u32)], changed: &[(u64, u64, Vec<u8>)])
     for (page, lines, packed) in changed {
         record.extend([*page, *lines].map(u64::to_le_bytes).concat());
         record.extend(packed);
+    }
+    if journal::has_checksums(disk) {
+        // A checksum of zeros, or of nothing.
+        changed.iter().for_each(|(page, ..)| record.extend([0, *page as u8 & 1, 0, 0]));
     }
     record.resize(record.len().next_multiple_of(SECTOR as usize), 0);
     let bytes = (record.len() as u64).to_le_bytes();

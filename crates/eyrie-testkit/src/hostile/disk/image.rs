@@ -1,5 +1,6 @@
 //! Hostile disks. Each is a copy of a base disk that was damaged on purpose.
 
+use eyrie_medium::{Fault, Medium, PAGE_SIZE};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -15,8 +16,10 @@ pub struct HostileDisk<'b> {
     pub bytes: Vec<u8>,
     /// The changes that damaged the copy.
     pub damages: Vec<DiskDamage>,
-    /// True if the checksums of the copy were made valid again.
+    /// True if the checksums of the copy were made valid again, except those of pages.
     pub mended: bool,
+    /// True if the checksums of pages were made valid again, too.
+    pub pages_are_mended: bool,
 }
 
 impl<'b> HostileDisk<'b> {
@@ -26,10 +29,13 @@ impl<'b> HostileDisk<'b> {
         let base = &bases[random.random_range(0..bases.len())];
         let count = if random.random() { 1 } else { random.random_range(2..=5) };
         let damages = (0..count).map(|_| DiskDamage::draw(&mut random, base)).collect();
-        HostileDisk::of(base, damages, random.random_range(0..4) != 0)
+        let mended = random.random_range(0..4) != 0;
+        let disk = HostileDisk::of(base, damages, mended);
+        if random.random_range(0..4) != 0 { disk.with_valid_pages() } else { disk }
     }
 
-    /// Damages a copy of `base`. If `mended` is true, makes the checksums of the copy valid again.
+    /// Damages a copy of `base`. If `mended` is true, makes the checksums of the copy valid again, except
+    /// those of pages.
     pub fn of(base: &'b DiskBase, damages: Vec<DiskDamage>, mended: bool) -> HostileDisk<'b> {
         let mut bytes = base.bytes.to_vec();
         let mut volume = Image::new(&base.volume);
@@ -42,16 +48,48 @@ impl<'b> HostileDisk<'b> {
         if mended {
             volume.mend_checksums();
         }
-        volume.edits().for_each(|(at, edit)| journal::put(&mut bytes, at, edit));
+        let checksums = journal::has_checksums(&base.bytes);
+        volume.edits().for_each(|(at, edit)| journal::put_in_volume(&mut bytes, checksums, at, edit));
         if mended {
             journal::mend(&mut bytes);
         }
-        HostileDisk { base, bytes, damages, mended }
+        HostileDisk { base, bytes, damages, mended, pages_are_mended: false }
+    }
+
+    /// Makes the checksums of the pages valid, so that the hostile bytes reach the readers above the medium.
+    /// Does nothing if the pages have no checksums.
+    #[must_use]
+    pub fn with_valid_pages(mut self) -> HostileDisk<'b> {
+        if journal::has_checksums(&self.base.bytes) {
+            self.mend_pages();
+            self.pages_are_mended = true;
+        }
+        self
+    }
+
+    fn mend_pages(&mut self) {
+        let pages = self.base.volume.bytes.len() as u64 / PAGE_SIZE;
+        journal::mend_pages(&mut self.bytes, 0..pages);
+    }
+
+    /// Opens the disk. If the checksums of pages are mended, the journal is replayed first, because its
+    /// records have checksums of pages, too, and the pages are then mended again.
+    pub(super) fn medium(&self) -> Result<Medium, Fault> {
+        let hostile = disk(&self.bytes)?;
+        let medium = opened(&hostile)?;
+        if !self.pages_are_mended {
+            return Ok(medium);
+        }
+        drop(medium);
+        let (bytes, damages) = (hostile.snapshot(), Vec::new());
+        let mut replayed = HostileDisk { bytes, damages, ..*self };
+        replayed.mend_pages();
+        opened(&disk(&replayed.bytes)?)
     }
 
     /// Opens the disk and uses its volume as any program might.
     pub fn examine(&self) -> Examined {
-        match disk(&self.bytes).and_then(|disk| opened(&disk)) {
+        match self.medium() {
             Ok(medium) => examine(medium),
             Err(_) => Examined::Refused,
         }

@@ -17,6 +17,8 @@ pub(super) struct Journal {
     pub fresh: Vec<u64>,
     /// Entries of changed pages in the records.
     pub changed: Vec<u64>,
+    /// The checksum pages.
+    pub checksums: Vec<u64>,
 }
 
 /// Returns the number in four bytes, or zero if one of them is behind the end of the disk.
@@ -49,11 +51,66 @@ pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
     word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
 }
 
+/// Number of pages whose checksums fill one page.
+const CHUNK_PAGES: u64 = PAGE_SIZE / 4;
+/// The version of a journal whose volume has checksums of its pages.
+const VERSION_WITH_CHECKSUMS: u32 = 3;
+
+/// True if the pages of the volume have checksums, according to the anchor.
+pub(super) fn has_checksums(disk: &[u8]) -> bool {
+    half(disk, anchor(disk) + offset_of!(Anchor, version) as u64) == VERSION_WITH_CHECKSUMS
+}
+
+/// Returns the offset on the disk of a byte of a volume with or without checksums.
+pub(super) fn place(checksums: bool, at: u64) -> u64 {
+    let page = at / PAGE_SIZE;
+    let before = if checksums && page >= 2 { page / CHUNK_PAGES + 1 } else { 0 };
+    at.saturating_add(before * PAGE_SIZE)
+}
+
+/// Returns the offset of the entry of a page in the checksum pages.
+pub(super) fn entry_of(page: u64) -> u64 {
+    let checksum_page = if page < CHUNK_PAGES { 2 } else { page / CHUNK_PAGES * (CHUNK_PAGES + 1) };
+    checksum_page * PAGE_SIZE + page % CHUNK_PAGES * 4
+}
+
+/// Returns the offset of the journal of a volume of `volume_bytes`.
+pub(super) fn start(volume_bytes: u64, checksums: bool) -> u64 {
+    let chunks = if checksums { (volume_bytes / PAGE_SIZE).div_ceil(CHUNK_PAGES) } else { 0 };
+    volume_bytes.saturating_add(chunks * PAGE_SIZE)
+}
+
+/// Returns the offset of the journal according to the anchor.
+fn own_start(disk: &[u8]) -> u64 {
+    start(volume_bytes(disk), has_checksums(disk))
+}
+
+/// Makes the checksums of these pages valid, on a disk with checksums. Pages behind the end of the disk are
+/// ignored.
+pub(super) fn mend_pages(disk: &mut [u8], pages: impl Iterator<Item = u64>) {
+    for page in pages.filter(|&page| page >= 2) {
+        let at = place(true, page * PAGE_SIZE) as usize;
+        if let Some(bytes) = disk.get(at..at + PAGE_SIZE as usize) {
+            let sum = crc32c::crc32c(bytes).max(1);
+            put(disk, entry_of(page), &sum.to_le_bytes());
+        }
+    }
+}
+
+/// Overwrites bytes of a volume with or without checksums. Bytes behind the end of the disk are ignored.
+pub(super) fn put_in_volume(disk: &mut [u8], checksums: bool, mut at: u64, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let (part, rest) = bytes.split_at(bytes.len().min((PAGE_SIZE - at % PAGE_SIZE) as usize));
+        put(disk, place(checksums, at), part);
+        (at, bytes) = (at.saturating_add(part.len() as u64), rest);
+    }
+}
+
 /// Returns the offset and length of each record that a reader of the journal reaches: the first record is at
 /// the start of the journal, and each other record directly follows the one before it. The records may be
 /// damaged.
 pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
-    let (mut at, mut found) = (volume_bytes(disk), Vec::new());
+    let (mut at, mut found) = (own_start(disk), Vec::new());
     let record_at = |at: u64| {
         let start = usize::try_from(at).ok().filter(|&start| start < disk.len())?;
         let bytes = word(disk, at + offset_of!(RecordHead, bytes) as u64);
@@ -75,13 +132,17 @@ pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let records = records(disk);
     let count = records.iter().take_while(has_id).count();
     let last = count.checked_sub(1).map(|last| records[last]);
-    (last.map_or_else(|| volume_bytes(disk), |(at, bytes)| at + bytes), count)
+    (last.map_or_else(|| own_start(disk), |(at, bytes)| at + bytes), count)
 }
 
 impl Journal {
     /// Surveys a sound disk. The function does not check the numbers on the disk.
     pub(super) fn of(disk: &[u8]) -> Journal {
         let mut journal = Journal { anchor: anchor(disk), records: records(disk), ..Journal::default() };
+        if has_checksums(disk) {
+            let pages = volume_bytes(disk) / PAGE_SIZE;
+            journal.checksums.extend((0..pages).step_by(CHUNK_PAGES as usize).map(entry_of));
+        }
         for &(at, _) in &journal.records {
             let mut entry = at + size_of::<RecordHead>() as u64;
             for _ in 0..half(disk, at + offset_of!(RecordHead, fresh) as u64) {

@@ -5,12 +5,12 @@ use std::mem::offset_of;
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Anchor, Medium, PAGE_SIZE, RecordHead};
+use eyrie_medium::{Addr, Anchor, Fault, Medium, PAGE_SIZE, RecordHead};
 
 use super::base::opened;
 use super::journal::{mend, word};
 use super::*;
-use crate::hostile::{Examined, journal_damages};
+use crate::hostile::{Damage, Examined, journal_damages};
 
 fn has(base: &DiskBase, name: &[u8]) -> bool {
     let engine = Scm::open_on(base.volume.copy()).expect("a sound volume");
@@ -24,19 +24,16 @@ fn medium(disk: &HostileDisk<'_>) -> Medium {
 #[test]
 fn disks_are_closed_crashed_and_torn_as_they_are_called() {
     let bases = disk_bases();
-    assert_eq!(
-        bases.iter().map(|base| base.name).collect::<Vec<_>>(),
-        ["closed disk", "crashed disk", "torn disk"]
-    );
-    assert_eq!(bases.iter().map(|base| has(base, b"many")).collect::<Vec<_>>(), [true; 3]);
-    assert_eq!(bases.iter().map(|base| has(base, b"last")).collect::<Vec<_>>(), [true, true, false]);
-    for base in &bases {
+    let names = ["closed disk", "crashed disk", "torn disk"];
+    for (base, name) in bases.iter().zip(names.iter().cycle()) {
+        assert!(base.name.starts_with(name), "{}", base.name);
+        assert!(has(base, b"many") && has(base, b"last") == (*name != "torn disk"), "{}", base.name);
         let journal = &base.journal;
         assert!(journal.records.len() >= 3 && !journal.fresh.is_empty() && !journal.changed.is_empty());
         let id = |at: u64| word(&base.bytes, at);
         let anchor = id(journal.anchor + offset_of!(Anchor, id) as u64);
         let counts = id(journal.records[0].0 + offset_of!(RecordHead, id) as u64) == anchor;
-        assert_eq!(counts, base.name != "closed disk");
+        assert_eq!(counts, *name != "closed disk");
         assert_eq!(HostileDisk::of(base, Vec::new(), false).examine(), Examined::Sound);
     }
 }
@@ -68,6 +65,27 @@ fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     let flip = DiskDamage::Flip { at: end + 100, bit: 0 };
     assert_ne!(loaded_word(vec![forged.clone(), flip.clone()], false), 7);
     assert_eq!(loaded_word(vec![forged, flip], true), 7);
+}
+
+/// Hostile bytes of a page are an error, or reach the volume if the checksum of the page is valid again.
+#[test]
+fn checksums_of_pages_hide_hostile_bytes_unless_they_are_mended() {
+    let bases = disk_bases();
+    let closed = &bases[3];
+    assert_eq!(closed.name, "closed disk with checksums");
+    let at = closed.volume.hot_copy(b"many") + 8;
+    let damages = vec![DiskDamage::Volume(Damage::Word { at, value: 12_345 })];
+    let loaded = |disk: HostileDisk<'_>| {
+        let _pin = pin();
+        disk.medium().expect("it opens").load(Addr::from_raw(at))
+    };
+    let hidden = HostileDisk::of(closed, damages.clone(), true);
+    assert!(matches!(loaded(hidden), Err(Fault::Checksum { .. })));
+    let mended = HostileDisk::of(closed, damages, true).with_valid_pages();
+    assert_eq!(loaded(mended).expect("its checksum is valid"), 12_345);
+    // An open needs the volume page.
+    let entry = DiskDamage::Flip { at: super::journal::entry_of(2), bit: 5 };
+    assert_eq!(HostileDisk::of(closed, vec![entry], true).examine(), Examined::Refused);
 }
 
 #[test]
