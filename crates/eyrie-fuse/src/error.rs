@@ -71,6 +71,7 @@ fn meaning(error: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or_default().trim_end();
     match error.kind() {
         io::ErrorKind::ResourceBusy => format!("{text}: end the programs that use it, or use --lazy"),
+        io::ErrorKind::NotConnected => format!("{text}: its server has died: run `eyrie umount` first"),
         _ => text.to_owned(),
     }
 }

@@ -46,3 +46,7 @@ mod session;
 pub use error::{MountError, Result};
 pub use options::MountOptions;
 pub use session::{Mount, Unmounter, mount, unmount};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/mount.md")]
+struct Guide;

@@ -43,7 +43,7 @@ pub fn run(arguments: &UmountArgs) -> Result<()> {
 fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     let place = text::path(directory);
     let cannot = |why: &str| Failure::new("cannot unmount", &place, why);
-    let real = directory.canonicalize().map_err(|error| cannot(&error.to_string()))?;
+    let real = real_path(directory).map_err(|error| cannot(&error.to_string()))?;
     let Some(volume) = mounted_at(&real) else {
         return Err(cannot("no volume of Eyrie is mounted there"));
     };
@@ -52,6 +52,18 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
         wait_until_saved(&volume);
     }
     Ok(())
+}
+
+/// Returns the real path of a mount point. If its server has died, the mount point itself cannot be looked
+/// at.
+fn real_path(directory: &Path) -> std::io::Result<PathBuf> {
+    match (directory.canonicalize(), directory.file_name()) {
+        (Err(error), Some(name)) if error.kind() == std::io::ErrorKind::NotConnected => {
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Ok(parent.unwrap_or(Path::new(".")).canonicalize()?.join(name))
+        }
+        (real, _) => real,
+    }
 }
 
 /// Waits until the server has closed the volume. The mount is gone already, so nothing here is an error.

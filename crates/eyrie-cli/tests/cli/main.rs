@@ -18,6 +18,7 @@ mod explore;
 mod extremes;
 mod golden;
 mod listing;
+mod mount;
 mod paged;
 mod pages;
 mod quiet;

@@ -6,13 +6,14 @@ use std::fs;
 use super::{assert_none, read, root, sources};
 
 /// The crates of the workspace on which each crate may depend. Dependencies of its tests are not listed.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("eyrie-medium", &[]),
     ("eyrie-faults", &["eyrie-medium"]),
     ("eyrie-engine", &["eyrie-medium"]),
     ("eyrie", &["eyrie-engine", "eyrie-medium"]),
+    ("eyrie-fuse", &["eyrie"]),
     ("eyrie-sim", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium"]),
-    ("eyrie-cli", &["eyrie", "eyrie-sim"]),
+    ("eyrie-cli", &["eyrie", "eyrie-fuse", "eyrie-sim"]),
     ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium", "eyrie-sim"]),
     ("xtask", &["eyrie"]),
 ];
@@ -94,6 +95,7 @@ fn unsafe_code_has_one_home() {
     let places = [
         "crates/eyrie",
         "crates/eyrie-engine",
+        "crates/eyrie-fuse",
         "crates/eyrie-cli",
         "crates/eyrie-sim",
         "crates/eyrie-testkit",

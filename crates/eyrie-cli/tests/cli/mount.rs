@@ -1,0 +1,143 @@
+//! Tests of `eyrie mount` and `eyrie umount`. They need root and `/dev/fuse`.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Sandbox;
+
+/// Returns a sandbox with a volume and a mount point. `None`, with a line that tells so, if this user cannot
+/// mount here.
+fn sandbox() -> Option<Sandbox> {
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if device.is_err() || !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: only root tests mounts, with /dev/fuse");
+        return None;
+    }
+    let sandbox = Sandbox::with_volume("32M");
+    fs::create_dir(sandbox.path("mnt")).unwrap();
+    Some(sandbox)
+}
+
+/// Runs a command that must fail. Returns its exit status and its line.
+fn fail<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Option<i32>, String) {
+    let output = sandbox.run(arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Serves a mount in the foreground, and waits until it can be used.
+fn serve(sandbox: &Sandbox) -> Child {
+    let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = sandbox.command(["mount", "--foreground", "vol", "mnt"]);
+    let command = command.env("NOTIFY_SOCKET", sandbox.path("notify")).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let mut state = [0; 32];
+    let length = socket.recv(&mut state).unwrap();
+    assert_eq!(&state[..length], b"READY=1");
+    fs::remove_file(sandbox.path("notify")).unwrap();
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn ends(child: &mut Child) -> Option<i32> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(60) {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the server goes on");
+}
+
+#[test]
+fn volume_is_mounted_in_the_background_until_umount() {
+    let Some(sandbox) = sandbox() else { return };
+    sandbox.succeed(["mount", "vol", "mnt"]);
+    fs::write(sandbox.path("mnt/egg"), "blue").unwrap();
+    let (status, line) = fail(&sandbox, ["mount", "vol", "mnt"]);
+    assert!(status == Some(1) && line.contains("in use"), "{line}");
+    let (_, line) = fail(&sandbox, ["ls", "vol:/"]);
+    assert!(line.contains("in use"), "{line}");
+    let open = fs::File::open(sandbox.path("mnt/egg")).unwrap();
+    let (status, line) = fail(&sandbox, ["umount", "mnt"]);
+    assert!(status == Some(1) && line.contains("busy") && line.contains("--lazy"), "{line}");
+    drop(open);
+    sandbox.succeed(["umount", "mnt"]);
+    // The volume can be used at once.
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
+    sandbox.succeed(["fsck", "--quiet", "vol"]);
+    sandbox.succeed(["mount", "-o", "ro", "vol", "mnt"]);
+    assert_eq!(fs::read(sandbox.path("mnt/egg")).unwrap(), b"blue");
+    assert!(fs::write(sandbox.path("mnt/egg"), "red").is_err());
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue", "readers run side by side");
+    sandbox.succeed(["umount", "mnt"]);
+}
+
+#[test]
+fn bad_mounts_fail_and_leave_nothing_mounted() {
+    let Some(sandbox) = sandbox() else { return };
+    fs::write(sandbox.path("file"), "").unwrap();
+    for (arguments, status, text) in [
+        (["mount", "-oro", "missing", "mnt"], 3, "no volume is there"),
+        (["mount", "-oro", "vol", "missing"], 3, "No such file or directory"),
+        (["mount", "-oro", "vol", "file"], 1, "Not a directory"),
+        (["mount", "-ocolour", "vol", "mnt"], 2, "unknown"),
+        (["mount", "-oro", "vol", "/dev/shm"], 1, "another file system is mounted there"),
+        (["mount", "-oro", "mnt", "mnt"], 1, "mnt"),
+        (["umount", "--lazy", "--", "mnt"], 1, "no volume of Eyrie is mounted there"),
+    ] {
+        let (code, line) = fail(&sandbox, arguments);
+        assert!(code == Some(status) && line.contains(text), "{arguments:?}: {code:?} {line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(sandbox.path("mnt").to_str().unwrap()));
+    sandbox.succeed(["fsck", "--quiet", "vol"]);
+}
+
+#[test]
+fn signal_unmounts_and_saves_the_volume() {
+    let Some(sandbox) = sandbox() else { return };
+    for in_use in [false, true] {
+        let mut server = serve(&sandbox);
+        fs::write(sandbox.path("mnt/egg"), if in_use { "red" } else { "blue" }).unwrap();
+        let open = in_use.then(|| fs::File::open(sandbox.path("mnt/egg")).unwrap());
+        signal(&server, Signal::TERM);
+        assert_eq!(ends(&mut server), Some(0));
+        drop(open);
+        assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0);
+        let json = sandbox.succeed(["info", "--json", "vol"]);
+        assert!(json.contains("\"recovered\": false"), "{json}");
+    }
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "red");
+}
+
+#[test]
+fn killed_server_leaves_a_sound_volume() {
+    let Some(sandbox) = sandbox() else { return };
+    let mut server = serve(&sandbox);
+    for number in 0..100 {
+        fs::write(sandbox.path(format!("mnt/{number}")), number.to_string()).unwrap();
+    }
+    signal(&server, Signal::KILL);
+    assert_eq!(ends(&mut server), None);
+    // The mount point needs an unmount before the next mount.
+    let (_, line) = fail(&sandbox, ["mount", "vol", "mnt"]);
+    assert!(line.contains("mount"), "{line}");
+    sandbox.succeed(["umount", "mnt"]);
+    sandbox.succeed(["fsck", "--quiet", "vol"]);
+    sandbox.succeed(["mount", "vol", "mnt"]);
+    for number in 0..100 {
+        assert_eq!(fs::read_to_string(sandbox.path(format!("mnt/{number}"))).unwrap(), number.to_string());
+    }
+    sandbox.succeed(["umount", "mnt"]);
+}
