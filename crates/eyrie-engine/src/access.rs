@@ -5,14 +5,13 @@
 //! the call. User id 0 has all [`Capabilities`], and other users have none, unless
 //! [`Credentials::with_capabilities`] sets them.
 
+mod credentials;
 mod rules;
 
+pub use credentials::{Capabilities, Credentials};
 pub use rules::{
     AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,
 };
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::op::{Owner, SetIds};
 use crate::{Attributes, Error, Kind, Result};
@@ -27,161 +26,6 @@ pub(crate) const STICKY: u16 = 0o1000;
 /// All bits of a mode.
 pub(crate) const MODE_BITS: u16 = 0o7777;
 const GROUP_EXECUTE: u16 = 0o010;
-
-bitflags::bitflags! {
-    /// The capabilities of Linux (capabilities(7)) that concern files, each with the value of its bit in
-    /// Linux.
-    ///
-    /// ```
-    /// use eyrie_engine::access::{Capabilities, Credentials};
-    ///
-    /// let backup = Credentials::new(34, 34, &[]).with_capabilities(Capabilities::DAC_READ_SEARCH);
-    /// assert!(Credentials::root().capabilities().contains(Capabilities::FOWNER));
-    /// # let _ = backup;
-    /// ```
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Capabilities: u32 {
-        /// Changes owners and groups at will.
-        const CHOWN = 1 << 0;
-        /// Reads, writes and searches without a permission, and executes if any class of users may.
-        const DAC_OVERRIDE = 1 << 1;
-        /// Reads, and searches directories, without a permission.
-        const DAC_READ_SEARCH = 1 << 2;
-        /// Counts as the owner of every file.
-        const FOWNER = 1 << 3;
-        /// Keeps set-id bits on writes, and sets the set-group-id bit for other groups.
-        const FSETID = 1 << 4;
-        /// Sees and sets `trusted` extended attributes, and sets `security` ones.
-        const SYS_ADMIN = 1 << 21;
-        /// Makes devices.
-        const MKNOD = 1 << 27;
-    }
-}
-
-/// The caller of an operation: user, groups, capabilities and umask.
-///
-/// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
-/// clones. Caches of decisions use this id as a key.
-///
-/// ```
-/// use eyrie_engine::access::Credentials;
-///
-/// let ada = Credentials::new(1000, 1000, &[24, 25]).with_umask(0o027);
-/// assert!(!ada.is_root() && ada.groups() == [24, 25]);
-/// let me = Credentials::of_process();
-/// assert_ne!(me.id(), ada.id());
-/// ```
-#[derive(Clone, Debug)]
-pub struct Credentials {
-    id: u64,
-    uid: u32,
-    gid: u32,
-    umask: u16,
-    capabilities: Capabilities,
-    groups: Arc<[u32]>,
-}
-
-impl Credentials {
-    /// Returns the credentials of a user with a primary group and supplementary groups. The umask is empty.
-    /// User 0 has all capabilities, and other users have none.
-    pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
-        // Relaxed increments are enough, because the id only has to be unique.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
-        Credentials { id, uid, gid, umask: 0, capabilities, groups: groups.into() }
-    }
-
-    /// Returns the credentials of the superuser: user and group 0.
-    pub fn root() -> Credentials {
-        Credentials::new(0, 0, &[])
-    }
-
-    /// Returns the effective user and group of this process, with its supplementary groups and its umask. The
-    /// umask is 0o022 if the host has no `/proc`.
-    pub fn of_process() -> Credentials {
-        let groups = rustix::process::getgroups().unwrap_or_default();
-        let groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
-        Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &groups)
-            .with_umask(umask_of_process().unwrap_or(0o022))
-    }
-
-    /// Returns the same user with a umask: the bits that are cleared in the modes of new objects.
-    #[must_use]
-    pub fn with_umask(mut self, umask: u16) -> Credentials {
-        self.umask = umask & 0o777;
-        self
-    }
-
-    /// Returns the same user with these capabilities only.
-    #[must_use]
-    pub fn with_capabilities(self, capabilities: Capabilities) -> Credentials {
-        Credentials {
-            capabilities,
-            ..Credentials::new(self.uid, self.gid, &self.groups).with_umask(self.umask)
-        }
-    }
-
-    /// Returns the id of these credentials. Clones share the id, even if they have different umasks. No other
-    /// credentials of this process have it.
-    #[inline]
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Returns the user id.
-    #[inline]
-    pub fn uid(&self) -> u32 {
-        self.uid
-    }
-
-    /// Returns the primary group id: the group of new objects, except in set-group-id directories.
-    #[inline]
-    pub fn gid(&self) -> u32 {
-        self.gid
-    }
-
-    /// Returns the supplementary group ids.
-    pub fn groups(&self) -> &[u32] {
-        &self.groups
-    }
-
-    /// Returns the bits that are cleared in the modes of new objects.
-    #[inline]
-    pub fn umask(&self) -> u16 {
-        self.umask
-    }
-
-    /// Returns the capabilities.
-    #[inline]
-    pub fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    /// True with all of these capabilities.
-    #[inline]
-    pub fn has(&self, capabilities: Capabilities) -> bool {
-        self.capabilities.contains(capabilities)
-    }
-
-    /// True for the superuser.
-    #[inline]
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
-    }
-
-    /// True if `gid` is the primary group or a supplementary group.
-    #[inline]
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
-    }
-
-    /// True for the owner of the object, and with [`Capabilities::FOWNER`].
-    #[inline]
-    pub fn owns(&self, object: &Protection) -> bool {
-        self.has(Capabilities::FOWNER) || self.uid == object.uid
-    }
-}
 
 /// The attributes of an object that decide about permissions: its kind, mode, owner and group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,14 +46,6 @@ impl From<&Attributes> for Protection {
         let &Attributes { kind, mode, uid, gid, .. } = attributes;
         Protection { kind, mode, uid, gid }
     }
-}
-
-/// Returns the umask of this process. The system call `umask` would also set it, and other threads could
-/// then make files with a wrong mode.
-fn umask_of_process() -> Option<u16> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-    u16::from_str_radix(umask.trim(), 8).ok()
 }
 
 bitflags::bitflags! {
@@ -239,7 +75,7 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
     // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
-    let shift = if who.uid == object.uid {
+    let shift = if who.uid() == object.uid {
         6
     } else if who.in_group(object.gid) {
         3
@@ -295,7 +131,7 @@ pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
 #[inline]
 pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
-    if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
+    if is_sticky(who, dir) && who.uid() != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Checks that `who` may create an object of `kind`, which has the number `device` if it is a device. Only
@@ -334,7 +170,7 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
 /// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
-    let own = who.uid == object.uid;
+    let own = who.uid() == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
     let fits = uid_fits && gid_fits;
@@ -489,18 +325,18 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;
-    let gid = if inherits { dir.gid } else { who.gid };
+    let gid = if inherits { dir.gid } else { who.gid() };
     let mode = match kind {
         Kind::Symlink => 0o777,
-        Kind::Directory => mode & !who.umask & 0o1777 | if inherits { SET_GID } else { 0 },
+        Kind::Directory => mode & !who.umask() & 0o1777 | if inherits { SET_GID } else { 0 },
         _ => {
             // A user outside the group must not create a file that runs with the group's rights.
             let grants_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
             let foreign = inherits && grants_group && !who.has(Capabilities::FSETID) && !who.in_group(gid);
-            mode & MODE_BITS & !who.umask & if foreign { !SET_GID } else { MODE_BITS }
+            mode & MODE_BITS & !who.umask() & if foreign { !SET_GID } else { MODE_BITS }
         }
     };
-    Owner { mode, uid: who.uid, gid }
+    Owner { mode, uid: who.uid(), gid }
 }
 
 #[cfg(test)]

@@ -11,49 +11,28 @@ use eyrie::{
     SetAttributes, SetTime, VolumeNodes, Whence, XattrMode,
 };
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::answer::{
+    Answer, EXCLUSIVE, KEEP, KEEP_SIZE, LONG, OrErrno, PUNCH_HOLE_KEEP_SIZE, SEEK_DATA, SEEK_HOLE,
+    XATTR_CREATE, XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, xattr,
+};
 use crate::convert::{Numbers, attributes, file_type, kind_of, set_time};
+use crate::listing::{ListedNode, list};
 
-/// The kernel keeps attributes and entries this long, unless a notice makes it forget them earlier.
-const LONG: Duration = Duration::from_secs(24 * 3600);
-/// The kernel keeps the entries of the root directory this long: see the docs of the crate.
-const SHORT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a read or a write request.
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
 const COPY_BYTES: u64 = 64 << 20;
-/// Offsets of the entries `.` and `..` in a listing. The other offsets are cookies plus [`DOTS`].
-const DOTS: u64 = 2;
-
 /// Serves the requests of one mount.
 pub(crate) struct Adapter {
     nodes: Arc<VolumeNodes>,
     numbers: Numbers,
     writeback_cache: bool,
-}
-
-/// A reply that can be an error.
-type Answer<T> = Result<T, Errno>;
-
-/// Returns the errno of an error.
-fn errno(error: &eyrie::Error) -> Errno {
-    Errno::from_i32(error.errno().raw_os_error())
-}
-
-/// Replies to a request: with `$reply.$method(..)` if the result is a success, and with its error otherwise.
-macro_rules! reply {
-    ($reply:ident, $result:expr, $success:expr) => {
-        match $result {
-            Ok(value) => $success(value),
-            Err(error) => $reply.error(error),
-        }
-    };
 }
 
 impl Adapter {
@@ -83,58 +62,6 @@ impl Adapter {
         reply!(reply, result, |node: Node| {
             reply.attr(&LONG, &attributes(&node, self.numbers.of(node.id)));
         });
-    }
-
-    /// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry,
-    /// until `add` returns true because the reply is full.
-    fn list(
-        &self,
-        number: INodeNo,
-        offset: u64,
-        hold: bool,
-        mut add: impl FnMut(u64, NodeEntryOrDot<'_>) -> bool,
-    ) -> Answer<()> {
-        let dir = self.object(number)?;
-        let parent = if offset < DOTS { self.nodes.parent(dir).unwrap_or(dir) } else { dir };
-        for (next, name, id) in [(1, ".", dir), (2, "..", parent)] {
-            if offset < next && add(next, NodeEntryOrDot::Dot(name, id)) {
-                return Ok(());
-            }
-        }
-        self.nodes
-            .list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
-                let next = entry.next + DOTS;
-                !add(next, NodeEntryOrDot::Entry(entry))
-            })
-            .map_err(|error| errno(&error))
-    }
-}
-
-/// An entry of a listing.
-enum NodeEntryOrDot<'a> {
-    /// `.` or `..`, with its directory.
-    Dot(&'static str, ObjectId),
-    Entry(NodeEntry<'a>),
-}
-
-/// Returns the time for which the kernel may keep an entry of a directory.
-fn entry_life(dir: INodeNo) -> Duration {
-    if dir == INodeNo::ROOT { SHORT } else { LONG }
-}
-
-/// Returns the bits of a mode without those of the type.
-fn permissions(mode: u32) -> u16 {
-    (mode & 0o7777) as u16
-}
-
-/// Converts the error of a call.
-trait OrErrno<T> {
-    fn or_errno(self) -> Answer<T>;
-}
-
-impl<T> OrErrno<T> for eyrie::Result<T> {
-    fn or_errno(self) -> Answer<T> {
-        self.map_err(|error| errno(&error))
     }
 }
 
@@ -399,11 +326,9 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let result = self.list(number, offset, false, |next, entry| match entry {
-            NodeEntryOrDot::Dot(name, id) => {
-                reply.add(INodeNo(id.raw()), next, file_type(Kind::Directory), name)
-            }
-            NodeEntryOrDot::Entry(NodeEntry { name, id, .. }) => {
+        let result = list(&self.nodes, self.object(number), offset, false, |next, entry| match entry {
+            ListedNode::Dot(name, id) => reply.add(INodeNo(id.raw()), next, file_type(Kind::Directory), name),
+            ListedNode::Entry(NodeEntry { name, id, .. }) => {
                 reply.add(INodeNo(id.raw()), next, file_type(id.kind()), OsStr::from_bytes(name))
             }
         });
@@ -419,20 +344,20 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let life = entry_life(number);
-        let result = self.list(number, offset, true, |next, entry| match entry {
+        let result = list(&self.nodes, self.object(number), offset, true, |next, entry| match entry {
             // The kernel takes no nodes for these two, and needs only their numbers.
-            NodeEntryOrDot::Dot(name, id) => {
+            ListedNode::Dot(name, id) => {
                 let Ok(node) = self.nodes.node(id) else { return false };
                 let attributes = attributes(&node, INodeNo(id.raw()));
                 reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
             }
-            NodeEntryOrDot::Entry(NodeEntry { name, node: Some(node), .. }) => {
+            ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
                 let number = self.numbers.of(node.id);
                 let (attributes, generation) = (attributes(&node, number), Generation(node.generation));
                 reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
             }
             // Another thread has just removed this entry.
-            NodeEntryOrDot::Entry(_) => false,
+            ListedNode::Entry(_) => false,
         });
         reply!(reply, result, |()| reply.ok());
     }
@@ -502,34 +427,6 @@ impl Filesystem for Adapter {
         reply!(reply, result, |()| reply.ok());
     }
 
-    fn ioctl(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: IoctlFlags,
-        _: u32,
-        _: &[u8],
-        _: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(Errno::ENOTTY);
-    }
-
-    fn poll(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: PollNotifier,
-        _: PollEvents,
-        _: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        // With this answer the kernel takes files for always ready, as it does for other file systems.
-        reply.error(Errno::ENOSYS);
-    }
-
     fn fallocate(
         &self,
         request: &Request,
@@ -597,22 +494,3 @@ impl Filesystem for Adapter {
         reply!(reply, result, |copied: u64| reply.written(copied as u32));
     }
 }
-
-/// Replies with the size of a list or value if the kernel asks only for the size, and with its bytes
-/// otherwise.
-fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
-    if bytes.is_empty() { reply.size(length as u32) } else { reply.data(&bytes[..length]) }
-}
-
-/// The kernel keeps the pages of a file from one open to the next.
-const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
-const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
-const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
-const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
-const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;
-const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
-const XATTR_CREATE: i32 = rustix::fs::XattrFlags::CREATE.bits() as i32;
-const XATTR_REPLACE: i32 = rustix::fs::XattrFlags::REPLACE.bits() as i32;
-/// Linux's numbers of `lseek`, which rustix has only as an enum.
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;

@@ -37,9 +37,11 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod answer;
 mod convert;
 mod error;
 mod invalidate;
+mod listing;
 mod options;
 mod session;
 

@@ -82,7 +82,7 @@ const ORDER: [(&str, &[&str]); 9] = [
             "volume",
         ],
     ),
-    ("eyrie-fuse", &["error", "options", "convert", "adapter", "invalidate", "session"]),
+    ("eyrie-fuse", &["error", "options", "convert", "answer", "listing", "adapter", "invalidate", "session"]),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),
     (
         "eyrie-cli",

@@ -1,0 +1,69 @@
+//! Answers to requests: results, errors, and the numbers of the protocol.
+
+use std::time::Duration;
+
+use fuser::{Errno, FopenFlags, INodeNo, ReplyXattr};
+
+/// The kernel keeps attributes and entries this long, unless a notice makes it forget them earlier.
+pub(crate) const LONG: Duration = Duration::from_secs(24 * 3600);
+/// The kernel keeps the entries of the root directory this long: see the docs of the crate.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A reply that can be an error.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// Returns the errno of an error.
+pub(crate) fn errno(error: &eyrie::Error) -> Errno {
+    Errno::from_i32(error.errno().raw_os_error())
+}
+
+/// Replies to a request: with `$reply.$method(..)` if the result is a success, and with its error otherwise.
+macro_rules! reply {
+    ($reply:ident, $result:expr, $success:expr) => {
+        match $result {
+            Ok(value) => $success(value),
+            Err(error) => $reply.error(error),
+        }
+    };
+}
+pub(crate) use reply;
+
+/// Returns the time for which the kernel may keep an entry of a directory.
+pub(crate) fn entry_life(dir: INodeNo) -> Duration {
+    if dir == INodeNo::ROOT { SHORT } else { LONG }
+}
+
+/// Returns the bits of a mode without those of the type.
+pub(crate) fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// Converts the error of a call.
+pub(crate) trait OrErrno<T> {
+    fn or_errno(self) -> Answer<T>;
+}
+
+impl<T> OrErrno<T> for eyrie::Result<T> {
+    fn or_errno(self) -> Answer<T> {
+        self.map_err(|error| errno(&error))
+    }
+}
+
+/// Replies with the size of a list or value if the kernel asks only for the size, and with its bytes
+/// otherwise.
+pub(crate) fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
+    if bytes.is_empty() { reply.size(length as u32) } else { reply.data(&bytes[..length]) }
+}
+
+/// The kernel keeps the pages of a file from one open to the next.
+pub(crate) const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
+pub(crate) const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+pub(crate) const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
+pub(crate) const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
+pub(crate) const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;
+pub(crate) const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
+pub(crate) const XATTR_CREATE: i32 = rustix::fs::XattrFlags::CREATE.bits() as i32;
+pub(crate) const XATTR_REPLACE: i32 = rustix::fs::XattrFlags::REPLACE.bits() as i32;
+/// Linux's numbers of `lseek`, which rustix has only as an enum.
+pub(crate) const SEEK_DATA: i32 = 3;
+pub(crate) const SEEK_HOLE: i32 = 4;

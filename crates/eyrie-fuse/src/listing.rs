@@ -1,0 +1,39 @@
+//! Listings: the entries of a directory with `.` and `..`, which a volume does not store.
+
+use eyrie::{NodeEntry, ObjectId, VolumeNodes};
+
+use crate::answer::{Answer, errno};
+
+/// Offsets of the entries `.` and `..` in a listing. The other offsets are cookies plus [`DOTS`].
+const DOTS: u64 = 2;
+
+/// An entry of a listing.
+pub(crate) enum ListedNode<'a> {
+    /// `.` or `..`, with its directory.
+    Dot(&'static str, ObjectId),
+    Entry(NodeEntry<'a>),
+}
+
+/// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry,
+/// until `add` returns true because the reply is full.
+pub(crate) fn list(
+    nodes: &VolumeNodes,
+    dir: Answer<ObjectId>,
+    offset: u64,
+    hold: bool,
+    mut add: impl FnMut(u64, ListedNode<'_>) -> bool,
+) -> Answer<()> {
+    let dir = dir?;
+    let parent = if offset < DOTS { nodes.parent(dir).unwrap_or(dir) } else { dir };
+    for (next, name, id) in [(1, ".", dir), (2, "..", parent)] {
+        if offset < next && add(next, ListedNode::Dot(name, id)) {
+            return Ok(());
+        }
+    }
+    nodes
+        .list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
+            let next = entry.next + DOTS;
+            !add(next, ListedNode::Entry(entry))
+        })
+        .map_err(|error| errno(&error))
+}

@@ -1,0 +1,262 @@
+//! Nodes: calls for front-ends that know objects and not paths, such as a mount.
+
+mod calls;
+mod set;
+
+use std::time::Duration;
+
+use eyrie_engine::access::Credentials;
+use eyrie_engine::holds::HoldTable;
+use eyrie_engine::{Engine, ObjectId, Time};
+use eyrie_medium::epoch;
+
+use super::path::PathWalk;
+use super::{AsUser, CallResult, Pxfs};
+#[cfg(doc)]
+use crate::posix::Posix;
+use crate::posix::{SetTime, Stat};
+use crate::{Errno, Notice, Result, Watcher};
+
+/// An object of a volume: its identity and its attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Node {
+    /// The id of the object. No other object has it as long as the node is held.
+    pub id: ObjectId,
+    /// A number that distinguishes this use of the id from later uses of the same id.
+    pub generation: u64,
+    /// Time of the creation.
+    pub created: Time,
+    /// The attributes.
+    pub stat: Stat,
+}
+
+/// One entry of a listing of nodes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct NodeEntry<'a> {
+    /// Name of the entry, as in listings of files.
+    pub name: &'a [u8],
+    /// The object that the entry names.
+    pub id: ObjectId,
+    /// The object and its attributes, if the caller asked for them. `None` also if another thread has removed
+    /// the object meanwhile.
+    pub node: Option<Node>,
+    /// Cookie at which a listing continues after this entry. At most 2^63 - 3.
+    pub next: u64,
+}
+
+/// Attributes to set: see [`Nodes::set`]. The default sets none.
+///
+/// ```
+/// use eyrie::{SetAttributes, SetTime};
+///
+/// let mut change = SetAttributes::default();
+/// assert!(change.is_empty());
+/// change.mode = Some(0o600);
+/// change.modified = SetTime::Now;
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SetAttributes {
+    /// Permission bits, up to 0o7777.
+    pub mode: Option<u16>,
+    /// User id.
+    pub uid: Option<u32>,
+    /// Group id.
+    pub gid: Option<u32>,
+    /// Size of a file, in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub accessed: SetTime,
+    /// Modification time.
+    pub modified: SetTime,
+}
+
+impl Default for SetAttributes {
+    fn default() -> SetAttributes {
+        let (accessed, modified) = (SetTime::Omit, SetTime::Omit);
+        SetAttributes { mode: None, uid: None, gid: None, size: None, accessed, modified }
+    }
+}
+
+impl SetAttributes {
+    /// True if nothing is to be set.
+    pub fn is_empty(&self) -> bool {
+        *self == SetAttributes::default()
+    }
+
+    fn sets_times(&self) -> bool {
+        (self.accessed, self.modified) != (SetTime::Omit, SetTime::Omit)
+    }
+}
+
+/// The objects of a volume, for front-ends that know objects and not paths: a mount, a server of NFS, or a
+/// binding of another language. [`Pxfs::nodes`] makes it.
+///
+/// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
+/// id names it, until as many [`forget`](Nodes::forget)s as look-ups. A look-up, a creation and its hold are
+/// one step, so no other thread can come between them. A million held nodes take some 80 MB. The drop of this
+/// value forgets all nodes.
+///
+/// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
+/// `EINVAL`. `.` and `..` can be looked up.
+///
+/// The calls return the errors of [`Posix`]. `ESTALE` for an id that names no object, or an object that is
+/// not held and was removed.
+///
+/// # Examples
+/// ```
+/// # use eyrie::{Credentials, Kind, Volume};
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = Volume::create(place.path().join("nest"), 2 << 20)?;
+/// let (nodes, root) = (volume.nodes(), Credentials::root());
+/// let nest = nodes.make(&root, nodes.root(), b"nest", Kind::Directory, 0o755, 0)?;
+/// let egg = nodes.make(&root, nest.id, b"egg", Kind::File, 0o644, 0)?;
+/// nodes.write(&root, egg.id, 0, b"blue")?;
+/// assert_eq!(nodes.lookup(&root, nest.id, b"egg")?.stat.size, 4);
+/// nodes.forget(egg.id, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Nodes<E: Engine> {
+    files: Pxfs<E>,
+    held: HoldTable,
+    watcher: Option<Watcher>,
+}
+
+impl<E: Engine> Pxfs<E> {
+    /// Returns the objects of the volume, for front-ends that know objects and not paths. They have the
+    /// [rules](Pxfs::rules) of this file system, but not its credentials.
+    pub fn nodes(&self) -> Nodes<E> {
+        Nodes { files: self.clone(), held: HoldTable::default(), watcher: None }
+    }
+}
+
+impl<E: Engine> Nodes<E> {
+    /// Begins to watch the changes that other users of the volume make: see [`Nodes::next_notice`]. The
+    /// watcher has room for `capacity` notices.
+    #[must_use]
+    pub fn watching(mut self, capacity: usize) -> Nodes<E> {
+        self.watcher = self.engine().watch(capacity);
+        self
+    }
+
+    /// Waits for a notice of a change that did not come from these nodes, up to `timeout`. A front-end that
+    /// caches attributes or entries then forgets them. `None` without a notice, without
+    /// [`Nodes::watching`], and after [`Nodes::stop_notices`].
+    pub fn next_notice(&self, timeout: Duration) -> Option<Notice> {
+        self.watcher.as_ref()?.next(timeout)
+    }
+
+    /// Ends the notices: a thread that waits in [`Nodes::next_notice`] returns.
+    pub fn stop_notices(&self) {
+        if let Some(watcher) = &self.watcher {
+            watcher.stop();
+        }
+    }
+
+    /// True after [`Nodes::stop_notices`], and without [`Nodes::watching`].
+    pub fn has_stopped_notices(&self) -> bool {
+        self.watcher.as_ref().is_none_or(Watcher::is_stopped)
+    }
+
+    /// Returns the objects that are held.
+    pub fn held(&self) -> Vec<ObjectId> {
+        self.held.objects()
+    }
+
+    /// Returns the root directory, which needs no hold.
+    pub fn root(&self) -> ObjectId {
+        self.engine().root()
+    }
+
+    /// True if the volume was opened read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.engine().is_read_only()
+    }
+
+    fn engine(&self) -> &E {
+        &self.files.shared.engine
+    }
+
+    /// Makes a call of a user. The watcher of these nodes gets no notice of its changes.
+    fn call<T>(
+        &self,
+        who: &Credentials,
+        operation: &'static str,
+        attempt: impl FnMut(AsUser<'_, E>) -> CallResult<T>,
+    ) -> Result<T> {
+        let user = AsUser { shared: &self.files.shared, credentials: who };
+        match &self.watcher {
+            Some(watcher) => watcher.quietly(|| user.call(operation, attempt)),
+            None => user.call(operation, attempt),
+        }
+    }
+
+    /// Holds an object and returns it.
+    fn hold(&self, user: AsUser<'_, E>, id: ObjectId) -> CallResult<Node> {
+        user.engine().hold(id)?;
+        self.held.add(id);
+        user.node(id).inspect_err(|_| self.forget(id, 1))
+    }
+
+    /// Looks a name up in a directory, and holds the object.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `EACCES` without permission to search the directory, `ENAMETOOLONG`, `EIO`.
+    pub fn lookup(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<Node> {
+        self.call(who, "lookup", |user| {
+            let mut walk = PathWalk::of_name(user, dir, name)?;
+            let parent = walk.parent()?;
+            self.hold(user, walk.target(&parent)?)
+        })
+    }
+
+    /// Finds an object by its inode number, and holds it. With a generation, finds only the object that had
+    /// the number then.
+    ///
+    /// # Errors
+    /// `ESTALE` if no object has this number and generation.
+    pub fn find(&self, inode: u64, generation: Option<u64>) -> Result<Node> {
+        self.call(self.files.credentials(), "find", |user| {
+            let id = ObjectId::from_raw(inode).ok_or(Errno::STALE)?;
+            let node = self.hold(user, id)?;
+            if generation.is_none_or(|wanted| wanted == node.generation) {
+                return Ok(node);
+            }
+            self.forget(id, 1);
+            Err(Errno::STALE.into())
+        })
+    }
+
+    /// Ends holds of an object: those of `lookups` look-ups or creations. More than there are end all.
+    pub fn forget(&self, id: ObjectId, lookups: u64) {
+        let ended = self.held.remove(id, lookups);
+        if ended != 0 {
+            let _pin = epoch::pin();
+            self.engine().release(id, ended);
+        }
+    }
+
+    /// Returns the attributes of an object, without a hold of it.
+    ///
+    /// # Errors
+    /// `ESTALE`, `EIO`.
+    pub fn node(&self, id: ObjectId) -> Result<Node> {
+        self.call(self.files.credentials(), "stat", |user| user.node(id))
+    }
+}
+
+impl<E: Engine> Drop for Nodes<E> {
+    fn drop(&mut self) {
+        for (id, count) in self.held.remove_all() {
+            self.engine().release(id, count);
+        }
+    }
+}
+
+impl<E: Engine> std::fmt::Debug for Nodes<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nodes").field("held", &self.held.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! Setting the attributes of a node by one Op.
+
+use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Op, SetIds, access};
+
+use super::super::{AsUser, CallResult, Handle};
+use super::{Node, SetAttributes};
+use crate::Errno;
+
+impl<E: Engine> AsUser<'_, E> {
+    pub(super) fn node(&self, id: ObjectId) -> CallResult<Node> {
+        let birth = self.engine().birth(id)?;
+        let stat = self.stat_of(id)?;
+        Ok(Node { id, generation: birth.generation, created: birth.created, stat })
+    }
+
+    /// Sets attributes by at most one Op. The checks come in the order of Linux: size, owner, mode, times.
+    pub(super) fn set_all(
+        &self,
+        id: ObjectId,
+        handle: Option<&Handle>,
+        set: &SetAttributes,
+    ) -> CallResult<()> {
+        if set.is_empty() {
+            return Ok(());
+        }
+        let mut change = AttributeChange { size: set.size, ..AttributeChange::default() };
+        let now = self.now([id]);
+        if let Some(size) = set.size {
+            // A write through an open handle needs no other rights than those of the open.
+            let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
+            let unchanged = if is_open { None } else { self.check_new_size(id, size)? };
+            change.set_ids = self.dropped_set_ids(id)?;
+            if let Some(changed) = unchanged {
+                change.size = None;
+                let is_only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
+                if is_only_size {
+                    return self.drop_set_ids(id, changed);
+                }
+            }
+        }
+        let protection = self.protection(id)?;
+        if set.uid.is_some() || set.gid.is_some() {
+            let set_ids = access::chown(self.credentials(), &protection, set.uid, set.gid)?;
+            (change.uid, change.gid) = (set.uid, set.gid);
+            change.set_ids = if set_ids == SetIds::Keep { change.set_ids } else { set_ids };
+        }
+        if let Some(mode) = set.mode {
+            if id.kind() == Kind::Symlink {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            change.mode = Some(access::chmod(self.credentials(), &protection, mode)?);
+            // The new mode decides about the set-id bits, as if it was set last.
+            change.set_ids = SetIds::Keep;
+        }
+        if set.sets_times() {
+            let times = (set.accessed, set.modified);
+            (change.accessed, change.modified) = self.times(&protection, times, now)?;
+        }
+        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
+        Ok(())
+    }
+}
