@@ -46,8 +46,7 @@ fn read_tree(fs: &impl PosixExt) -> eyrie::Result<Tree> {
     Ok(tree)
 }
 
-/// Writes one node of a tree, and makes missing directories above the node. A difference lacks directories
-/// that are unchanged.
+/// Writes one node of a tree, and makes the directories above it, which a difference may lack.
 fn write_node(fs: &impl PosixExt, path: &Path, node: &Node) -> eyrie::Result<()> {
     fs.create_dir_all(path.parent().unwrap_or(path))?;
     match node {

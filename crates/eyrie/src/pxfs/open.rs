@@ -185,6 +185,7 @@ impl<E: Engine> AsUser<'_, E> {
     pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> CallResult<usize> {
         check_range(offset, 0)?;
         let id = self.writable(handle)?;
+        check_range(offset, data.len())?;
         if handle.flags.contains(OpenFlags::APPEND) {
             return self.append_handle(handle, data).map(|written| (written.end - written.start) as usize);
         }
