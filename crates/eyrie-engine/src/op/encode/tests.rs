@@ -228,7 +228,7 @@ fn the_bytes_are_fixed() {
     let expected = [
         43, 0, 0, 0, 0, 0, 0, 0, // length
         0, 0, 0, 0, // checksum
-        2, 0, 11, 0, // version, kind
+        3, 0, 11, 0, // version, kind
         66, 0, 0, 0, 0, 0, 0, 0, // dir
         3, 0, 0, 0, // name size
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp
@@ -245,7 +245,7 @@ fn unknown_versions_and_kinds_are_told_apart() {
     record[12] = 1;
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(1)));
-    record[12] = 2;
+    record[12] = 3;
     record[14] = 17;
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Kind(17)));
