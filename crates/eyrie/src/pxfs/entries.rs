@@ -160,18 +160,21 @@ impl<E: Engine> AsUser<'_, E> {
             self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
             return Ok(());
         }
-        self.rename_walked(PathWalk::new(*self, from)?, PathWalk::new(*self, to)?, mode)
+        // As on Linux, an error of the first path comes before any error of the second one.
+        let mut from = PathWalk::new(*self, from)?;
+        let from_parent = from.parent()?;
+        let mut to = PathWalk::new(*self, to)?;
+        let to_parent = to.parent()?;
+        self.rename_walked((&from, from_parent), (&to, to_parent), mode)
     }
 
-    /// Moves an entry, after walks that look at the objects.
+    /// Moves an entry, after walks to both directories.
     pub(super) fn rename_walked(
         &self,
-        mut from: PathWalk<'_, '_, E>,
-        mut to: PathWalk<'_, '_, E>,
+        (from, from_parent): (&PathWalk<'_, '_, E>, Parent),
+        (to, to_parent): (&PathWalk<'_, '_, E>, Parent),
         mode: RenameMode,
     ) -> CallResult<()> {
-        let from_parent = from.parent()?;
-        let to_parent = to.parent()?;
         if from_parent.last != Last::Name {
             return Err(Errno::BUSY.into());
         }

@@ -156,8 +156,11 @@ impl<E: Engine> Nodes<E> {
         mode: RenameMode,
     ) -> Result<()> {
         self.call(who, "rename", |user| {
-            let from = PathWalk::of_name(user, from_dir, from)?;
-            user.rename_walked(from, PathWalk::of_name(user, to_dir, to)?, mode)
+            let mut from = PathWalk::of_name(user, from_dir, from)?;
+            let from_parent = from.parent()?;
+            let mut to = PathWalk::of_name(user, to_dir, to)?;
+            let to_parent = to.parent()?;
+            user.rename_walked((&from, from_parent), (&to, to_parent), mode)
         })
     }
 
