@@ -1,4 +1,4 @@
-//! The random generator of tests. Its sequence follows from its seed.
+//! The random generator of tests and scripts. Its sequence follows from its seed.
 
 /// The constant that each step adds to the state.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -10,7 +10,8 @@ use crate::plan::{FaultPlan, Site};
 use crate::rule::CrashRule;
 
 /// One event of a medium or a disk. A store event is within one word (or sector). A longer store is recorded
-/// as several events. Each store counts as written back immediately.
+/// as several events. There is no event for a write-back: each store counts as written back before the next
+/// fence of its thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Bytes were stored.
@@ -31,9 +32,9 @@ pub enum Event {
         /// The thread.
         thread: ThreadId,
     },
-    /// The process was killed. The next process reads all stores of the killed process, but a store may be
-    /// visible to every process before its line is written back. So a fence of the next process makes such a
-    /// store durable only if the next process has stored to the same line.
+    /// The process was killed. The next process reads all stores of the killed process, but a power failure
+    /// may still undo the stores that no fence followed. A later fence makes such a store durable only if the
+    /// thread of the fence has stored to the same line. A flush makes all of them durable.
     Kill,
     /// A mark of the test, for example "Op 3 returned".
     Mark(u64),

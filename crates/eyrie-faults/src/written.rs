@@ -8,9 +8,9 @@ use std::thread::{self, ThreadId};
 use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, Caller, Fault, LINE_SIZE, Medium, Observer};
 
-/// The durable bytes of a medium: the bytes at the start of the record, and after that each line that a
-/// thread has written back before a fence of the same thread. Clones share the record, and stay valid after
-/// the medium is dropped.
+/// The durable bytes of a medium: a copy of the medium from when the record began, changed by each line that
+/// a thread wrote back before a fence of its own. Clones share the record, and stay valid after the medium is
+/// dropped.
 #[derive(Clone)]
 pub struct WrittenBack {
     state: Arc<Mutex<WriteBacks>>,

@@ -28,7 +28,7 @@ struct Dumper<W> {
 /// After an interrupt, or a failed write of a member, the archive has no end mark.
 ///
 /// # Errors
-/// As [`Walk::new`].
+/// As [`PosixExt::walk`].
 pub fn dump<S: Posix + Clone>(
     source: &S,
     root: &Path,

@@ -1,4 +1,4 @@
-//! Records which memory of the groups in use the host has provided. Each group is divided into steps. A step
+//! Records, for each group in use, for which parts the host has provided memory. The parts are steps. A step
 //! is so small that an allocation can wait while the host provides its memory.
 //!
 //! Invariant: no memory of a step is allocated before the host has provided all of the step. Therefore an
@@ -14,10 +14,10 @@ use crate::tables::geometry::page_of;
 /// Steps in a row: the first, and the one after the last.
 pub(super) type StepRun = (u32, u32);
 
-/// A block of steps that only an allocation of its size takes. The steps are set apart, and stay among the
-/// steps that may have no memory.
+/// A block of steps that only an allocation of its size takes. The block stays set apart, so that no other
+/// allocation takes it. `without` keeps all its steps, also those that have memory already.
 pub(super) struct Reserve {
-    /// Size of the extent, in pages: a power of two.
+    /// Size of the block, in pages: a power of two.
     pub(super) pages: u32,
     pub(super) steps: StepRun,
     /// The first step that may have no memory. All steps before it have memory.
@@ -92,8 +92,8 @@ impl MemorySteps {
         self.without.all(first, last)
     }
 
-    /// True if all steps of `start..end` may have no memory, and none of them is set apart. Callers pass
-    /// whole steps. No thread provides memory for such a range.
+    /// True if all steps with pages in `start..end` may have no memory, and none of them is set apart. Then
+    /// no thread is providing memory for them now. Callers pass whole steps.
     pub(super) fn are_idle(&self, start: u32, end: u32) -> bool {
         let (first, last) = self.of(start, end);
         self.without.all(first, last) && !self.apart.any(first, last)
@@ -140,8 +140,10 @@ impl MemorySteps {
         runs
     }
 
-    /// Returns the first steps in which `count` pages in a row fit. The caller provisions the steps among
-    /// them that may have no memory. All pages of the other steps among them are in `free`.
+    /// Returns steps to provision for `count` pages in a row: for at most one step the first step without
+    /// memory, even a short one, and otherwise the first aligned block of steps in which the pages fit. The
+    /// caller provisions the steps among them that may have no memory. All pages of the other steps among
+    /// them are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
         // A request of at most one step fits in any step of full size. If the step that was found is short,
         // the caller may need another one.

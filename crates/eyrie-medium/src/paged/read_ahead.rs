@@ -1,11 +1,11 @@
 //! Read-ahead for sequential readers, on separate threads, so that the disk works while the readers compute.
 //!
-//! A reader counts as sequential if it misses the page directly behind the pages that were last read or
-//! requested for it. Further pages are read ahead in *chunks*, each larger than the one before up to a limit.
-//! The reader itself reads a small chunk. A large chunk is queued in *pieces*: a piece is the pages that a
-//! thread reads with one call. The first page of a large chunk gets the flag `AHEAD`, and the first use of
-//! this page requests the next chunk. The *window* of a reader is the planned number of pages of a chunk. The
-//! chunk may have fewer pages.
+//! A reader counts as sequential if it misses the page directly after the pages that were last read or
+//! requested for this reader. Further pages are read ahead in *chunks*, each larger than the one before up to
+//! a limit. The reader itself reads a small chunk. A large chunk is queued in *pieces*: a piece is the pages
+//! that a thread reads with one call. The first page of a large chunk gets the flag `AHEAD`, and the first
+//! use of this page requests the next chunk. The *window* of a reader is the planned number of pages of a
+//! chunk. The chunk may have fewer pages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,9 +18,9 @@ use crate::sync::unpoisoned;
 /// Number of read-ahead threads. There are several, because a disk is faster with several requests in its
 /// queue.
 pub(super) const THREADS: usize = 4;
-/// Maximum number of pages of a chunk. It is twice the number of pages that the threads read at a time. So
-/// the threads still have pieces to read when the first pages of the chunk arrive, which is when the reader
-/// requests the next chunk.
+/// Maximum number of pages of a chunk: twice the number of pages that the threads read at a time. The reader
+/// requests the next chunk when it uses the first page of this one. The threads then still have pieces to
+/// read.
 const MOST: usize = 2 * THREADS * PIECE;
 /// Ratio of a reader's window to the window before it, while the limit allows this ratio.
 const GROWTH: usize = 4;
@@ -114,8 +114,9 @@ impl ReadAhead {
         self.asked.notify_all();
     }
 
-    /// Returns the end of a chunk that begins at `page`. A large chunk ends at the boundary of a huge page,
-    /// so that the next chunk begins with a whole piece.
+    /// Returns the end of a chunk that begins at `page`. If the window has at least the pages of a piece, the
+    /// chunk ends at the boundary of a huge page, so that the next chunk begins with a whole piece. No chunk
+    /// passes the end of the volume.
     fn chunk_end(&self, page: usize, window: usize) -> usize {
         let end = page + window;
         let whole = if window >= PIECE { end - end % PIECE } else { end };

@@ -110,7 +110,8 @@ fn fresh_pages_are_written_once_and_never_read() {
     let after = open(&disk.power_failure(|| false));
     let fives = 0x0505_0505_0505_0505;
     assert_eq!((word(&after, 2 * 4096), word(&after, 41 * 4096)), (fives, fives));
-    // Even a few fresh pages are written straight to their places if these places were written before.
+    // In a small cut, a fresh page goes straight to its place only if the place was written before. The next
+    // test has the other case.
     assert!(medium.mark_freed(addr(8192), 4096).is_some());
     assert_eq!(written(&|| set(&medium, 0, 1)), 512, "a line");
     assert_eq!(written(&|| take(&medium, 2..3, 6)), 4096 + 512, "the page, and a record of it");

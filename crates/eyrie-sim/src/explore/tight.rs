@@ -159,7 +159,7 @@ fn turnover() -> Script {
 }
 
 /// Returns a script that fills bucket pages with long names, and a script that fills them with short names.
-/// Buckets get further pages, and entries spill to other lines.
+/// Some buckets then need more than one page, and entries go to slots in other lines of their page.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -186,7 +186,7 @@ pub fn long_names() -> Vec<Script> {
     vec![long, calls.script()]
 }
 
-/// Returns a script that fills a directory by batches until it needs a larger table.
+/// Returns a script that adds names by batches until the hash table of a directory must become larger.
 pub fn wide() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /wide");
@@ -359,7 +359,8 @@ pub fn given() -> Script {
     calls.script()
 }
 
-/// Returns scripts with a cut that changes more lines than fit in the journal after the earlier records.
+/// Returns scripts with a cut whose record does not fit in the journal after the records that are there
+/// already. An empty journal would have room for the record.
 pub fn full_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
     for round in 0_u64..6 {
@@ -391,7 +392,8 @@ fn many_puts(seed: u64) -> String {
     format!("batch /many{puts}")
 }
 
-/// Returns a script that makes a file with storage and no bytes, another file, and a directory of keys.
+/// Returns a script that makes a file with storage to which nothing is written, another file, and a directory
+/// of keys.
 pub fn given_and_keys() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");

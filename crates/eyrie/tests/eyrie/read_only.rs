@@ -45,7 +45,7 @@ fn assert_made(volume: &Volume) {
     assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// Everything about the files of a volume that a change of them would change, by path.
+/// The contents, times and sizes of the host's files of a volume, by path. Any change of a file shows here.
 type HostState = BTreeMap<PathBuf, (Vec<u8>, [i64; 6])>;
 
 fn host_state(volume: &Path) -> HostState {
@@ -246,7 +246,7 @@ fn change_everything(volume: &Volume) {
     assert_eq!(errno(file.append(b"x")), Errno::BADF);
     assert_eq!(errno(file.set_len(5)), Errno::INVAL);
     assert_eq!(errno(file.fallocate(FallocateMode::Allocate, 0, 4096)), Errno::BADF);
-    // Calls that change nothing succeed.
+    // A sync and calls that only read succeed.
     file.sync_all().unwrap();
     files.access(target(), eyrie::Access::READ).unwrap();
     assert_eq!(files.stat(target()).unwrap().mode, 0o666);

@@ -18,8 +18,8 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Number of scripts in an exhaustive exploration for the kind of three calls, the kind of random calls, and
-/// each kind with two threads. The kind with killed processes has twice as many.
+/// Number of scripts of some kinds in an exhaustive exploration: "three calls", "random calls" and each kind
+/// with two threads. The kind "killed processes" has twice as many.
 const SAMPLES: usize = 1000;
 
 /// Makes the message about a failure of a script, with the scripts and the command that repeat it.
@@ -65,8 +65,8 @@ struct Workload {
 }
 
 impl Workload {
-    /// Explores one kind until the deadline. `contents` collects the fingerprints of the images of scripts
-    /// without kills. It gets no images of trials and no images after kills.
+    /// Explores one kind until the deadline. `contents` has a hash of each image so far, to count the images
+    /// that are new. Runs with kills, and checks that have no list of scripts (trials), add none.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,
@@ -189,7 +189,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     // Without `--exhaustive` the deadline ends each kind, so the number of scripts needs no limit.
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
-    // The close of `--close` needs one thread that makes all calls, so kinds with two threads are left out.
+    // A run of two threads ignores `--close`, so `--close` leaves out the kinds with two threads.
     kinds.retain(|kind| !(arguments.close && kind.name.starts_with("two threads")));
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
     let (mut found, mut contents) = (Vec::new(), HashSet::new());
@@ -227,8 +227,9 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     )?)
 }
 
-/// Returns the deadline of a kind that has `share` of the `shares` that are left until `end`. A kind with the
-/// share 0 has few scripts, so it may use all the time that is left.
+/// Returns the deadline of a kind. The kind gets `share / shares` of the time until `end`. `shares` is the
+/// sum of the shares of this kind and the later kinds. A kind with the share 0 has little work, so it may use
+/// all the time that is left.
 fn part(end: Instant, share: u32, shares: u32) -> Instant {
     if share == 0 {
         return end;

@@ -20,7 +20,7 @@ pub(super) const VERSION: u32 = 2;
 pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
 /// The version of a volume with checksums of its pages. Otherwise it is as [`VERSION`].
 pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
-/// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
+/// Number of bytes of a journal that one call reads or zeroes. For a longer record, one call reads more.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(crate) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
@@ -37,7 +37,7 @@ pub struct Anchor {
     /// Random bytes that name the journal.
     pub id: [u8; 16],
     /// Size of the volume without its journal and its checksum pages, in bytes. The journal begins at this
-    /// offset, or that many bytes later that the checksum pages take.
+    /// offset plus the size of the checksum pages, if the volume has checksum pages.
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
@@ -50,9 +50,9 @@ pub struct Anchor {
     pub reserved: [u8; 16],
 }
 
-/// The start of a record. After it comes the body: the entries of the fresh pages, the entries of the changed
-/// pages, and zeros up to a whole sector. On a volume with checksums, the CRC-32C of each changed page, as it
-/// is with its changed lines, comes before these zeros. It takes 4 bytes.
+/// The start of a record. The body follows: the entries of the fresh pages, the entries of the changed pages,
+/// on a volume with checksums a CRC-32C of 4 bytes for each changed page, and zeros up to a whole sector. The
+/// CRC-32C is that of the whole page after the change.
 ///
 /// If a record overflows, a [`FreshPage`] for each overflow page comes between this head and the body, and
 /// the body continues in the overflow pages. These are free pages of the volume.
@@ -65,13 +65,13 @@ pub struct RecordHead {
     pub id: [u8; 16],
     /// Sequence number of the record.
     pub sequence: u64,
-    /// Size of the record, including this head and the zeros at its end, in bytes.
+    /// Size of the part of the record in the journal, in bytes, with this head and the zeros at the end.
     pub bytes: u64,
     /// Number of fresh pages.
     pub fresh: u32,
     /// Number of changed pages.
     pub changed: u32,
-    /// CRC-32C of the record, computed while this field is zero.
+    /// CRC-32C of the part of the record in the journal, computed while this field is zero.
     pub checksum: u32,
     /// Number of overflow pages.
     pub overflow: u32,
