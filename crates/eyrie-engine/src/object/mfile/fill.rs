@@ -92,7 +92,9 @@ pub fn allocate(
     let past = end.saturating_sub(offset.max(to.next_multiple_of(PAGE_SIZE)));
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    let missing = missing(transaction.medium(), FileTree { size: to, ..file }, range, &mut nodes)?;
+    // The last page gets storage also for a range that lies behind the end of the file in this page.
+    let whole = FileTree { size: to.next_multiple_of(PAGE_SIZE), ..file };
+    let missing = missing(transaction.medium(), whole, range, &mut nodes)?;
     if missing.saturating_add(past) > space.usage().free {
         return Err(Error::NoSpace);
     }
