@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use eyrie::{
@@ -11,39 +11,94 @@ use eyrie::{
     SetAttributes, SetTime, VolumeNodes, Whence, XattrMode,
 };
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::answer::{
     Answer, EXCLUSIVE, KEEP, KEEP_SIZE, LONG, OrErrno, PUNCH_HOLE_KEEP_SIZE, SEEK_DATA, SEEK_HOLE,
-    XATTR_CREATE, XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, xattr,
+    XATTR_CREATE, XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, rights,
+    xattr,
 };
 use crate::convert::{Numbers, attributes, file_type, kind_of, set_time};
 use crate::listing::{ListedNode, list};
+use crate::turns::Turns;
 
 /// Maximum number of bytes of a read or a write request.
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
 const COPY_BYTES: u64 = 64 << 20;
+/// The set-user-id and the set-group-id bit of a mode.
+const SET_IDS: u16 = 0o6000;
+
 /// Serves the requests of one mount.
 pub(crate) struct Adapter {
     nodes: Arc<VolumeNodes>,
     numbers: Numbers,
     writeback_cache: bool,
+    session: Arc<OnceLock<SessionParts>>,
+}
+
+/// The parts of an adapter that exist only when the session exists.
+pub(crate) struct SessionParts {
+    /// Passes notices to the kernel.
+    pub kernel: Notifier,
+    /// The turns of the threads. `None` if requests wait for a disk, so that many threads should read.
+    pub turns: Option<Arc<Turns>>,
 }
 
 impl Adapter {
-    pub(crate) fn new(nodes: Arc<VolumeNodes>, writeback_cache: bool) -> Adapter {
+    pub(crate) fn new(
+        nodes: Arc<VolumeNodes>,
+        writeback_cache: bool,
+        session: Arc<OnceLock<SessionParts>>,
+    ) -> Adapter {
         let numbers = Numbers { root: nodes.root() };
-        Adapter { nodes, numbers, writeback_cache }
+        Adapter { nodes, numbers, writeback_cache, session }
     }
 
     /// Returns the user of a request. The kernel has checked its permissions, so it has all capabilities.
     fn user(request: &Request) -> Credentials {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
+    }
+
+    /// Makes a change of the bytes of a file. If `is_foreign`, the change takes the set-id bits of the file,
+    /// and the kernel forgets the mode that it has cached.
+    fn change<T>(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        is_foreign: bool,
+        change: impl FnOnce(&Credentials, ObjectId) -> Answer<T>,
+    ) -> Answer<T> {
+        let id = self.object(number)?;
+        if !is_foreign || self.nodes.node(id).or_errno()?.stat.mode & SET_IDS == 0 {
+            return change(&Adapter::user(request), id);
+        }
+        let capabilities = Capabilities::all() - Capabilities::FSETID;
+        let user = Credentials::new(request.uid(), request.gid(), &groups_of(request.pid()));
+        let changed = change(&user.with_capabilities(capabilities), id);
+        if let Some(session) = self.session.get() {
+            // A negative offset means the attributes alone. An error means that the mount ends.
+            let _ = session.kernel.inval_inode(number, -1, 0);
+        }
+        changed
+    }
+
+    fn turns(&self) -> Option<&Arc<Turns>> {
+        self.session.get().and_then(|session| session.turns.as_ref())
+    }
+
+    /// Lets another thread read requests, because this one may take long.
+    fn begin_long(&self) {
+        self.turns().inspect(|turns| turns.pass_on());
+    }
+
+    /// Returns when this thread should read the next request.
+    fn next_turn(&self) {
+        self.turns().inspect(|turns| turns.next());
     }
 
     /// Returns the object of a number.
@@ -52,17 +107,31 @@ impl Adapter {
     }
 
     fn entry(&self, dir: INodeNo, reply: ReplyEntry, result: Answer<Node>) {
-        reply!(reply, result, |node: Node| {
+        reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
             reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, Generation(node.generation));
         });
     }
 
     fn attributes(&self, reply: ReplyAttr, result: Answer<Node>) {
-        reply!(reply, result, |node: Node| {
+        reply!(self, reply, result, |node: Node| {
             reply.attr(&LONG, &attributes(&node, self.numbers.of(node.id)));
         });
     }
+}
+
+/// True if a change of bytes by this user takes set-id bits. The request does not tell if the user has the
+/// capability `CAP_FSETID`, which root usually has and others do not.
+fn is_foreign(request: &Request) -> bool {
+    request.uid() != 0
+}
+
+/// Returns the supplementary groups of a thread, which no request tells. Returns none if the thread has ended
+/// or is not visible here.
+fn groups_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    groups.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 impl Filesystem for Adapter {
@@ -75,6 +144,8 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_EXPORT_SUPPORT
             // Notices tell of changed pages, so a new modification time alone does not empty the cache.
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            // Otherwise the kernel asks for an extended attribute before each write.
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         if self.writeback_cache {
@@ -107,6 +178,7 @@ impl Filesystem for Adapter {
         if let Ok(id) = self.object(number) {
             self.nodes.forget(id, lookups);
         }
+        self.next_turn();
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -124,7 +196,7 @@ impl Filesystem for Adapter {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         _changed: Option<SystemTime>,
-        _: Option<FileHandle>,
+        file: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -135,22 +207,26 @@ impl Filesystem for Adapter {
         (change.mode, change.size) = (mode.map(permissions), size);
         (change.uid, change.gid) = (uid, gid);
         (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
-        if size.is_some() && modified.is_none() {
-            // An open with `O_TRUNC` sets the times even if the file was empty. The kernel does not tell such
-            // an open from truncate(2), which would keep the times of an empty file.
+        if modified.is_none() && (size == Some(0) || size.is_some() && file.is_some()) {
+            // ftruncate(2) sets the times even if the size stays, and so does an open with `O_TRUNC`. The
+            // kernel does not tell such an open from truncate(2), which would keep the times of an empty
+            // file.
             change.modified = SetTime::Now;
         }
-        let result = self.object(number).and_then(|id| {
-            // The kernel checks set-id bits, and sends the mode if a change of the owner, of the size or of
-            // bytes clears them.
-            self.nodes.set(&Adapter::user(request), id, None, &change).or_errno()
+        if size.is_some() {
+            self.begin_long();
+        }
+        // A change of the owner takes set-id bits in any case.
+        let is_foreign = size.is_some() && is_foreign(request);
+        let result = self.change(request, number, is_foreign, |user, id| {
+            self.nodes.set(user, id, None, &change).or_errno()
         });
         self.attributes(reply, result);
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         let result = self.object(number).and_then(|id| self.nodes.readlink(id).or_errno());
-        reply!(reply, result, |target: Vec<u8>| reply.data(&target));
+        reply!(self, reply, result, |target: Vec<u8>| reply.data(&target));
     }
 
     fn mknod(
@@ -191,14 +267,14 @@ impl Filesystem for Adapter {
         let result = self
             .object(parent)
             .and_then(|dir| self.nodes.unlink(&Adapter::user(request), dir, name.as_bytes()).or_errno());
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let result = self
             .object(parent)
             .and_then(|dir| self.nodes.rmdir(&Adapter::user(request), dir, name.as_bytes()).or_errno());
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -230,7 +306,7 @@ impl Filesystem for Adapter {
             let to = (self.object(new_parent)?, new_name.as_bytes());
             self.nodes.rename(&Adapter::user(request), from, to, mode).or_errno()
         });
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -269,7 +345,7 @@ impl Filesystem for Adapter {
             self.nodes.close(handle).or_errno()?;
             Ok(node)
         });
-        reply!(reply, result, |node: Node| {
+        reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
             let generation = Generation(node.generation);
             reply.created(&entry_life(parent), &attributes, generation, FileHandle(0), KEEP);
@@ -289,7 +365,7 @@ impl Filesystem for Adapter {
     ) {
         let mut bytes = vec![0; size as usize];
         let result = self.object(number).and_then(|id| self.nodes.read(id, offset, &mut bytes).or_errno());
-        reply!(reply, result, |count: usize| reply.data(&bytes[..count]));
+        reply!(self, reply, result, |count: usize| reply.data(&bytes[..count]));
     }
 
     fn write(
@@ -299,16 +375,17 @@ impl Filesystem for Adapter {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        flags: WriteFlags,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let result = self.object(number).and_then(|id| {
-            // The kernel knows the offset of an append, too.
-            self.nodes.write(&Adapter::user(request), id, offset, data).or_errno()
+        // The kernel knows the offset of an append, too.
+        let is_foreign = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let result = self.change(request, number, is_foreign, |user, id| {
+            self.nodes.write(user, id, offset, data).or_errno()
         });
-        reply!(reply, result, |()| reply.written(data.len() as u32));
+        reply!(self, reply, result, |()| reply.written(data.len() as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -316,9 +393,25 @@ impl Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Only a file that was created by its open has this request.
+        reply.ok();
+        self.next_turn();
+    }
+
     fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.begin_long();
         let result = self.object(number).and_then(|id| self.nodes.fsync(id).or_errno());
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn fsyncdir(&self, request: &Request, number: INodeNo, file: FileHandle, data: bool, reply: ReplyEmpty) {
@@ -332,7 +425,7 @@ impl Filesystem for Adapter {
                 reply.add(INodeNo(id.raw()), next, file_type(id.kind()), OsStr::from_bytes(name))
             }
         });
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn readdirplus(
@@ -359,12 +452,12 @@ impl Filesystem for Adapter {
             // Another thread has just removed this entry.
             ListedNode::Entry(_) => false,
         });
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let result = self.nodes.statvfs().or_errno();
-        reply!(reply, result, |space: eyrie::StatVfs| {
+        reply!(self, reply, result, |space: eyrie::StatVfs| {
             let size = space.block_size as u32;
             let (free, files_free) = (space.blocks_free, space.files_free);
             reply.statfs(
@@ -378,6 +471,13 @@ impl Filesystem for Adapter {
                 size,
             );
         });
+    }
+
+    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel asks only if it does not check permissions itself.
+        let user = Credentials::new(request.uid(), request.gid(), &[]);
+        let result = self.object(number).and_then(|id| self.nodes.access(&user, id, rights(mask)).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn setxattr(
@@ -400,7 +500,7 @@ impl Filesystem for Adapter {
             let (user, id) = (Adapter::user(request), self.object(number)?);
             self.nodes.setxattr(&user, id, name.as_bytes(), value, mode).or_errno()
         });
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -408,7 +508,7 @@ impl Filesystem for Adapter {
         let result = self.object(number).and_then(|id| {
             self.nodes.getxattr(&Adapter::user(request), id, name.as_bytes(), &mut value).or_errno()
         });
-        reply!(reply, result, |length: usize| xattr(reply, &value, length));
+        reply!(self, reply, result, |length: usize| xattr(reply, &value, length));
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
@@ -417,14 +517,14 @@ impl Filesystem for Adapter {
         let user = Credentials::new(request.uid(), request.gid(), &[]);
         let result =
             self.object(number).and_then(|id| self.nodes.listxattr(&user, id, &mut names).or_errno());
-        reply!(reply, result, |length: usize| xattr(reply, &names, length));
+        reply!(self, reply, result, |length: usize| xattr(reply, &names, length));
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let result = self
             .object(number)
             .and_then(|id| self.nodes.removexattr(&Adapter::user(request), id, name.as_bytes()).or_errno());
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn fallocate(
@@ -445,12 +545,14 @@ impl Filesystem for Adapter {
             ZERO_RANGE_KEEP_SIZE => Ok(FallocateMode::ZeroRangeKeepSize),
             _ => Err(Errno::EOPNOTSUPP),
         };
+        self.begin_long();
         let result = mode.and_then(|mode| {
-            let (user, id) = (Adapter::user(request), self.object(number)?);
             let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-            self.nodes.fallocate(&user, id, mode, offset..end).or_errno()
+            self.change(request, number, is_foreign(request), |user, id| {
+                self.nodes.fallocate(user, id, mode, offset..end).or_errno()
+            })
         });
-        reply!(reply, result, |()| reply.ok());
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn lseek(
@@ -471,7 +573,7 @@ impl Filesystem for Adapter {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
             self.nodes.seek(self.object(number)?, offset, whence).or_errno()
         });
-        reply!(reply, result, |offset: u64| reply.offset(offset as i64));
+        reply!(self, reply, result, |offset: u64| reply.offset(offset as i64));
     }
 
     fn copy_file_range(
@@ -487,10 +589,13 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        self.begin_long();
         let result = self.object(from).and_then(|from| {
-            let (from, to) = ((from, from_offset), (self.object(to)?, to_offset));
-            self.nodes.copy(&Adapter::user(request), from, to, length.min(COPY_BYTES)).or_errno()
+            self.change(request, to, is_foreign(request), |user, to| {
+                let (from, to) = ((from, from_offset), (to, to_offset));
+                self.nodes.copy(user, from, to, length.min(COPY_BYTES)).or_errno()
+            })
         });
-        reply!(reply, result, |copied: u64| reply.written(copied as u32));
+        reply!(self, reply, result, |copied: u64| reply.written(copied as u32));
     }
 }

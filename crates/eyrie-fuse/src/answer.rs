@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fuser::{Errno, FopenFlags, INodeNo, ReplyXattr};
+use eyrie::Access;
+use fuser::{AccessFlags, Errno, FopenFlags, INodeNo, ReplyXattr};
 
 /// The kernel keeps attributes and entries this long, unless a notice makes it forget them earlier.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -17,13 +18,15 @@ pub(crate) fn errno(error: &eyrie::Error) -> Errno {
     Errno::from_i32(error.errno().raw_os_error())
 }
 
-/// Replies to a request: with `$reply.$method(..)` if the result is a success, and with its error otherwise.
+/// Replies to a request: as `$success` does if the result is a success, and with its error otherwise. Then
+/// waits until the thread should read the next request.
 macro_rules! reply {
-    ($reply:ident, $result:expr, $success:expr) => {
+    ($adapter:ident, $reply:ident, $result:expr, $success:expr) => {
         match $result {
             Ok(value) => $success(value),
             Err(error) => $reply.error(error),
         }
+        $adapter.next_turn();
     };
 }
 pub(crate) use reply;
@@ -31,6 +34,11 @@ pub(crate) use reply;
 /// Returns the time for which the kernel may keep an entry of a directory.
 pub(crate) fn entry_life(dir: INodeNo) -> Duration {
     if dir == INodeNo::ROOT { SHORT } else { LONG }
+}
+
+/// Returns the rights of which access(2) asks.
+pub(crate) fn rights(mask: AccessFlags) -> Access {
+    Access::from_bits_truncate(mask.bits() as u8)
 }
 
 /// Returns the bits of a mode without those of the type.

@@ -26,7 +26,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let volume = Volume::open("/dev/shm/nest")?;
-//! let mount = eyrie_fuse::mount(&volume, "/mnt/nest", &MountOptions::default())?;
+//! let mut mount = eyrie_fuse::mount(&volume, "/mnt/nest", &MountOptions::default())?;
 //! volume.files(Credentials::of_process()).write("/egg", "blue")?;
 //! assert_eq!(std::fs::read("/mnt/nest/egg")?, b"blue");
 //! mount.unmount()?;
@@ -44,6 +44,7 @@ mod invalidate;
 mod listing;
 mod options;
 mod session;
+mod turns;
 
 pub use error::{MountError, Result};
 pub use options::MountOptions;

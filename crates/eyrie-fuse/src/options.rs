@@ -21,6 +21,9 @@ pub struct MountOptions {
     /// Let all users use the mount (`allow_other`). Users other than root need `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Let the kernel check permissions (`default_permissions`). It does so in any case, except in a mount
+    /// that only root can use.
+    pub default_permissions: bool,
     /// Honour set-user-id and set-group-id bits (`suid`). Only root may set this.
     pub suid: bool,
     /// Let devices be opened (`dev`). Only root may set this.
@@ -62,6 +65,7 @@ impl MountOptions {
                 "ro" => self.read_only = true,
                 "rw" => self.read_only = false,
                 "allow_other" => self.allow_other = true,
+                "default_permissions" => self.default_permissions = true,
                 "suid" => self.suid = true,
                 "nosuid" => self.suid = false,
                 "dev" => self.dev = true,
@@ -71,8 +75,8 @@ impl MountOptions {
                 "sync" => self.sync = true,
                 "async" => self.sync = false,
                 "writeback_cache" => self.writeback_cache = true,
-                // The kernel always checks permissions, and no read changes an access time.
-                "defaults" | "default_permissions" | "noatime" | "nodiratime" | "relatime" => {}
+                // No read changes an access time.
+                "defaults" | "noatime" | "nodiratime" | "relatime" => {}
                 "atime" | "strictatime" => return wrong("access times change only when a call sets them"),
                 "auto_unmount" => return wrong("use `eyrie umount` after a crash"),
                 // Options of fstab(5) that other programs obey.

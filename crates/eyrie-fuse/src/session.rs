@@ -1,18 +1,20 @@
 //! Mounting and unmounting.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use eyrie::{Volume, VolumeNodes};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::UnmountFlags;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, SessionParts};
 use crate::invalidate;
+use crate::turns::Turns;
 use crate::{MountError, MountOptions, Result};
 
 const DEVICE: &str = "/dev/fuse";
@@ -44,10 +46,15 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     }
     check_fuse(&path)?;
     let nodes = Arc::new(volume.nodes().watching(invalidate::NOTICES));
-    let adapter = Adapter::new(Arc::clone(&nodes), options.writeback_cache);
+    let parts = Arc::new(OnceLock::new());
+    let adapter = Adapter::new(Arc::clone(&nodes), options.writeback_cache, Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());
     let session = fuser::Session::new(adapter, &path, &config)
-        .and_then(fuser::Session::spawn)
+        .and_then(|session| {
+            let turns = turns(volume, &session)?;
+            parts.get_or_init(|| SessionParts { kernel: session.notifier(), turns });
+            session.spawn()
+        })
         .map_err(|error| MountError::refused("mount", &path, error))?;
     let connection = std::fs::metadata(&path).map_or(0, |metadata| rustix::fs::minor(metadata.dev()));
     let mut mount = Mount { session: Some(session), invalidator: None, nodes, path, connection };
@@ -111,6 +118,15 @@ fn check_fuse(path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the turns of the threads, if requests do not wait for a disk.
+fn turns(volume: &Volume, session: &fuser::Session<Adapter>) -> io::Result<Option<Arc<Turns>>> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if processors == 1 || volume.stats().disk.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Turns::new(session.as_fd().try_clone_to_owned()?))))
+}
+
 fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config {
     let name = options.name.clone().unwrap_or_else(|| volume.path().to_string_lossy().into_owned());
     let mut config = Config::default();
@@ -118,7 +134,6 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         MountOption::FSName(option_value(&name)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
-        MountOption::DefaultPermissions,
         MountOption::NoAtime,
         if options.read_only || is_read_only { MountOption::RO } else { MountOption::RW },
         if options.suid { MountOption::Suid } else { MountOption::NoSuid },
@@ -126,6 +141,11 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
         if options.sync { MountOption::Sync } else { MountOption::Async },
     ];
+    // The kernel asks for the attributes of a directory after each change of it, if it checks permissions. A
+    // mount that only root can use does without, because root passes the checks.
+    if options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root() {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     config.n_threads = Some(options.threads.unwrap_or(processors.clamp(2, 8)));
@@ -144,11 +164,12 @@ impl Mount {
         &self.path
     }
 
-    /// Unmounts the volume, and waits until all requests have ended. The volume stays open.
+    /// Unmounts the volume, and waits until all requests have ended. The volume stays open. A second call
+    /// does nothing.
     ///
     /// # Errors
     /// `EBUSY` if files of the mount are in use. The mount is then still there, until this value is dropped.
-    pub fn unmount(mut self) -> Result<()> {
+    pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
             unmount(&self.path, false)?;
         }

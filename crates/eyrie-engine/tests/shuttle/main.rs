@@ -27,6 +27,7 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
 mod directories;
+mod holds;
 mod versions;
 mod views;
 

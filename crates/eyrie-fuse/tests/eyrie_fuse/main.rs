@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
+mod kernel;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -59,6 +61,7 @@ fn errno<T>(result: io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
+const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
 const EROFS: i32 = rustix::io::Errno::ROFS.raw_os_error();
@@ -67,7 +70,7 @@ const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
 #[test]
 fn calls_of_the_kernel_reach_the_volume() {
     let Some(fixture) = fixture() else { return };
-    let mount = fixture.mount();
+    let mut mount = fixture.mount();
     let at = |name: &str| fixture.point.join(name);
     fs::create_dir_all(at("a/b")).unwrap();
     fs::write(at("a/b/file"), "0123456789").unwrap();
@@ -249,7 +252,7 @@ fn large_directory_is_listed_once() {
 fn read_only_mount_refuses_changes() {
     let Some(fixture) = fixture() else { return };
     fixture.files.write("/file", "text").unwrap();
-    let mount = fixture.mount_with("ro");
+    let mut mount = fixture.mount_with("ro");
     assert_eq!(fs::read(fixture.point.join("file")).unwrap(), b"text");
     assert_eq!(errno(fs::write(fixture.point.join("file"), "x")), Some(EROFS));
     assert_eq!(errno(fs::remove_file(fixture.point.join("file"))), Some(EROFS));
@@ -259,7 +262,7 @@ fn read_only_mount_refuses_changes() {
 #[test]
 fn writes_through_the_cache_of_the_kernel_are_kept() {
     let Some(fixture) = fixture() else { return };
-    let mount = fixture.mount_with("writeback_cache");
+    let mut mount = fixture.mount_with("writeback_cache");
     let path = fixture.point.join("file");
     let mut file = fs::File::create(&path).unwrap();
     for number in 0..10_000_u32 {
@@ -290,6 +293,74 @@ fn direct_reads_and_writes_see_the_volume() {
 }
 
 #[test]
+fn mount_in_use_stays_after_a_refused_unmount() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    let file = fs::File::create(fixture.point.join("file")).unwrap();
+    let refused = mount.unmount().unwrap_err();
+    assert!(matches!(&refused, MountError::Refused { source, .. } if source.raw_os_error() == Some(EBUSY)));
+    file.write_all_at(b"later", 0).unwrap();
+    drop(file);
+    assert_eq!(fs::read(fixture.point.join("file")).unwrap(), b"later");
+    mount.unmount().unwrap();
+    mount.unmount().unwrap();
+    assert_eq!(fs::read_dir(&fixture.point).unwrap().count(), 0);
+}
+
+#[test]
+fn threads_of_programs_are_served_beside_long_requests() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    fs::write(fixture.point.join("large"), vec![7; 8 << 20]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let dir = fixture.point.join(format!("dir-{thread}"));
+            scope.spawn(move || {
+                fs::create_dir(&dir).unwrap();
+                for number in 0..300_u32 {
+                    let path = dir.join(number.to_string());
+                    fs::write(&path, number.to_le_bytes()).unwrap();
+                    assert_eq!(fs::read(&path).unwrap(), number.to_le_bytes());
+                    fs::remove_file(&path).unwrap();
+                }
+                fs::remove_dir(&dir).unwrap();
+            });
+        }
+        let point = &fixture.point;
+        scope.spawn(move || {
+            let from = fs::File::open(point.join("large")).unwrap();
+            for _ in 0..20 {
+                let to = fs::File::create(point.join("copy")).unwrap();
+                let copied = rustix::fs::copy_file_range(&from, Some(&mut 0), &to, None, 8 << 20).unwrap();
+                assert_eq!(copied, 8 << 20);
+                to.sync_all().unwrap();
+            }
+        });
+    });
+    assert_eq!(fs::read(fixture.point.join("copy")).unwrap(), vec![7; 8 << 20]);
+    mount.unmount().unwrap();
+    assert!(fixture.volume.check().unwrap().findings.is_empty());
+}
+
+#[test]
+fn mount_of_root_asks_the_volume_for_rights() {
+    let Some(fixture) = fixture() else { return };
+    for options in ["", "default_permissions"] {
+        let mut mount = fixture.mount_with(options);
+        let path = fixture.point.join("script");
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        let can_execute = || rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_ok();
+        assert!(!can_execute(), "{options}");
+        assert_eq!(errno(std::process::Command::new(&path).status()), Some(EACCES), "{options}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(can_execute(), "{options}");
+        assert!(std::process::Command::new(&path).status().unwrap().success(), "{options}");
+        fs::remove_file(&path).unwrap();
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
 fn unusable_mount_points_are_refused() {
     let Some(fixture) = fixture() else { return };
     let try_at = |path: &Path| eyrie_fuse::mount(&fixture.volume, path, &MountOptions::default());
@@ -300,7 +371,7 @@ fn unusable_mount_points_are_refused() {
     fs::write(&file, "").unwrap();
     let no_directory = try_at(&file).unwrap_err();
     assert!(no_directory.to_string().ends_with("Not a directory"), "{no_directory}");
-    let mount = try_at(&fixture.point).unwrap();
+    let mut mount = try_at(&fixture.point).unwrap();
     let busy = try_at(&fixture.point).unwrap_err();
     assert!(matches!(&busy, MountError::Busy { .. }), "{busy}");
     mount.unmount().unwrap();

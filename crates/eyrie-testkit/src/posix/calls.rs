@@ -56,6 +56,26 @@ pub enum PosixCall {
     Fxattr { slot: usize, ask: Ask },
 }
 
+impl PosixCall {
+    /// Returns the slot of a call on an open file.
+    pub(super) fn slot(&self) -> Option<usize> {
+        match self {
+            PosixCall::Read { slot, .. }
+            | PosixCall::Write { slot, .. }
+            | PosixCall::Append { slot, .. }
+            | PosixCall::Fstat { slot }
+            | PosixCall::SetLen { slot, .. }
+            | PosixCall::Fallocate { slot, .. }
+            | PosixCall::Fchmod { slot, .. }
+            | PosixCall::Futimens { slot, .. }
+            | PosixCall::Seek { slot, .. }
+            | PosixCall::ListHandle { slot }
+            | PosixCall::Fxattr { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
 /// The open files of a run.
 pub(super) type Slots<P> = [Option<<P as Posix>::Handle>; SLOTS];
 
@@ -75,21 +95,11 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &PosixCall) 
             Some(handle) => fs.close(handle).map(|()| Answer::Done),
             None => Ok(Answer::Skipped),
         },
-        PosixCall::Read { slot, .. }
-        | PosixCall::Write { slot, .. }
-        | PosixCall::Append { slot, .. }
-        | PosixCall::Fstat { slot }
-        | PosixCall::SetLen { slot, .. }
-        | PosixCall::Fallocate { slot, .. }
-        | PosixCall::Fchmod { slot, .. }
-        | PosixCall::Futimens { slot, .. }
-        | PosixCall::Seek { slot, .. }
-        | PosixCall::ListHandle { slot }
-        | PosixCall::Fxattr { slot, .. } => match &slots[*slot] {
-            Some(handle) => on_handle(fs, handle, call),
-            None => Ok(Answer::Skipped),
+        _ => match call.slot().map(|slot| &slots[slot]) {
+            Some(Some(handle)) => on_handle(fs, handle, call),
+            Some(None) => Ok(Answer::Skipped),
+            None => on_path(fs, call),
         },
-        _ => on_path(fs, call),
     };
     result.map_err(|error| error.errno())
 }

@@ -10,16 +10,19 @@
 //!
 //! The root of the process must be the compared directory of the host, because `..` and absolute links would
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
-//! directory of a tmpfs.
+//! directory of a tmpfs. [`compare_roots`] compares two directories of the host, each in such a process.
 
 mod calls;
+mod host;
 mod same_size;
 mod set_ids;
+mod transcript;
 mod tree;
 mod values;
 mod xattr;
 
 pub use calls::{PosixCall, generate};
+pub use transcript::compare_roots;
 pub use xattr::Ask;
 
 use std::fmt;
@@ -29,8 +32,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use eyrie::posix::{Access, Posix, SetTime, Target};
-use eyrie::{AccessRules, Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie::posix::{Posix, SetTime};
+use eyrie::{AccessRules, Credentials, Engine, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{ObjectId, Owner};
@@ -38,8 +41,8 @@ use eyrie_medium::Medium;
 use eyrie_sim::explore::fixed_options;
 
 use self::calls::{SLOTS, Slots, perform};
+use self::host::HostSide;
 use self::tree::{PosixTree, Times};
-use self::values::{Answer, path};
 
 /// The host's rules for shared directories. They are read before the change of root, because the new root has
 /// no `/proc`.
@@ -113,11 +116,6 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// Returns the credentials of the users that make the calls.
-fn users() -> [Credentials; 3] {
-    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
-}
-
 /// Makes `count` calls of each of `seeds`, and the calls of `set_ids` and `same_size`, on the host and on the
 /// file system under test. `subject` returns this file system as one user sees it. The root of this process
 /// must be an empty directory on a tmpfs. Both file systems are emptied before each seed.
@@ -133,17 +131,11 @@ pub fn compare_with_host<P: Posix>(
     seeds: Range<u64>,
     count: usize,
 ) -> Result<(), Box<Difference>> {
-    let users = users();
-    let host = Host::new("/").expect("the host's root can be opened");
-    let subjects = users.each_ref().map(subject);
-    empty(&host);
-    let xattrs = xattr::has_all(&host);
-    if !xattrs {
-        eprintln!("extended attributes are not compared: the host does not support all of them");
-    }
-    let run = PosixRun { host, subjects, users, xattrs };
+    let host = HostSide::new();
+    let subjects = host.users.each_ref().map(subject);
+    let run = PosixRun { host, subjects };
     for seed in seeds {
-        run.compare(seed, generate(seed, count, run.users.len()))?;
+        run.compare(seed, generate(seed, count, run.subjects.len()))?;
     }
     // With seed 0, every call waits for the clock (see [`WAITING_SEEDS`]).
     run.compare(0, set_ids::calls())?;
@@ -151,12 +143,9 @@ pub fn compare_with_host<P: Posix>(
 }
 
 struct PosixRun<P: Posix> {
-    host: Host,
+    host: HostSide,
     /// The file system under test, as each user sees it.
     subjects: [P; 3],
-    users: [Credentials; 3],
-    /// True if extended attributes are compared.
-    xattrs: bool,
 }
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
@@ -183,7 +172,7 @@ impl<P: Posix> PosixRun<P> {
     /// Makes all calls. An error has the index of the first call whose answers or trees differ, and the
     /// difference.
     fn calls(&self, seed: u64, calls: &[(usize, PosixCall)]) -> Result<(), (usize, String)> {
-        empty(&self.host);
+        self.host.empty();
         empty(&self.subjects[0]);
         let mut host_slots: Slots<Host> = [const { None }; SLOTS];
         let mut subject_slots: Slots<P> = [const { None }; SLOTS];
@@ -202,23 +191,20 @@ impl<P: Posix> PosixRun<P> {
         subject_slots: &mut Slots<P>,
     ) -> Result<(), (usize, String)> {
         let waits = seed.is_multiple_of(WAITING_SEEDS);
-        let mut before = (self.host_tree(), self.subject_tree().map_err(|what| (0, what))?);
+        let mut before = (self.host.tree(), self.subject_tree().map_err(|what| (0, what))?);
         for (index, (user, call)) in calls.iter().enumerate() {
-            if self.is_beyond_comparison(call) {
+            if self.host.is_beyond_comparison(call) {
                 continue;
             }
             if waits {
                 wait_for_tick();
             }
-            let expected = self.on_host(*user, host_slots, call);
-            if expected.is_ok() {
-                self.drop_storage_past_end(host_slots, call);
-            }
+            let expected = self.host.perform(*user, host_slots, call);
             let found = perform(&self.subjects[*user], subject_slots, call);
             if expected != found {
                 return Err((index, format!("{found:?}, but expected {expected:?}")));
             }
-            let now = (self.host_tree(), self.subject_tree().map_err(|what| (index, what))?);
+            let now = (self.host.tree(), self.subject_tree().map_err(|what| (index, what))?);
             let times = Times { accessed: access_time_set(call), changed: waits };
             if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
                 return Err((index, what));
@@ -228,68 +214,9 @@ impl<P: Posix> PosixRun<P> {
         Ok(())
     }
 
-    fn on_host(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
-        Host::become_user(&self.users[user]).expect("root becomes anybody");
-        let answer = perform(&self.host, slots, call);
-        Host::become_user(&self.users[0]).expect("root comes back");
-        answer
-    }
-
-    fn host_tree(&self) -> PosixTree {
-        tree::read(&self.host, self.xattrs).expect("root reads everything")
-    }
-
     fn subject_tree(&self) -> Result<PosixTree, String> {
-        tree::read(&self.subjects[0], self.xattrs)
+        tree::read(&self.subjects[0], self.host.xattrs)
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
-    }
-
-    /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
-    /// to a driver, apply options and limits of its mount, change times in its own way, or not support the
-    /// call.
-    fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
-        if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
-            return !self.xattrs;
-        }
-        if let PosixCall::Fallocate { mode, offset, length, .. } = call {
-            // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is
-            // limited by memory.
-            return !matches!(
-                mode,
-                FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::PunchHole
-            ) || offset.checked_add(*length).is_some_and(|end| end.abs_diff(i64::MAX as u64) < 4096)
-                || (1 << 40..1 << 63).contains(length);
-        }
-        let (PosixCall::Open { path: name, .. } | PosixCall::Access { path: name, .. }) = call else {
-            return false;
-        };
-        match (self.host.stat(path(name).into()), call) {
-            (Ok(stat), PosixCall::Access { access, .. }) => {
-                stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
-            }
-            (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
-            (Err(_), _) => false,
-        }
-    }
-
-    /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
-    /// volume keeps no such storage. This sets the same times of the file as the `fallocate`.
-    fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
-        let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
-            return;
-        };
-        let Some(file) = &slots[*slot] else { return };
-        let size = self.host.stat(Target::Open(file)).expect("an open file has attributes").size;
-        let (end, past) = ((offset + length).next_multiple_of(4096), size.next_multiple_of(4096));
-        if past < end {
-            let mode = FallocateMode::PunchHole;
-            self.host.fallocate(file, mode, past, end - past).expect("a hole needs no storage");
-        }
-    }
-
-    fn no_exec(&self) -> bool {
-        let flags = rustix::fs::statvfs("/").map(|stat| stat.f_flag);
-        flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
     }
 
     /// Tries to leave out each call, and keeps it out if the remaining calls still show a difference.
@@ -348,6 +275,16 @@ fn empty<P: Posix>(fs: &P) {
     xattr::clear(fs);
 }
 
+/// Changes the root of this process, if it is a child process of a comparison. Returns false if it is not.
+fn enter_root() -> bool {
+    let Some(root) = std::env::var_os(ROOT_VARIABLE) else { return false };
+    HOST_RULES.get_or_init(AccessRules::of_host);
+    rustix::process::chroot(&*root).expect("root changes its root");
+    std::env::set_current_dir("/").expect("the new root can be entered");
+    rustix::process::umask(rustix::fs::Mode::empty());
+    true
+}
+
 /// Runs `body` in a child process whose root is an empty directory of a tmpfs. The child runs only the test
 /// with the name `test` (in the form `module::function`, as the test harness prints it). If the host has no
 /// tmpfs, or this process is not root, the function prints a note and returns.
@@ -355,11 +292,7 @@ fn empty<P: Posix>(fs: &P) {
 /// # Panics
 /// Panics if the child fails.
 pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
-    if let Some(root) = std::env::var_os(ROOT_VARIABLE) {
-        HOST_RULES.get_or_init(AccessRules::of_host);
-        rustix::process::chroot(&*root).expect("root changes its root");
-        std::env::set_current_dir("/").expect("the new root can be entered");
-        rustix::process::umask(rustix::fs::Mode::empty());
+    if enter_root() {
         return body();
     }
     let tmpfs = |path: &&&str| rustix::fs::statfs(**path).is_ok_and(|stat| stat.f_type == 0x0102_1994);

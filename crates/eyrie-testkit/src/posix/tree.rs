@@ -128,6 +128,22 @@ fn stat_of<'a>(before: &'a PosixTree, node: &PosixNode) -> Option<&'a Stat> {
     before.values().map(|old| &old.stat).find(|stat| stat.inode == node.stat.inode)
 }
 
+/// Returns a line for each object: all that [`difference`] compares.
+pub(super) fn describe(before: &PosixTree, now: &PosixTree, times: Times) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    let mut lines = BTreeMap::new();
+    for (name, node) in now {
+        let shown = name.escape_ascii().to_string();
+        let first = names.entry(node.stat.inode).or_insert_with(|| shown.clone());
+        let bytes = xxhash_rust::xxh3::xxh3_64(&node.bytes);
+        let moved = Moved::between(stat_of(before, node), &node.stat, times);
+        let (stat, xattrs) = (ComparedStat::from(&node.stat), &node.xattrs);
+        let line = format!("object {first} {stat:?} bytes {bytes:x} attributes {xattrs:?} {moved:?}");
+        lines.insert(shown, line);
+    }
+    lines
+}
+
 /// The facts about an object's times that are compared.
 #[derive(PartialEq, Eq, Debug)]
 struct Moved {

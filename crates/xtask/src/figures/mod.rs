@@ -6,6 +6,7 @@ mod disk;
 mod entries;
 mod figure;
 mod fsync;
+mod mount;
 mod scale;
 mod scans;
 mod speed;
@@ -43,6 +44,8 @@ pub enum FigureGroup {
     Checksums,
     /// `fsync` of one file beside a writer of other files, on a disk
     Fsync,
+    /// Programs on a mounted volume, compared with libfuse's `passthrough_ll` and with tmpfs; only root can
+    Mount,
 }
 
 #[derive(Debug, clap::Args)]
@@ -121,6 +124,9 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
     if wants(FigureGroup::Fsync) {
         figures.extend(fsync::measure(&directory(&arguments.disk)?)?);
+    }
+    if wants(FigureGroup::Mount) {
+        figures.extend(mount::measure(&directory(&arguments.memory)?)?);
     }
     let widest = |cell: fn(&Figure) -> &str| figures.iter().map(|figure| cell(figure).chars().count()).max();
     let (name, wanted) = (widest(|figure| &figure.name), widest(|figure| &figure.wanted));

@@ -1,0 +1,114 @@
+//! The host's side of a comparison: calls of the kernel below the root of this process.
+
+use eyrie::posix::{Access, Posix, Target};
+use eyrie::{Credentials, Errno, FallocateMode, Host, Kind};
+
+use super::calls::{PosixCall, Slots, perform};
+use super::tree::{self, PosixTree};
+use super::values::{Answer, path};
+use super::{empty, xattr};
+
+/// Returns the credentials of the users that make the calls.
+fn users() -> [Credentials; 3] {
+    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
+}
+
+/// The file system of the host, on which each user makes calls.
+pub(super) struct HostSide {
+    host: Host,
+    pub users: [Credentials; 3],
+    /// True if extended attributes are compared.
+    pub xattrs: bool,
+}
+
+impl HostSide {
+    /// Empties the root of this process.
+    pub fn new() -> HostSide {
+        let host = Host::new("/").expect("the host's root can be opened");
+        empty(&host);
+        let xattrs = xattr::has_all(&host);
+        if !xattrs {
+            eprintln!("extended attributes are not compared: the host does not support all of them");
+        }
+        HostSide { host, users: users(), xattrs }
+    }
+
+    /// Empties the root, and gives all users all rights on it.
+    pub fn empty(&self) {
+        empty(&self.host);
+    }
+
+    /// Makes a call as a user.
+    pub fn perform(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
+        Host::become_user(&self.users[user]).expect("root becomes anybody");
+        let answer = perform(&self.host, slots, call);
+        Host::become_user(&self.users[0]).expect("root comes back");
+        if answer.is_ok() {
+            self.drop_storage_past_end(slots, call);
+        }
+        answer
+    }
+
+    /// True if the file is an open directory.
+    pub fn is_directory(&self, file: &Option<<Host as Posix>::Handle>) -> bool {
+        file.as_ref().is_some_and(|file| self.host.stat(Target::Open(file)).is_ok_and(|stat| stat.is_dir()))
+    }
+
+    /// Closes an open file.
+    pub fn close(&self, file: <Host as Posix>::Handle) {
+        self.host.close(file).expect("open files close");
+    }
+
+    /// Returns all objects.
+    pub fn tree(&self) -> PosixTree {
+        tree::read(&self.host, self.xattrs).expect("root reads everything")
+    }
+
+    /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
+    /// to a driver, apply options and limits of its mount, change times in its own way, or not support the
+    /// call.
+    pub fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
+        if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
+            return !self.xattrs;
+        }
+        if let PosixCall::Fallocate { mode, offset, length, .. } = call {
+            // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is
+            // limited by memory.
+            return !matches!(
+                mode,
+                FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::PunchHole
+            ) || offset.checked_add(*length).is_some_and(|end| end.abs_diff(i64::MAX as u64) < 4096)
+                || (1 << 40..1 << 63).contains(length);
+        }
+        let (PosixCall::Open { path: name, .. } | PosixCall::Access { path: name, .. }) = call else {
+            return false;
+        };
+        match (self.host.stat(path(name).into()), call) {
+            (Ok(stat), PosixCall::Access { access, .. }) => {
+                stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
+            }
+            (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
+            (Err(_), _) => false,
+        }
+    }
+
+    /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
+    /// volume keeps no such storage. This sets the same times of the file as the `fallocate`.
+    fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
+        let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
+            return;
+        };
+        let Some(file) = &slots[*slot] else { return };
+        let size = self.host.stat(Target::Open(file)).expect("an open file has attributes").size;
+        let (end, past) = ((offset + length).next_multiple_of(4096), size.next_multiple_of(4096));
+        if past < end {
+            let mode = FallocateMode::PunchHole;
+            self.host.fallocate(file, mode, past, end - past).expect("a hole needs no storage");
+        }
+    }
+
+    fn no_exec(&self) -> bool {
+        let flags = rustix::fs::statvfs("/").map(|stat| stat.f_flag);
+        flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
+    }
+}
