@@ -186,8 +186,7 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }
 
-/// True if a write by `who` never clears set-id bits. The caller can then skip reading the file's
-/// protection.
+/// True if a write by `who` never clears set-id bits. The caller can then skip reading the file's protection.
 #[inline]
 pub fn keeps_set_ids(who: &Credentials) -> bool {
     who.has(Capabilities::FSETID)

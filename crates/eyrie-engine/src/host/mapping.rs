@@ -58,8 +58,8 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
 pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = || host::try_clone(file).map_err(failed);
-    // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who
-    // may have written bytes there that look like a journal.
+    // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who may
+    // have written bytes there that look like a journal.
     let start = FirstPages::read(file).map_err(failed)?;
     if start.is_some_and(|start| start.is_paged()) {
         match Medium::paged(Arc::new(blocks(again()?)), paged) {

@@ -89,8 +89,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
                 true => medium.publish_nothing(settled),
                 false => medium.publish(slot, 0, settled)?,
             };
-            // The next user of the slot overwrites this record. Therefore the clearing must settle before
-            // the slot is released.
+            // The next user of the slot overwrites this record. Therefore the clearing must settle before the
+            // slot is released.
             Ok::<_, Error>(medium.settle(cleared))
         })?;
         if let Some(extent) = overflow {

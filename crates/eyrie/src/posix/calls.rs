@@ -459,9 +459,8 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these
-    /// errors on the medium `paged`, every later call that changes or synchronises the volume fails with
-    /// `EROFS`.
+    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these errors
+    /// on the medium `paged`, every later call that changes or synchronises the volume fails with `EROFS`.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
     /// Works as [`fsync`](Posix::fsync), but need not make times durable. A volume makes them durable, too.

@@ -142,8 +142,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Waits for a notice of a change that did not come from these nodes, up to `timeout`. A front-end that
-    /// caches attributes or entries then forgets them. `None` without a notice, without
-    /// [`Nodes::watching`], and after [`Nodes::stop_notices`].
+    /// caches attributes or entries then forgets them. `None` without a notice, without [`Nodes::watching`],
+    /// and after [`Nodes::stop_notices`].
     pub fn next_notice(&self, timeout: Duration) -> Option<Notice> {
         self.watcher.as_ref()?.next(timeout)
     }
