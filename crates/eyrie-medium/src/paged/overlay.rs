@@ -43,7 +43,7 @@ impl<B: Blocks> Blocks for Overlay<B> {
         let below = self.below.read(offset, out);
         let (first, end) = (offset / SECTOR, (offset + out.len() as u64).div_ceil(SECTOR));
         let written = self.written();
-        // Bytes that were all written here do not need the disk.
+        // If all of the bytes were written here, an error of the disk does not matter.
         if written.range(first..end).count() as u64 != end - first {
             below?;
         }
