@@ -70,8 +70,7 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
     let medium = Medium::dram(vec![(again()?, bytes)])?;
     match superblock::read(&medium, place)?.block.medium {
         MEDIUM_PMEM => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
-            let what =
-                "made on persistent memory, which the host does not give it here (it refuses MAP_SYNC)";
+            let what = "made on persistent memory, which this place lacks (the host refuses MAP_SYNC)";
             let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
             explain(fault, place, format!("{what}; {advice}"))
         }),
