@@ -14,7 +14,7 @@ pub(super) struct ModeChange(Vec<Change>);
 #[derive(Clone, Debug)]
 struct Change {
     operator: Operator,
-    /// The bits of the users that the clause names. 0 if it names none; the umask then applies.
+    /// The bits of the users that the clause names. 0 if the clause names no users; the umask then applies.
     affected: u16,
     value: u16,
     source: Source,
