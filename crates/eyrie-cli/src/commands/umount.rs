@@ -29,7 +29,7 @@ pub struct UmountArgs {
 
 /// Time to wait for a server that saves its volume.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two looks at the volume.
+/// Time between two attempts to open the volume.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub fn run(arguments: &UmountArgs) -> Result<()> {

@@ -212,8 +212,7 @@ fn scrub_compares_the_superblocks() {
     }
 }
 
-/// A scrub reads the damaged pages a second time. A scrub that is to end does not read all of a long list
-/// again.
+/// A scrub reads the damaged pages a second time, and can be ended meanwhile.
 #[test]
 fn second_look_of_a_scrub_can_be_ended() {
     let place = tempfile::tempdir().unwrap();

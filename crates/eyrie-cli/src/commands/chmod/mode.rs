@@ -62,8 +62,8 @@ impl ModeChange {
     }
 }
 
-/// Parses an octal mode. With fewer than five digits, a directory keeps the set-id bits that are not set
-/// here.
+/// Parses an octal mode. With fewer than five digits, a directory keeps its set-id bits, also those that the
+/// digits do not set.
 fn octal(digits: &str) -> Option<Change> {
     let valid = digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let value = u16::from_str_radix(digits, 8).ok().filter(|&value| valid && value <= ALL)?;
