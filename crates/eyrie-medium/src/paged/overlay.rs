@@ -106,7 +106,7 @@ mod tests {
         assert!(out[2048..].iter().all(|&byte| byte == 1));
         overlay.read(4096, &mut out).expect("there");
         assert!(out == [1; 4096]);
-        overlay.write(8192, &[4; 512]).expect_err("behind the end");
+        overlay.write(8192, &[4; 512]).expect_err("past the end");
         assert_eq!(std::fs::read(file.path()).expect("there"), [1; 8192]);
     }
 

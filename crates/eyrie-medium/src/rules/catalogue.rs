@@ -280,7 +280,7 @@ rules! {
     }
     Files in "eyrie-engine/src/scm/write.rs" {
         BytesBeforeTheirSize "bytes-before-their-size" on Memory, "one call":
-            "The bytes of a write behind the end of a file are durable before its size includes them.",
+            "The bytes of a write past the end of a file are durable before its size includes them.",
             "the new size is stored first";
     }
     Recovery in "eyrie-engine/src/recovery.rs" {
