@@ -128,7 +128,8 @@ impl Repair {
     /// `.repairing` added. [`Repaired::losses`] lists the missing objects and parts.
     ///
     /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
-    /// more room. So [`Information::most_bytes`](crate::Information::most_bytes) may be another size.
+    /// more room. So the new volume may have another
+    /// [`Information::most_bytes`](crate::Information::most_bytes).
     ///
     /// ```
     /// # use eyrie::*; fn f() -> Result<()> {
