@@ -2,9 +2,9 @@
 //!
 //! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
 //! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
-//! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C.
-//! `fsck` has the statuses of fsck(8), and `diff` those of diff(1). A closed standard output is no error,
-//! except for an archive, which would be incomplete.
+//! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck`
+//! has the statuses of fsck(8), and `diff` those of diff(1). A closed standard output is no error, except for
+//! an archive, which would be incomplete.
 
 #![forbid(unsafe_code)]
 

@@ -50,8 +50,8 @@ fn parse_in(argument: &str, zone: &Zone) -> Option<Time> {
     Some(Time::new(second, u32::try_from(nanosecond.rem_euclid(NANOS)).ok()?))
 }
 
-/// Parses the digits `[[CC]YY]MMDDhhmm[.ss]` of touch(1), in the time zone of the host. Without a year the
-/// year is the present one. A year of two digits is from 1969 to 2068.
+/// Parses the digits `[[CC]YY]MMDDhhmm[.ss]` of touch(1), in the time zone of the host. Digits without a year
+/// mean the present year. A year of two digits is from 1969 to 2068.
 ///
 /// # Errors
 /// Fails with a message for the user.

@@ -43,8 +43,7 @@ pub fn refuse_existing(path: &Path, advice: &str) -> Result<()> {
     Err(Failure::new("cannot make a volume", text::path(path), why))
 }
 
-/// Makes a volume. If a volume or other contents exist at `path`, `note` is appended to the error
-/// message.
+/// Makes a volume. If a volume or other contents exist at `path`, `note` is appended to the error message.
 ///
 /// # Errors
 /// As [`VolumeOptions::create`].

@@ -186,8 +186,7 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }
 
-/// True if a write by `who` never clears set-id bits. The caller can then skip reading the file's
-/// protection.
+/// True if a write by `who` never clears set-id bits. The caller can then skip reading the file's protection.
 #[inline]
 pub fn keeps_set_ids(who: &Credentials) -> bool {
     who.has(Capabilities::FSETID)
@@ -261,10 +260,12 @@ impl Namespace {
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
             Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
-            Namespace::System | Namespace::None => Err(Error::Unsupported(
-                "an extended attribute that is none of user.*, trusted.* or security.*",
-            )),
-            _ if rest.is_empty() => Err(Error::Invalid("a namespace is no name of an extended attribute")),
+            Namespace::System | Namespace::None => {
+                Err(Error::Unsupported("an extended attribute outside user.*, trusted.* and security.*"))
+            }
+            _ if rest.is_empty() => {
+                Err(Error::Invalid("an extended attribute has a name after its namespace"))
+            }
             _ => Ok(()),
         }
     }

@@ -120,7 +120,7 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
 }
 
 /// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if its
-/// storage cannot be found because the disk cannot read a page or has damaged it.
+/// storage cannot be found because the disk has damaged a page or cannot read it.
 pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
     let is_hit = |start: u64, bytes: u64| {
         let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);

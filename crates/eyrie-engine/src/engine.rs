@@ -256,8 +256,8 @@ pub trait Engine: Send + Sync {
     fn close(&self, id: ObjectId);
 
     /// Keeps an object alive, as an [`open`](Engine::open) does, until it is [released](Engine::release). A
-    /// front-end that keeps many objects alive for a long time uses holds: an object without a name then ends
-    /// at its own last release, and not with other objects.
+    /// front-end that keeps many objects alive for a long time uses holds. The last release of an object
+    /// without a name frees the object. The last close may not, because opens of other objects can keep it.
     ///
     /// # Errors
     /// As [`Engine::open`].

@@ -86,7 +86,8 @@ impl HoldTable {
         self.len() == 0
     }
 
-    /// True if the object is held. A caller that has set the unlinked bit has executed a full fence since.
+    /// True if the object is held. After a caller sets the unlinked bit of the object, it executes a full
+    /// fence before this call.
     pub fn contain(&self, id: ObjectId) -> bool {
         self.objects.load(Ordering::SeqCst) != 0 && lock(self.shard(id)).contains_key(&id)
     }

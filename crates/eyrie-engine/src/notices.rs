@@ -154,8 +154,8 @@ impl Watcher {
         lock(&self.queue.state).stopped
     }
 
-    /// Makes changes of which this watcher gets no notice, because it knows them. `changes` runs on this
-    /// thread.
+    /// Runs `changes` on this thread. This watcher gets no notice of these changes, because its owner makes
+    /// them.
     pub fn quietly<T>(&self, changes: impl FnOnce() -> T) -> T {
         /// Restores the queue of an outer call, also while a panic unwinds.
         struct Restore(u64);

@@ -53,7 +53,7 @@ pub(crate) fn kind_of(mode: u32) -> Option<Kind> {
     })
 }
 
-/// Returns the time as the kernel takes it. A time that `SystemTime` cannot have becomes the nearest one.
+/// Returns the time as the kernel takes it. A time that `SystemTime` cannot have becomes the start of 1970.
 fn system_time(time: Time) -> SystemTime {
     let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
     let second = if time.seconds < 0 {
@@ -84,7 +84,7 @@ impl Numbers {
         if id == self.root { INodeNo::ROOT } else { INodeNo(id.raw()) }
     }
 
-    /// Returns the object of a number; `None` if the number is none of an object.
+    /// Returns the object of a number, or `None` if no object has this number.
     pub(crate) fn object(self, number: INodeNo) -> Option<ObjectId> {
         if number == INodeNo::ROOT { Some(self.root) } else { ObjectId::from_raw(number.0) }
     }

@@ -9,9 +9,9 @@ use fuser::Notifier;
 
 use crate::convert::Numbers;
 
-/// Notices that may wait for this thread. The kernel forgets everything if more come.
+/// Maximum number of notices that wait for this thread. If more come, the kernel forgets everything.
 pub(crate) const NOTICES: usize = 1 << 16;
-/// Time between two looks for the end of the mount.
+/// Maximum time between two checks for the end of the mount.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Passes notices to the kernel until the mount ends.

@@ -6,18 +6,18 @@
 //! This crate only adapts: each request of the kernel becomes one call of [`eyrie::Nodes`]. It decides two
 //! things itself:
 //!
-//! - **The kernel checks permissions** (the mount option `default_permissions`, which is always set). It has
-//!   to: it answers most look-ups from its cache, without a request. It also knows what a request does not
-//!   tell, such as the groups and the capabilities of the caller. So the calls here have the user and the
-//!   group of the caller, for the owner of new files, and all capabilities.
+//! - **The kernel checks permissions** (the mount option `default_permissions`, which is always set). Only
+//!   the kernel can do so: it answers most look-ups from its cache, without a request, and no request has all
+//!   groups and capabilities of the caller. So the calls of this crate have all capabilities, and the user
+//!   and the group of the caller, to whom new files belong.
 //! - **The kernel caches attributes, entries and pages without a limit of time**, because only this process
-//!   changes the volume. A thread passes each notice of a change that did not come through the mount. A
-//!   change by another thread of the process is visible in the mount when its notice has arrived, within
-//!   about a millisecond. Entries of the root directory are cached for one second: if notices were lost, the
-//!   mount can make the kernel forget only those entries that still exist.
+//!   changes the volume. A thread tells the kernel of each change that did not come through the mount. Such a
+//!   change is visible in the mount within about a millisecond. Entries of the root directory are cached for
+//!   one second: if notices were lost, the mount can make the kernel forget only those entries that still
+//!   exist.
 //!
 //! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
-//! opened them. So an open is no request at all.
+//! opened them. So an open makes no request.
 //!
 //! # Examples
 //! ```no_run

@@ -14,8 +14,8 @@ pub(crate) enum ListedNode<'a> {
     Entry(NodeEntry<'a>),
 }
 
-/// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry,
-/// until `add` returns true because the reply is full.
+/// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry, until
+/// `add` returns true because the reply is full.
 pub(crate) fn list(
     nodes: &VolumeNodes,
     dir: Answer<ObjectId>,

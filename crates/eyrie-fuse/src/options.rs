@@ -28,7 +28,7 @@ pub struct MountOptions {
     pub suid: bool,
     /// Let devices be opened (`dev`). Only root may set this.
     pub dev: bool,
-    /// Let no programs be executed (`noexec`).
+    /// Execute no programs (`noexec`).
     pub no_exec: bool,
     /// Make all writes durable before they return (`sync`).
     pub sync: bool,

@@ -64,11 +64,11 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     Ok(mount)
 }
 
-/// Unmounts the file system at a directory, whichever process serves it. With `lazily`, also if it is in use:
-/// it then disappears from the tree, and ends with its last user.
+/// Unmounts the file system at a directory, whichever process serves it. With `lazily`, also unmounts a file
+/// system in use: it disappears from the tree now, and ends with its last user.
 ///
 /// # Errors
-/// `EBUSY` if it is in use, `EINVAL` if nothing is mounted there, `EPERM`.
+/// `EBUSY` if the file system is in use, `EINVAL` if nothing is mounted there, `EPERM`.
 pub fn unmount(directory: impl AsRef<Path>, lazily: bool) -> Result<()> {
     let given = directory.as_ref();
     let refused = |error: io::Error| MountError::refused("unmount", given, error);
@@ -236,14 +236,15 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts the volume. If it is in use, it disappears from the tree, and the calls of its users fail
-    /// from now on.
+    /// Unmounts the volume. A mount in use disappears from the tree, and the calls of its users fail from now
+    /// on.
     pub fn end(&self) {
         if unmount(&self.path, false).is_ok() {
             return;
         }
-        // The kernel would keep the connection until the last user closes its files. A forced unmount of root
-        // ends it, even though the mount stays. A user ends it through the kernel's list of connections.
+        // The kernel would keep the connection until the last user closes its files. A forced unmount by root
+        // ends the connection, even though the mount stays. Other users end the connection through the
+        // kernel's list of connections.
         let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
         // The mount point may be gone already.

@@ -222,8 +222,8 @@ pub fn thread_index() -> usize {
 /// these threads, so their pins would stop its clock for ever.
 fn register_fork_handler() {
     extern "C" fn child() {
-        // A thread that is ending has no slot. The handler does not know its pins, so it removes none of the
-        // crowd.
+        // If this thread is ending, it has no slot. The handler does not know the pins of this thread, so it
+        // removes no pin from the crowd.
         let mine = LOCAL.try_with(|local| {
             CROWD.store(local.in_crowd(), Ordering::Relaxed);
             local.slot.get()

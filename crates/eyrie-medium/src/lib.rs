@@ -1,8 +1,8 @@
 //! Mapped memory whose ordering is part of the type.
 //!
-//! BPFS separates ordering from durability with *epoch barriers* (section 2.2 of the paper). This crate
-//! expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`] turns
-//! that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word.
+//! BPFS separates ordering from durability with *epoch barriers* (section 2.2 of the paper, SOSP 2009). This
+//! crate expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`]
+//! turns that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word.
 //! [`Medium::settle`] turns the resulting [`Published`] into a [`Settled`]. The caller may reuse the storage
 //! that the publish made unreachable only after it has that `Settled`.
 //!

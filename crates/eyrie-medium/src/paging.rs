@@ -122,7 +122,7 @@ impl Medium {
         made(Anchor::create(volume_bytes, journal_bytes, checksums).and_then(|anchor| anchor.write(blocks)))
     }
 
-    /// As [`Medium::format_paged`], for a file that a write behind its end extends. Only the write of the
+    /// As [`Medium::format_paged`], for a file that a write past its end extends. Only the write of the
     /// anchor extends the file, so a crash leaves the old length or the full new length.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// `?` converts this error to [`std::io::Error`]. The result has the errno as its
 /// [`raw_os_error`](std::io::Error::raw_os_error), and the kind that [`std::fs`] returns for this errno. But
 /// it has neither the message, the path nor the error of the engine, because an [`std::io::Error`] has an
-/// errno or a wrapped error, never both. A program that needs the message keeps the [`Error`], for example
-/// in a `Box<dyn std::error::Error>`. Or it wraps the error, and gives up the errno:
+/// errno or a wrapped error, never both. A program that needs the message keeps the [`Error`], for example in
+/// a `Box<dyn std::error::Error>`. Or it wraps the error, and gives up the errno:
 ///
 /// ```
 /// # use eyrie::{Errno, Error};

@@ -121,14 +121,15 @@ impl Repair {
     }
 
     /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
-    /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check of it
-    /// finds no damage. If the repair fails before that, the damaged volume is unchanged. If the host refuses
-    /// a rename, the repair takes back the earlier renames. If the host also refuses to take them back, or
-    /// cannot make the renames durable, the damaged volume is left at `path` with `.damaged` or `.repairing`
-    /// added. [`Repaired::losses`] lists the missing objects and parts.
+    /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check finds
+    /// no damage in the new volume. If the repair fails before that, the damaged volume is unchanged. If the
+    /// host refuses a rename, the repair takes back the earlier renames. If the host also refuses to take
+    /// them back, or cannot make the renames durable, the damaged volume is left at `path` with `.damaged` or
+    /// `.repairing` added. [`Repaired::losses`] lists the missing objects and parts.
     ///
     /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
-    /// more room. So [`Information::most_bytes`](crate::Information::most_bytes) may be another size.
+    /// more room. So the new volume may have another
+    /// [`Information::most_bytes`](crate::Information::most_bytes).
     ///
     /// ```
     /// # use eyrie::*; fn f() -> Result<()> {
@@ -209,8 +210,8 @@ impl Repaired {
     }
 }
 
-/// Checks the volume at `path` in the state after recovery. No process may have the volume open. The check
-/// changes nothing, even if the volume was not closed, because it works on a copy.
+/// Checks the volume at `path` in the state after recovery. No process may have the volume open for changes.
+/// The check changes nothing, even if the volume was not closed, because it works on a copy.
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
     let report = match Scm::inspect(eyrie_engine::Volume::open_copy(path, paged)) {
         // A truncated volume, for example, cannot be opened. But a repair can save the rest if the rest has a

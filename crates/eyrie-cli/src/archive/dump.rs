@@ -141,7 +141,7 @@ impl<W: Write> Dumper<W> {
             // place of its holes, unless it is larger than its volume.
             if runs.len() >= MAX_RUNS {
                 if stat.size > max_data_bytes(file.file_system()).reading()? {
-                    let why = "it has more ranges of data than an archive can list, and too many holes";
+                    let why = "too many ranges of data for an archive, and too large without its holes";
                     return Err(Side::Source(why.to_owned()));
                 }
                 runs = whole(stat.size);

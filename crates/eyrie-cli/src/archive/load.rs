@@ -187,7 +187,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
                 .map_or(true, |stat| stat.is_dir())
         {
             return Err(Side::Source(
-                "it is a hard link to a file that is not before it in the archive".to_owned(),
+                "it is a hard link to a file that the archive does not have before it".to_owned(),
             ));
         }
         self.make_room(path)?;

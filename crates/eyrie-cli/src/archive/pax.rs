@@ -45,7 +45,7 @@ impl Records {
         self.list.push((key.to_vec(), value));
     }
 
-    /// Adds the records of `more` after the present ones.
+    /// Appends the records of `more`.
     pub fn extend(&mut self, more: Records) {
         self.bytes += more.bytes;
         self.list.extend(more.list);

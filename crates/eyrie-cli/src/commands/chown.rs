@@ -49,7 +49,7 @@ pub struct ChownArgs {
     help: (),
 }
 
-/// The user and the group to set. `None` keeps the present one.
+/// The user and the group to set. `None` keeps the user or the group.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
     uid: Option<u32>,

@@ -131,8 +131,8 @@ fn report_ready() -> std::io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Tells the service manager a state, by the protocol of sd_notify(3). Without a manager, or if it does not
-/// listen, does nothing.
+/// Tells the service manager a state, by the protocol of sd_notify(3). Does nothing without a manager, or if
+/// the manager does not listen.
 fn notify_manager(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -14,7 +14,7 @@ use crate::{text, volumes};
 #[command(after_help = "\
 Examples:
   eyrie umount /mnt/vol
-  eyrie umount --lazy /mnt/vol       # also if it is in use
+  eyrie umount --lazy /mnt/vol       # also if a program uses it
 
 umount(8) and fusermount3 -u unmount a volume, too, but they return before its server has saved it. After \
 this command the volume can be used at once. With --lazy, this command does not wait.")]
@@ -22,14 +22,14 @@ pub struct UmountArgs {
     /// Directories at which volumes are mounted
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Unmount even if it is in use: the volume disappears now, and its server ends with the last user
+    /// Unmount a mount in use: it disappears now, and its process ends with the last user
     #[arg(long, short)]
     lazy: bool,
 }
 
 /// Time to wait for a server that saves its volume.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two looks at the volume.
+/// Time between two attempts to open the volume.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub fn run(arguments: &UmountArgs) -> Result<()> {
@@ -54,8 +54,7 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns the real path of a mount point. If its server has died, the mount point itself cannot be looked
-/// at.
+/// Returns the real path of a mount point. This also works if the process that serves the mount has died.
 fn real_path(directory: &Path) -> std::io::Result<PathBuf> {
     match (directory.canonicalize(), directory.file_name()) {
         (Err(error), Some(name)) if error.kind() == std::io::ErrorKind::NotConnected => {

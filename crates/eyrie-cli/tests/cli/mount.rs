@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Sandbox;
 
-/// Returns a sandbox with a volume and a mount point. `None`, with a line that tells so, if this user cannot
-/// mount here.
+/// Returns a sandbox with a volume and a mount point. If this user cannot mount here, prints a line that says
+/// so, and returns `None`.
 fn sandbox() -> Option<Sandbox> {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if device.is_err() || !rustix::process::geteuid().is_root() {

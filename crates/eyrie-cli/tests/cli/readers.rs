@@ -22,7 +22,7 @@ fn sandbox_with_tree(arguments: &[&str]) -> Sandbox {
     sandbox
 }
 
-/// Starts a command that has the volume open to read it until its output is read.
+/// Starts a command that keeps the volume open for reading until its output is read.
 fn start_reader(sandbox: &Sandbox) -> Child {
     let mut command = sandbox.command(["cat", "vol:/tree/large", "vol:/tree/large"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

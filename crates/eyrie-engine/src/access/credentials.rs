@@ -160,8 +160,8 @@ impl Credentials {
     }
 }
 
-/// Returns the umask of this process. The system call `umask` would also set it, and other threads could
-/// then make files with a wrong mode.
+/// Returns the umask of this process. The system call `umask` would also set it, and other threads could then
+/// make files with a wrong mode.
 fn umask_of_process() -> Option<u16> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;

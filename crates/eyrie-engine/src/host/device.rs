@@ -132,7 +132,7 @@ impl NewVolume {
     /// `overwrite` is set.
     pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
-            let what = "a volume on a block device has the medium paged: choose that, \
+            let what = "a volume on a block device has the medium paged: choose paged, \
                         or make a file system on the device";
             return Err(Error::volume(place, what, Errno::INVAL));
         }

@@ -47,8 +47,8 @@ impl Drop for UndoList {
     }
 }
 
-/// Makes the directory and files of a volume of `bytes`, lets `fill` write the volume, and returns the
-/// result of `fill`. Leaves nothing behind on an error.
+/// Makes the directory and files of a volume of `bytes`, lets `fill` write the volume, and returns the result
+/// of `fill`. Leaves nothing behind on an error.
 pub(super) fn create<T>(
     path: &Path,
     bytes: Option<u64>,
@@ -86,8 +86,8 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     host::sync_all(&directory)
 }
 
-/// Makes a volume on the host from the bytes of its segment. The bytes are not checked. Leaves nothing
-/// behind on an error.
+/// Makes a volume on the host from the bytes of its segment. The bytes are not checked. Leaves nothing behind
+/// on an error.
 ///
 /// # Errors
 /// `Volume` if `path` exists and is not an empty directory, or if a call of the host fails.

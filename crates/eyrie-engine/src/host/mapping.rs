@@ -58,8 +58,8 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
 pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = || host::try_clone(file).map_err(failed);
-    // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who
-    // may have written bytes there that look like a journal.
+    // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who may
+    // have written bytes there that look like a journal.
     let start = FirstPages::read(file).map_err(failed)?;
     if start.is_some_and(|start| start.is_paged()) {
         match Medium::paged(Arc::new(blocks(again()?)), paged) {
@@ -70,8 +70,7 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
     let medium = Medium::dram(vec![(again()?, bytes)])?;
     match superblock::read(&medium, place)?.block.medium {
         MEDIUM_PMEM => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
-            let what =
-                "made on persistent memory, which the host does not give it here (it refuses MAP_SYNC)";
+            let what = "made on persistent memory, which this place lacks (the host refuses MAP_SYNC)";
             let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
             explain(fault, place, format!("{what}; {advice}"))
         }),

@@ -1,4 +1,4 @@
-//! Storage objects of the engine `scm`, as in section 4.4 of the Aerie paper (`aerie.txt`).
+//! Storage objects of the engine `scm`, as in section 4.4 of the Aerie paper (EuroSys 2014).
 
 pub mod collection;
 pub mod header;

@@ -158,7 +158,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Condition on a key, for a change of it.
+/// Condition on a key. A conditional change is made only if its condition holds.
 ///
 /// ```
 /// use eyrie_engine::{Condition, Version};
@@ -285,17 +285,17 @@ pub enum Op<'a> {
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Requires a condition of a key, which must name a file if it exists. Only a part of a batch, because it
-    /// changes nothing.
+    /// Requires that a condition holds for a key. An existing key must name a file. Allowed only in a batch,
+    /// because this Op changes nothing.
     Expect { dir: ObjectId, name: &'a [u8], condition: Condition },
     /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key is changed at most once.
     /// All changes get the time of the batch, and the times of its Ops are ignored. In a batch, an `Erase` of
     /// a missing key has no effect. A batch that succeeds also gives back the reserved ids of `Put`s whose
     /// keys existed, because [`Applied`] cannot name them.
     ///
-    /// The batch also has any number of `Expect`s, with at most one for each key. They refer to the keys as
-    /// they are before the batch, wherever they stand in it. If one of them does not hold, the batch fails
-    /// with [`ConditionFailed`](crate::Error::ConditionFailed).
+    /// The batch also has any number of `Expect`s, with at most one for each key. Each `Expect` refers to its
+    /// key as the key is before the batch, at any position in the batch. If a condition does not hold, the
+    /// batch fails with [`ConditionFailed`](crate::Error::ConditionFailed).
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 

@@ -152,8 +152,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken,
-    /// plans again.
+    /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken, plans
+    /// again.
     pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
         self.directory(dir)?;
         check_batch(dir, ops)?;

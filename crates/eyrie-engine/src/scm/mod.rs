@@ -14,8 +14,8 @@
 //!   open, and a grace period has passed.
 //!
 //! Safe when power fails: every Op is one commit of one transaction. The growth of a directory before this
-//! commit has commits of its own. The work after the commit frees storage. It changes only volatile
-//! state, and headers to which no entry leads.
+//! commit has commits of its own. The work after the commit frees storage. It changes only volatile state,
+//! and headers to which no entry leads.
 
 mod arguments;
 mod attributes;

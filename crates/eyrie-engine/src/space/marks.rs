@@ -52,8 +52,7 @@ impl Overlap {
     }
 }
 
-/// The small extents of [`REGION`] pages. For each page: its class (0 if it has none), and its slots in
-/// use.
+/// The small extents of [`REGION`] pages. For each page: its class (0 if it has none), and its slots in use.
 struct SlabRegion {
     classes: [AtomicU8; REGION as usize],
     slots: [AtomicU64; REGION as usize],

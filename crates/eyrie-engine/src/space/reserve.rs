@@ -77,7 +77,7 @@ impl Central {
     /// to the free memory.
     ///
     /// # Errors
-    /// Those of provisioning. The reserve then keeps all steps that the host has provided.
+    /// The errors of provisioning. The reserve then keeps all steps that the host has provided.
     pub(super) fn take_reserve(&mut self, context: &SpaceContext, pages: u32) -> Result<()> {
         let Some(at) = self.reserves.iter().position(|reserve| reserve.pages == pages) else { return Ok(()) };
         while self.reserves[at].next < self.reserves[at].steps.1 {

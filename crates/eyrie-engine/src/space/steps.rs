@@ -140,10 +140,10 @@ impl MemorySteps {
         runs
     }
 
-    /// Returns steps to provision for `count` pages in a row: for at most one step the first step without
-    /// memory, even a short one, and otherwise the first aligned block of steps in which the pages fit. The
-    /// caller provisions the steps among them that may have no memory. All pages of the other steps among
-    /// them are in `free`.
+    /// Returns steps to provision for `count` pages in a row. If the pages fit in one step, returns the first
+    /// step that may have no memory, even a short one. Otherwise returns the first aligned block of steps in
+    /// which the pages fit. The caller provisions the returned steps that may have no memory. All pages of
+    /// the other returned steps are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
         // A request of at most one step fits in any step of full size. If the step that was found is short,
         // the caller may need another one.

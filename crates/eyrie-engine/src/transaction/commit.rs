@@ -8,8 +8,8 @@ use crate::Result;
 
 impl Transaction<'_> {
     /// Makes the change reachable, and retires the storage that the change made unreachable. The returned
-    /// [`Settled`] lets the caller retire further storage. After an error, at most the prelude of the
-    /// change is reachable. Only if the mapping has failed, other parts of the change may be reachable, too.
+    /// [`Settled`] lets the caller retire further storage. After an error, at most the prelude of the change
+    /// is reachable. Only if the mapping has failed, other parts of the change may be reachable, too.
     ///
     /// # Errors
     /// `Fault`. `NoSpace` if the volume has no room for the redo record.

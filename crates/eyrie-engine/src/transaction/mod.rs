@@ -3,8 +3,8 @@
 //! An Op prepares its change in a transaction. It allocates storage, and writes bytes that no other thread
 //! can reach yet. It also collects the 8-byte words that make those bytes reachable. `Transaction::commit`
 //! does all the ordering. If a transaction is dropped without a commit, its allocations are freed. Nothing
-//! was reachable then, so nothing needs undoing. BPFS keeps a similar list of the blocks of an in-flight
-//! copy-on-write (`bpfs.txt`, section 3.3).
+//! was reachable then, so nothing needs undoing. BPFS (SOSP 2009, section 3.3) keeps a similar list of the
+//! blocks of an in-flight copy-on-write.
 //!
 //! Safe when power fails: before the publish, no part of the change is reachable except a prelude. A single
 //! word or line commits by its own publish. Several words are committed by the publish of a redo slot, which

@@ -3,9 +3,9 @@
 //! A record is a list of words with their addresses and new values. A record has a checksum, and applying it
 //! twice has the same effect as applying it once. The Op of a record holds the locks of the changed objects
 //! until the clearing of the record has settled. Therefore a record is independent of the records in other
-//! slots. For the same reason, recovery never replays a record over newer state. (Aerie commits metadata with
-//! a redo log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section
-//! 3.2.)
+//! slots. For the same reason, recovery never replays a record over newer state. (Aerie, EuroSys 2014,
+//! commits metadata with a redo log too: section 4.4.5 of the paper. BPFS, SOSP 2009, copies up to a common
+//! ancestor instead: section 3.2.)
 //!
 //! Layout of a slot: word 0 is 0 if the slot is free. Otherwise its upper half is the checksum of the record,
 //! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. A list
@@ -89,8 +89,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
                 true => medium.publish_nothing(settled),
                 false => medium.publish(slot, 0, settled)?,
             };
-            // The next user of the slot overwrites this record. Therefore the clearing must settle before
-            // the slot is released.
+            // The next user of the slot overwrites this record. Therefore the clearing must settle before the
+            // slot is released.
             Ok::<_, Error>(medium.settle(cleared))
         })?;
         if let Some(extent) = overflow {

@@ -1,8 +1,8 @@
 //! Generations: numbers that distinguish one use of a header slot from the next.
 //!
 //! The medium holds a limit. This limit is raised before the numbers below it are used, so a crash skips
-//! numbers and repeats none. Each thread takes numbers in blocks of its own, so that threads that
-//! create files do not contend for one lock.
+//! numbers and repeats none. Each thread takes numbers in blocks of its own, so that threads that create
+//! files do not contend for one lock.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};

@@ -120,13 +120,13 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Opens the volume at `path` of the host, a directory or a block device, for this process alone.
-    /// `paged` has the options for a volume on a disk.
+    /// Opens the volume at `path` of the host, a directory or a block device, for this process alone. `paged`
+    /// has the options for a volume on a disk.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a
-    /// newer format, is truncated or is corrupt. For a volume in use in a directory, the error names the
-    /// process if the process is known. [`Error::Corrupt`]; [`Error::Fault`].
+    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a newer
+    /// format, is truncated or is corrupt. For a volume in use in a directory, the error names the process if
+    /// the process is known. [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }

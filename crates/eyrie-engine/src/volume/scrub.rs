@@ -34,7 +34,7 @@ impl Volume {
     /// durable first.
     pub fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrubbed> {
         if self.medium.disk_bytes().is_none() {
-            return Err(Error::Unsupported("only a volume on a disk can be scrubbed"));
+            return Err(Error::Unsupported("a scrub of a volume that is not on a disk"));
         }
         let used = self.durable_pages()?;
         let total = used.iter().map(|run| run.len() as u64 * PAGE_SIZE).sum();

@@ -24,7 +24,8 @@ struct Fixture {
     place: tempfile::TempDir,
 }
 
-/// Returns a new volume in memory. `None`, with a line that tells so, if this machine has no FUSE.
+/// Returns a new volume in memory. If this machine has no FUSE, prints a line that says so, and returns
+/// `None`.
 fn fixture() -> Option<Fixture> {
     if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
         eprintln!("NOT TESTED: /dev/fuse cannot be opened");
@@ -170,7 +171,7 @@ fn lost_notices_make_the_kernel_forget_everything() {
     fixture.files.create_dir_all("/kept/below").unwrap();
     fixture.files.write("/kept/below/file", "old").unwrap();
     assert_eq!(fs::read(at("kept/below/file")).unwrap(), b"old");
-    // More changes than notices that may wait. The thread that passes them on cannot keep up.
+    // The thread that passes notices on cannot keep up with so many changes, so some notices are lost.
     let store = fixture.volume.store("/kept", Credentials::of_process()).unwrap();
     let mut batch = eyrie::Batch::new();
     for number in 0..MANY {

@@ -72,10 +72,10 @@ impl Pager {
         until
     }
 
-    /// Lends a page-aligned range to the next cut, and gives the Op of this thread more room for it. If the
-    /// record of the cut is larger than the journal, the drain writes the rest of the record to this range.
-    /// The range is free, and the last durable cut does not use it. The allocator may give the range out
-    /// again when the cut whose number this call returns is durable.
+    /// Lends a page-aligned range to the next cut, and gives the Op of this thread more room in the journal.
+    /// If the record of the cut is larger than the journal, the drain writes the rest of the record to this
+    /// range. The range is free, and the last durable cut does not use it. The allocator may give the range
+    /// out again when the cut whose number this call returns is durable.
     ///
     /// # Errors
     /// [`Fault::OpTooLarge`] if a record cannot overflow to so many pages.
@@ -92,7 +92,7 @@ impl Pager {
             return Err(Fault::OpTooLarge { needed: pages as u64 * PAGE_SIZE });
         }
         lent.push(range);
-        // A record names each page that it overflows to, which takes 16 of 4096 bytes.
+        // The record has an entry of 16 bytes for each overflow page of 4096 bytes.
         give(len - len / 256);
         Ok(self.cut.load(Ordering::Acquire))
     }

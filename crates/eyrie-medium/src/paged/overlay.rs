@@ -43,7 +43,7 @@ impl<B: Blocks> Blocks for Overlay<B> {
         let below = self.below.read(offset, out);
         let (first, end) = (offset / SECTOR, (offset + out.len() as u64).div_ceil(SECTOR));
         let written = self.written();
-        // Bytes that were all written here do not need the disk.
+        // If all of the bytes were written here, an error of the disk does not matter.
         if written.range(first..end).count() as u64 != end - first {
             below?;
         }
@@ -106,7 +106,7 @@ mod tests {
         assert!(out[2048..].iter().all(|&byte| byte == 1));
         overlay.read(4096, &mut out).expect("there");
         assert!(out == [1; 4096]);
-        overlay.write(8192, &[4; 512]).expect_err("behind the end");
+        overlay.write(8192, &[4; 512]).expect_err("past the end");
         assert_eq!(std::fs::read(file.path()).expect("there"), [1; 8192]);
     }
 

@@ -17,8 +17,8 @@ use crate::epoch;
 
 /// Number of fresh pages that never delay an Op: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
-/// The pages that became fresh since the last sync, divided by this number, are added to [`MIN_FRESH`]. So
-/// many fresh pages delay no Op.
+/// The number of pages that became fresh since the last sync, divided by this number, is added to
+/// [`MIN_FRESH`]. Up to this sum, fresh pages delay no Op.
 const PART: usize = 8;
 /// Maximum number of early drains that the keeper makes in one interval of its drains. With the default
 /// interval, early drains are at least a millisecond apart.

@@ -73,8 +73,8 @@ impl<'a> PlaceWrites<'a> {
     }
 
     /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the
-    /// only certain copy of their bytes. Before they leave memory, their checksums take effect, because the
-    /// next read of a page compares it with them.
+    /// only certain copy of their bytes. The checksums of the pages take effect first, because the next read
+    /// of a page from the disk compares the page with its checksum.
     #[track_caller]
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.pager.blocks.here().flush()?;

@@ -19,7 +19,7 @@ const SCRUBBED: usize = 256;
 impl Pager {
     /// Returns those pages of a range that cannot be read from the disk, or that do not match their
     /// checksums. Pages whose newest bytes are not in their places are left out. No drain runs during the
-    /// call, so it should be called with short ranges.
+    /// call, so callers pass short ranges.
     ///
     /// # Errors
     /// [`Fault::Forked`] in a forked child.

@@ -26,8 +26,8 @@ pub struct PagedStats {
     pub read_bytes: u64,
 }
 
-/// Counters of the work of a page cache. Only work with the disk counts, so no call that stays in memory
-/// pays for them.
+/// Counters of the work of a page cache. Only work with the disk counts, so no call that stays in memory pays
+/// for them.
 #[derive(Default)]
 pub(super) struct DiskCounts {
     drains: AtomicU64,

@@ -254,7 +254,8 @@ fn op_without_room_leaves_the_pages_of_a_drain() {
     assert_eq!((word(&medium, 400 * 4096), word(&medium, 400 * 4096 + 64)), (7, 0));
 }
 
-/// An ordinary Op waits while other Ops have reserved the journal. A large one gets at most half of it.
+/// An ordinary Op waits while other Ops have reserved the journal. A large Op gets at most half of the
+/// journal.
 #[test]
 fn ops_in_progress_share_the_journal() {
     let medium = hooked(|_| Ok(()));
@@ -438,7 +439,7 @@ fn unwritten_pages_stay_in_memory() {
     check(&medium).expect("the check always returns Ok");
 }
 
-/// Of a piece that is read ahead, only pages stay absent that are damaged, free or unreadable.
+/// Of a piece that is read ahead, only the damaged, free and unreadable pages stay absent.
 #[test]
 fn bad_page_of_a_piece_keeps_no_other_page_absent() {
     let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, true)));

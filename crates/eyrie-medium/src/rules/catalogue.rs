@@ -85,14 +85,14 @@ rules! {
             "A cut without changes gets a record if the last record lists fresh pages.",
             "it gets no record";
         FullJournalIsReplayed "full-journal-is-replayed" on Disk, "a full journal":
-            "If the journal has no room for the next record, it is replayed before it starts over.",
+            "A journal without room for the next record is replayed before it starts over.",
             "it starts over without a replay";
         CheckpointIsDurableBeforeRestart "checkpoint-is-durable-before-restart"
             on Disk, "journals that start over":
             "The pages of a checkpoint are durable before the journal gets a new name.",
             "the journal gets the new name first";
         ChecksumsBeforeRestart "checksums-before-restart" on Disk, "reuse on a disk":
-            "The checksums of the pages of a journal's records are on the disk before it gets a new name.",
+            "The checksums of the pages in a journal are on the disk before the journal gets a new name.",
             "they are not written";
         FreshPageIsRecordedWhole "fresh-page-is-recorded-whole" on Disk, "reuse on a disk":
             "With checksums, a fresh page that goes to the journal is recorded with all of its lines.",
@@ -204,7 +204,7 @@ rules! {
     }
     Allocation in "eyrie-engine/src/volume/generation.rs" {
         GenerationsAreLeasedFirst "generations-are-leased-first" on Both, "one call":
-            "The limit of generations is raised durably before a generation above it is assigned.",
+            "A generation is assigned only after the durable limit of generations is above it.",
             "the limit is not raised";
     }
     Allocation in "eyrie-engine/src/space/slab.rs" {
@@ -241,7 +241,7 @@ rules! {
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry after that";
         DeadStampIsWritten "dead-stamp-is-written" on Memory, "one call":
-            "The time of a change goes to that one of a page's two stamps that is not current.",
+            "The time of a change goes to the stamp of the page that is not current.",
             "the time goes to the current stamp";
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
@@ -280,7 +280,7 @@ rules! {
     }
     Files in "eyrie-engine/src/scm/write.rs" {
         BytesBeforeTheirSize "bytes-before-their-size" on Memory, "one call":
-            "The bytes of a write behind the end of a file are durable before its size includes them.",
+            "The bytes of a write past the end of a file are durable before its size includes them.",
             "the new size is stored first";
     }
     Recovery in "eyrie-engine/src/recovery.rs" {
@@ -303,7 +303,7 @@ rules! {
     }
     Volumes in "eyrie-engine/src/volume/save.rs" {
         SavedAllocatorBeforeItsMark "saved-allocator-before-its-mark" on Memory, "closing":
-            "The saved allocator persists before the clean mark, which makes it count.",
+            "The saved allocator persists before the clean mark that makes it valid.",
             "the mark is stored first";
         CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
             "An open clears the clean mark before it makes any other change of the volume.",

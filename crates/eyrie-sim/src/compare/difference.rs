@@ -52,7 +52,7 @@ fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
         let size = |node: &TreeNode| node.xattrs.get(name).map(Vec::len);
         if a.xattrs.get(name) != b.xattrs.get(name) {
             let name = name.escape_ascii();
-            lines.push(format!("extended attribute {name} of {:?} bytes, and {:?}", size(a), size(b)));
+            lines.push(format!("bytes of extended attribute {name} {:?}, and {:?}", size(a), size(b)));
         }
     }
     if a.same_as != b.same_as {

@@ -67,7 +67,7 @@ fn every_difference_is_reported() {
     assert!(text.contains("modified Time"), "{text}");
     let xattr = |id| Op::SetXattr { id, name: b"user.a", value: b"1", mode: XattrMode::Set, time };
     let text = difference_after(move |_, id| xattr(id));
-    assert!(text.contains("/dir/file: extended attribute user.a of None bytes, and Some(1)"), "{text}");
+    assert!(text.contains("/dir/file: bytes of extended attribute user.a None, and Some(1)"), "{text}");
     let text = difference_after(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
     assert!(text.contains("/other: File in the first only"), "{text}");
 }

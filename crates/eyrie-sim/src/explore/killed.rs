@@ -276,7 +276,10 @@ impl Chains<'_> {
         } else {
             let states = self.recorded.trees(&process.states[0]);
             let differs: Vec<String> = states.filter_map(|state| difference(&found, state)).collect();
-            return Err(format!("after a kill is, and should be: {}", differs.join("\n  or: ")));
+            return Err(format!(
+                "after a kill the volume has, and should have: {}",
+                differs.join("\n  or: ")
+            ));
         }
         sound(&engine)?;
         Ok(process)

@@ -21,7 +21,7 @@ use crate::script::Script;
 const BYTES: u64 = 8 << 20;
 /// The second checksum page, as a page of the disk. The tables of the volume belong to the first one.
 const CHECKSUM_PAGE: usize = 1025;
-/// A checksum page and its pages.
+/// Number of pages: a checksum page, and the 1024 pages whose checksums it has.
 const CHUNK: usize = 1025;
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -89,7 +89,8 @@ fn judge(
     let may_recover = !vouched || rule == CrashRule::Sectors;
     let is_right = if engine.recovered() { may_recover } else { vouched };
     if !is_right {
-        return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
+        let (set, done) = if vouched { ("is set", "recovered") } else { ("is not set", "did not recover") };
+        return Err(format!("the clean mark {set}, but the open {done} the volume"));
     }
     if expected.is_closed && engine.recovered() {
         return Err("a closed volume needed a recovery".into());
@@ -98,7 +99,7 @@ fn judge(
     if !expected.states.contains(&&found) {
         let differences: Vec<String> =
             expected.states.iter().filter_map(|state| difference(&found, state)).collect();
-        return Err(format!("is, and should be: {}", differences.join("\n  or: ")));
+        return Err(format!("the volume has, and should have: {}", differences.join("\n  or: ")));
     }
     sound(&engine)?;
     let decided = (image.choices(), image.fingerprint());
@@ -121,8 +122,9 @@ fn filled(engine: &Scm, found: &Tree) -> Verdict {
         // Leaves out the new files, and the root, because the new files changed it.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
-    difference(&now, &was)
-        .map_or(Ok(()), |what| Err(format!("after more was written, is and should be: {what}")))
+    difference(&now, &was).map_or(Ok(()), |what| {
+        Err(format!("after more was written, the volume has, and should have: {what}"))
+    })
 }
 
 /// Makes files of several sizes, and then appends to an empty file until the volume is full.
@@ -227,7 +229,9 @@ fn write_anew(engine: &Scm) -> eyrie_engine::Result<Verdict> {
         for child in children {
             let generation = engine.birth(child)?.generation;
             if child != id && generation >= newest {
-                return Ok(Err(format!("generation {newest} was given out after {generation}")));
+                return Ok(Err(format!(
+                    "a new file has generation {newest}, but an older object has {generation}"
+                )));
             }
             if child.is_directory() {
                 waiting.push(child);

@@ -33,8 +33,8 @@ pub struct TracedRun {
     pub events: Vec<Event>,
     /// The states of the model after 0, 1, ... calls.
     pub states: Vec<Tree>,
-    /// For each number of calls from 0 on, the index of the oldest state that a crash after so many calls
-    /// may leave.
+    /// For each number of calls from 0 on, the index of the oldest state that a crash after so many calls may
+    /// leave.
     pub durable: Vec<usize>,
     /// For each number of calls from 0 on, the early state that a crash in the next call may leave: the times
     /// of a write without its bytes.

@@ -235,8 +235,8 @@ pub fn single() -> Vec<Case> {
     cases
 }
 
-/// Returns 1200 pairs of Ops that are drawn from `seed`, and some fixed pairs. The second Op of a pair
-/// may reuse the storage that the first Op freed.
+/// Returns 1200 pairs of Ops that are drawn from `seed`, and some fixed pairs. The second Op of a pair may
+/// reuse the storage that the first Op freed.
 pub fn pairs(seed: u64) -> Vec<Case> {
     let pools = [(few("few"), small_ops()), (large(), large_ops())];
     let mut random = SmallRng::seed_from_u64(seed);

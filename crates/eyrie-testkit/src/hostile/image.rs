@@ -57,7 +57,7 @@ impl<'b> Image<'b> {
         self.len = len.next_multiple_of(PAGE_SIZE).clamp(2 * PAGE_SIZE, most);
     }
 
-    /// Overwrites bytes. [`Image::medium`] and [`Image::to_bytes`] leave out bytes behind the end of the
+    /// Overwrites bytes. [`Image::medium`] and [`Image::to_bytes`] leave out bytes past the end of the
     /// image.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         self.edits.push((at, bytes.to_vec()));
@@ -68,12 +68,12 @@ impl<'b> Image<'b> {
         self.write(at, &word.to_le_bytes());
     }
 
-    /// Returns the edits in order. A later edit overrides earlier ones, and an edit may lie behind the end.
+    /// Returns the edits in order. A later edit overrides earlier ones, and an edit may lie past the end.
     pub(super) fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
     }
 
-    /// Reads bytes. Bytes behind the end of the base are zeros unless an edit changed them.
+    /// Reads bytes. Bytes past the end of the base are zeros unless an edit changed them.
     pub fn read(&self, at: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let overlay = |bytes: &mut [u8], from: u64, source: &[u8]| {

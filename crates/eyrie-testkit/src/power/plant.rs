@@ -309,7 +309,7 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     Ok(())
 }
 
-/// Checks that a new journal behind the end of a volume is durable when [`Medium::extend_paged`] returns.
+/// Checks that a new journal past the end of a volume is durable when [`Medium::extend_paged`] returns.
 fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
     Medium::extend_paged(&disk, PAGES * PAGE_SIZE, false).map_err(to_message)?;

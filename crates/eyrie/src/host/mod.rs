@@ -11,7 +11,7 @@
 //!   root is `/`. No variant of `truncate(2)` takes a directory descriptor. Variants of the other calls exist
 //!   only since Linux 6.13.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
-//!   `fstatat(2)`, because they have no such variant, or only in newer kernels.
+//!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 
 mod convert;
 mod store;

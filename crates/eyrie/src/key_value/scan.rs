@@ -6,8 +6,8 @@ use super::{KeyRange, Order};
 use crate::Result;
 use crate::fetch::FetchSize;
 
-/// Number of keys that a pass of an ordered scan gives. Meanwhile it keeps at most twice this number. With
-/// the longest keys, of 255 bytes, and their vectors, these take 42 MB.
+/// Number of keys that a pass of an ordered scan returns. During the pass, memory holds at most twice this
+/// number of keys: 42 MB if all keys have the maximum of 255 bytes.
 const PASS_KEYS: usize = 1 << 16;
 
 /// A function that gets a key, its object, and the position after it. Returns false to end a listing.

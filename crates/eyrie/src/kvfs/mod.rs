@@ -200,8 +200,8 @@ impl<E: Engine> Kvfs<E> {
         epoch::pin()
     }
 
-    /// Returns the version of the value of `key`, or `None` if the key does not exist. After every change of
-    /// the value, by any call, the version is another one. [`Version`] has the details.
+    /// Returns the version of the value of `key`, or `None` if the key does not exist. Every change of the
+    /// value, by any call, changes the version. [`Version`] has the details.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
@@ -311,7 +311,7 @@ impl<E: Engine> Kvfs<E> {
     /// ```
     ///
     /// # Errors
-    /// `EIO`.
+    /// `EIO` if the medium fails.
     pub fn len(&self) -> Result<u64> {
         let _pin = epoch::pin();
         Ok(self.call("len", || self.store.engine.attributes(self.store.dir))?.size)
@@ -328,7 +328,7 @@ impl<E: Engine> Kvfs<E> {
     /// ```
     ///
     /// # Errors
-    /// `EIO`.
+    /// `EIO` if the medium fails.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }

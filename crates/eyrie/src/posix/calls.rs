@@ -126,7 +126,7 @@ pub trait Posix {
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
     /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes, which is
-    /// less than the length of `data` if all of `data` would not fit below the largest size of a file.
+    /// less than the length of `data` if only a part of `data` fits below the largest size of a file.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
@@ -308,7 +308,7 @@ pub trait Posix {
     /// followed.
     fn chmod(&self, file: Target<'_, Self::Handle>, mode: u16) -> Result<()>;
 
-    /// Sets user and group. `None` keeps the present one.
+    /// Sets user and group. `None` keeps the user or the group.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -348,7 +348,8 @@ pub trait Posix {
 
     /// Calls `visit` with the entries of an open directory, except `.` and `..`, until `visit` returns false.
     /// Begins at the position `cookie`, where 0 is the start. `visit` must not call the file system. On the
-    /// host, the listings of one handle share its position, so only one thread at a time may list it.
+    /// host, the listings of one handle share the position of the handle, so only one thread at a time may
+    /// list the handle.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
@@ -459,9 +460,8 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these
-    /// errors on the medium `paged`, every later call that changes or synchronises the volume fails with
-    /// `EROFS`.
+    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these errors
+    /// on the medium `paged`, every later call that changes or synchronises the volume fails with `EROFS`.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
     /// Works as [`fsync`](Posix::fsync), but need not make times durable. A volume makes them durable, too.

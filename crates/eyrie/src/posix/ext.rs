@@ -96,8 +96,8 @@ pub trait PosixExt: Posix + Clone {
     ///
     /// This call has two steps: it makes the file or sets its size to 0, and then writes the bytes. If the
     /// write fails, or a crash comes before it, the file is empty. A reader may also see the empty file.
-    /// [`Kvfs::put`](crate::Kvfs::put) replaces the contents of a file in one step. So does a write of
-    /// another file that is then renamed.
+    /// [`Kvfs::put`](crate::Kvfs::put) replaces the contents of a file in one step. A program can also write
+    /// another file, and rename that file to `path`.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

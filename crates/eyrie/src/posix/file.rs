@@ -40,7 +40,7 @@ pub struct File<P: Posix> {
     open: Arc<OpenFile<P>>,
 }
 
-/// A handle that a drop closes, and its position.
+/// An open handle, and the position of the file. A drop closes the handle.
 #[derive(Debug)]
 struct OpenFile<P: Posix> {
     fs: P,

@@ -27,8 +27,7 @@ pub struct ReadDir<P: Posix> {
     dir: File<P>,
     path: Arc<Path>,
     fetched: std::vec::IntoIter<DirEntry>,
-    /// The position in the directory where the next fetch begins. `None` at the end, and after an
-    /// error.
+    /// The position in the directory where the next fetch begins. `None` at the end, and after an error.
     cookie: Option<u64>,
     fetch: FetchSize,
 }

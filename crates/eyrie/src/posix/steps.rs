@@ -87,8 +87,7 @@ pub(super) fn read<P: Posix>(fs: &P, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut filled = 0;
     loop {
-        // The size is only a hint: files of `/proc` have size 0, and another program may append
-        // meanwhile.
+        // The size is only a hint: files of `/proc` have size 0, and another program may append meanwhile.
         if filled == bytes.len() {
             let more = usize::try_from(size).unwrap_or(0).saturating_sub(filled);
             let more = more.max(filled).saturating_add(SLACK);

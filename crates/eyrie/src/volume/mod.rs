@@ -209,10 +209,10 @@ impl Volume {
     /// volume's files is changed, so the files need only be readable, also on a read-only file system. A
     /// volume that was not closed is recovered in memory, at every such open. The changes that such a
     /// recovery finds are durable only once an open for changes has recovered the volume. Calls that change
-    /// the volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`,
-    /// and while it is open for changes, a read-only open does.
+    /// the volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`.
+    /// While the volume is open for changes, a read-only open fails with `EBUSY`.
     ///
-    /// On a block device, only programs that lock a device with `flock` are kept away.
+    /// On a block device, a read-only open keeps away only programs that lock the device with `flock`.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -446,8 +446,8 @@ impl Volume {
     /// again.
     ///
     /// # Errors
-    /// `EBUSY` while its files or stores are in use. If the error is dropped, the volume is closed when the
-    /// last of them is dropped. As [`Volume::sync`].
+    /// `EBUSY` while files or stores of the volume are in use. If the error is dropped, the volume is closed
+    /// when the last of these files and stores is dropped. As [`Volume::sync`].
     ///
     /// # Examples
     /// ```

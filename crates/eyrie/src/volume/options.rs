@@ -181,8 +181,8 @@ impl VolumeOptions {
     /// `EEXIST` for a directory that is not empty, and for a device with contents that may not be
     /// overwritten. `ENOTDIR` for another kind of file. `EBUSY` for a device in use. `ENOSPC` if the host is
     /// full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. Other errors as
-    /// the host returns them, such as `ENOENT` for a missing directory above and `EACCES`. The message of the
-    /// error has advice. After an error no file of the volume is left.
+    /// the host returns them, such as `ENOENT` for a missing parent directory, and `EACCES`. The message of
+    /// the error has advice. After an error no file of the volume is left.
     ///
     /// # Examples
     /// ```

@@ -35,11 +35,11 @@ pub struct ScrubReport {
 
 impl Volume {
     /// Reads every page in use from the disk, also pages that are in memory, and compares each with its
-    /// checksum. The two superblocks have checksums of their own, also on a volume without
-    /// [checksums](crate::VolumeOptions::checksums), where any other page counts as damaged only if it cannot
-    /// be read. Other threads can use the volume meanwhile. `progress` is called after each MiB with the
-    /// number of bytes that were read and their total. The scrub ends early if it returns false. Pages that
-    /// were freed during such a scrub may count as damaged.
+    /// checksum. On a volume without [checksums](crate::VolumeOptions::checksums), only the two superblocks
+    /// have checksums, and any other page counts as damaged only if it cannot be read. Other threads can use
+    /// the volume meanwhile. After each MiB, `progress` gets the number of bytes that were read so far, and
+    /// the number of bytes to read in all. The scrub ends early if `progress` returns false. Pages that were
+    /// freed during such a scrub may count as damaged.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the volume is not on a disk. As [`Volume::sync`], because earlier changes are made

@@ -164,7 +164,7 @@ fn repair_loses_only_damaged_pages() {
     damage(&path, &start_of("/dir/second", 200));
     let repaired = Repair::new().run(&path).unwrap();
     assert!(repaired.is_none(), "a check does not read the bytes of files");
-    // Without the anchor behind it, the pages of the volume are found by its superblock.
+    // Without the anchor behind the volume, the repair finds the pages by the superblock.
     let len = fs::metadata(segment(&path)).unwrap().len();
     let file = fs::OpenOptions::new().write(true).open(segment(&path)).unwrap();
     file.set_len(len - 4096).unwrap();
@@ -212,8 +212,7 @@ fn scrub_compares_the_superblocks() {
     }
 }
 
-/// The pages that are found damaged are read again, and a long list of them must not hold up the end of the
-/// scrub.
+/// A scrub reads the damaged pages a second time, and can be ended meanwhile.
 #[test]
 fn second_look_of_a_scrub_can_be_ended() {
     let place = tempfile::tempdir().unwrap();
@@ -253,7 +252,7 @@ fn zeros_over_tables_and_their_checksums_are_noticed() {
     );
 }
 
-/// A repair takes the pages as they are whose checksums the disk has lost, here those of the tables.
+/// If the disk has lost checksums of pages, here of the tables, a repair takes these pages as they are.
 #[test]
 fn repair_takes_pages_without_checksums() {
     let place = tempfile::tempdir().unwrap();

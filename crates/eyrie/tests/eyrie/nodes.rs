@@ -133,7 +133,7 @@ fn attributes_are_set_in_one_step() {
     assert_eq!((stat.mode, stat.uid, stat.gid, stat.size), (0o6711, 1, 2, 5000));
     assert_eq!((stat.modified, stat.changed), (Time::new(7, 8), stat.accessed));
     assert_eq!((after.generation, after.created), (before.generation, before.created));
-    // A call that may not do one of the things does none.
+    // A call that may not make one of the changes makes none.
     let mut half = SetAttributes::default();
     (half.size, half.uid) = (Some(1), Some(3));
     assert_eq!(errno(nodes.set(&ada, file.id, None, &half)), Some(Errno::PERM));

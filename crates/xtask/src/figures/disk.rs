@@ -101,7 +101,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
     let bytes = (CALLS * BLOCK) as f64;
     written = [written[0] + (closed - before) / bytes, written[1] + (device.written()? - closed) / bytes];
     let name = format!(
-        "disk: bytes written, the three and closing ({:.2}) of the host's ({:.2})",
+        "disk: bytes written by these calls and the close ({:.2}, host {:.2})",
         written[0], written[1]
     );
     figures.push(Figure::at_most(name, 1.0, written[0] / written[1], ""));

@@ -14,7 +14,7 @@ pub(super) struct ModeChange(Vec<Change>);
 #[derive(Clone, Debug)]
 struct Change {
     operator: Operator,
-    /// The bits of the users that the clause names. 0 if it names none; the umask then applies.
+    /// The bits of the users that the clause names. 0 if the clause names no users; the umask then applies.
     affected: u16,
     value: u16,
     source: Source,
@@ -62,8 +62,8 @@ impl ModeChange {
     }
 }
 
-/// Parses an octal mode. With fewer than five digits, a directory keeps the set-id bits that are not set
-/// here.
+/// Parses an octal mode. A directory keeps set-id bits that the digits do not set, unless the mode has five
+/// digits or more.
 fn octal(digits: &str) -> Option<Change> {
     let valid = digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let value = u16::from_str_radix(digits, 8).ok().filter(|&value| valid && value <= ALL)?;
@@ -143,7 +143,7 @@ impl Change {
             Source::ExecuteIfAny => {}
             Source::Present => {
                 let present = value & mode;
-                // The value has the bits of one user, so the sum is the permissions of that user.
+                // The value has the bits of one user, so two of the three digits are 0.
                 value = ((present >> 6 | present >> 3 | present) & 7) * 0o111;
             }
         }

@@ -230,7 +230,8 @@ impl<'a, P: Posix + Clone> Data<'a, P> {
         Ok(Data { file, runs: DataRuns::new(file)?, run: Some(run) })
     }
 
-    /// Returns the next range of data that begins at `offset` or later. The offsets of calls must not fall.
+    /// Returns the next range of data that begins at `offset` or later. Each call must
+    /// pass at least the offset of the call before.
     fn next_from(&mut self, offset: u64) -> eyrie::Result<Option<Range<u64>>> {
         while self.run.as_ref().is_some_and(|run| run.end <= offset) {
             self.run = self.runs.next()?;

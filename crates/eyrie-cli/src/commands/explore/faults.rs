@@ -100,8 +100,8 @@ fn wrong(
     let mut from =
         arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", text::path(path)));
     if let Some(script) = script {
-        text.push_str(&format!("with this script in start.txt:\n{}", workload::setup()));
-        text.push_str(&format!("with this script in calls.txt:\n{script}"));
+        text.push_str(&format!("save this script as start.txt:\n{}", workload::setup()));
+        text.push_str(&format!("save this script as calls.txt:\n{script}"));
         from = " --start start.txt".to_string();
     }
     let fault = failure

@@ -6,7 +6,7 @@ use eyrie_sim::explore::{self, CrashRule, ProcessEnd, RunMedium};
 
 use super::arguments::ExploreArgs;
 
-/// Returns the options of a command that repeats a run on a volume like `medium`.
+/// Returns the options of a command that repeats a run on the medium `medium`.
 pub(super) fn flags(arguments: &ExploreArgs, medium: RunMedium, closes: bool) -> String {
     let mut flags = format!(" --size {}", medium.bytes);
     if let Some(bytes) = medium.journal_bytes {

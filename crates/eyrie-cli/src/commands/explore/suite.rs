@@ -34,13 +34,13 @@ fn lost(
     let mut command = "eyrie explore".to_string();
     if let Some(setup) = &work.setup {
         // Writing to a string cannot fail.
-        let _ = write!(text, "with this script in start.txt:\n{setup}");
+        let _ = write!(text, "save this script as start.txt:\n{setup}");
         command.push_str(" --start start.txt");
     }
-    let _ = write!(text, "with this script in calls.txt:\n{script}");
+    let _ = write!(text, "save this script as calls.txt:\n{script}");
     command.push_str(" --script calls.txt");
     if let Some(ParallelScript { script, seed }) = beside {
-        let _ = write!(text, "with this script in others.txt:\n{script}");
+        let _ = write!(text, "save this script as others.txt:\n{script}");
         let _ = write!(command, " --beside others.txt --seed {seed}");
     }
     command.push_str(&flags(arguments, work.medium, arguments.close || work.closes));
@@ -66,7 +66,7 @@ struct Workload {
 
 impl Workload {
     /// Explores one kind until the deadline. `contents` has a hash of each image so far, to count the images
-    /// that are new. Runs with kills, and checks that have no list of scripts (trials), add none.
+    /// that are new. Runs with kills, and checks without a list of scripts (trials), add no hash.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,
@@ -166,7 +166,7 @@ impl Workload {
     }
 
     fn line(&self) -> String {
-        let complete = if self.complete { "all" } else { "not all" };
+        let complete = if self.complete { "complete" } else { "incomplete" };
         let Workload { name, scripts, points, images, distinct, of_recovery, after_kills, seconds, .. } =
             self;
         if *after_kills > 0 {
@@ -174,7 +174,7 @@ impl Workload {
         }
         format!(
             "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, \
-             {distinct} of them new, {of_recovery} of crashes inside recovery, {seconds:.1} s"
+             {distinct} of them new; {of_recovery} images of crashes inside recovery; {seconds:.1} s"
         )
     }
 }
@@ -222,8 +222,8 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     }
     Ok(writeln!(
         output,
-        "{images} images, {distinct} of them distinct, {of_recovery} of crashes inside recovery, \
-         {after_kills} of crashes after kills: in each image every call is whole or undone"
+        "{images} images, {distinct} of them distinct; {of_recovery} images of crashes inside recovery; \
+         {after_kills} images of crashes after kills: in each image every call is whole or undone"
     )?)
 }
 

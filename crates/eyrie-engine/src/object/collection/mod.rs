@@ -39,8 +39,8 @@
 //! that is not current, and new extents. The publish of the number of buckets commits a split. From then on,
 //! the moved entries in the old bucket do not count, even before they are cleared.
 //!
-//! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (Aerie's
-//! collections are hash tables too, `aerie.txt` section 4.4.3.)
+//! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (The
+//! collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)
 
 pub mod buckets;
 mod check;

@@ -101,8 +101,8 @@ impl Cold {
         Pointer::from_raw(self.xattr_root)
     }
 
-    /// Returns the stored change time. The stored time is valid only if
-    /// [`follows`](super::Selector::follows) is false.
+    /// Returns the stored change time. The stored time is valid only if [`follows`](super::Selector::follows)
+    /// is false.
     pub fn changed(&self) -> Time {
         Time::new(self.changed_seconds, self.changed_nanoseconds)
     }

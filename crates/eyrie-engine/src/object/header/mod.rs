@@ -2,8 +2,8 @@
 //!
 //! Line 0 is written once. Line 1, the *hot line*, has two copies of root, size and modification time. The
 //! selector word of the line names the current copy. One publish of the selector changes root and size
-//! together, which BPFS could not do (`bpfs.txt`, section 3.2). Lines 2 and 3 are two copies of the cold
-//! attributes. The same selector names the current cold copy.
+//! together, which BPFS could not do (section 3.2 of the paper, SOSP 2009). Lines 2 and 3 are two copies of
+//! the cold attributes. The same selector names the current cold copy.
 //!
 //! Invariants:
 //! - The copies that are not current are garbage.

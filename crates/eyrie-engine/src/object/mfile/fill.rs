@@ -92,7 +92,7 @@ pub fn allocate(
     let past = end.saturating_sub(offset.max(to.next_multiple_of(PAGE_SIZE)));
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    // The last page gets storage also for a range that lies behind the end of the file in this page.
+    // The last page gets storage also for a range that lies past the end of the file in this page.
     let whole = FileTree { size: to.next_multiple_of(PAGE_SIZE), ..file };
     let missing = missing(transaction.medium(), whole, range, &mut nodes)?;
     if missing.saturating_add(past) > space.usage().free {

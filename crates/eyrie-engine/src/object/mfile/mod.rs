@@ -1,14 +1,15 @@
-//! The mFile: a tree of extents that maps offsets to bytes (Aerie, `aerie.txt` section 4.4.1).
+//! The mFile: a tree of extents that maps offsets to bytes (section 4.4.1 of the Aerie paper, EuroSys 2014).
 //!
 //! The root is one of three things: null (the file has only zeros), one extent with the first bytes of the
 //! file (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4
-//! KiB, as in BPFS (`bpfs.txt` section 3.1). A pointer one level above the pages may be a leaf of 2 MiB.
+//! KiB, as in BPFS (section 3.1 of the paper, SOSP 2009). A pointer one level above the pages may be a leaf
+//! of 2 MiB.
 //!
-//! There are three kinds of updates. A write uses the cheapest kind that is atomic (`bpfs.txt` section 3.2).
-//! A change of stored bytes within one aligned word is stored in place, except in a sealed object. Bytes past
-//! the end are appended. Other changes copy pages and nodes. The change of one pointer above all copies
-//! commits the whole change. An unwritten page needs no copy. The first write to such a page stores its bytes
-//! in place.
+//! There are three kinds of updates. A write uses the cheapest kind that is atomic (section 3.2 of the BPFS
+//! paper). A change of stored bytes within one aligned word is stored in place, except in a sealed object.
+//! Bytes past the end are appended. Other changes copy pages and nodes. The change of one pointer above all
+//! copies commits the whole change. An unwritten page needs no copy. The first write to such a page stores
+//! its bytes in place.
 //!
 //! Invariants:
 //! - Bytes past the size are garbage, and so are the slots of nodes past the last page. A change that makes

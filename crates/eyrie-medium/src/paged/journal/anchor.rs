@@ -84,7 +84,8 @@ impl Anchor {
         let known = anchor.magic == ANCHOR_MAGIC && versions.contains(&anchor.version);
         let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
-        // The first comparison keeps the calculation of the places within the range of numbers.
+        // The first comparison comes first, because larger sizes would overflow the calculation of the
+        // places.
         let fits = anchor.volume_bytes <= size.min(Addr::MAX_OFFSET)
             && anchor.journal_start().checked_add(anchor.journal_bytes) == Some(last * PAGE_SIZE)
             && anchor.volume_bytes > 0
@@ -121,8 +122,8 @@ impl Anchor {
         blocks.here().write(self.journal_start() + self.journal_bytes, page.as_bytes())
     }
 
-    /// Writes the anchor durably, and extends a file that ends before it. The blocks of the journal are
-    /// allocated first, and no byte is written to them.
+    /// Writes the anchor durably, and extends a file that ends before the anchor. The blocks of the journal
+    /// are allocated first, and no byte is written to them.
     ///
     /// # Errors
     /// The host's error.

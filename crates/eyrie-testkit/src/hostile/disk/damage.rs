@@ -115,7 +115,7 @@ impl DiskDamage {
     }
 }
 
-/// Returns `len` bytes of a disk. Bytes behind its end are zeros.
+/// Returns `len` bytes of a disk. Bytes past its end are zeros.
 fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     let start = disk.len().min(at as usize);
     let mut bytes = disk[start..disk.len().min(start + len as usize)].to_vec();

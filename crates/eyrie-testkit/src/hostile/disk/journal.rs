@@ -21,7 +21,7 @@ pub(super) struct Journal {
     pub checksums: Vec<u64>,
 }
 
-/// Returns the number in four bytes, or zero if one of them is behind the end of the disk.
+/// Returns the number in four bytes, or zero if one of them is past the end of the disk.
 pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
@@ -33,7 +33,7 @@ pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
 }
 
-/// Overwrites bytes. Bytes behind the end of the disk are ignored.
+/// Overwrites bytes. Bytes past the end of the disk are ignored.
 pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     let start = disk.len().min(usize::try_from(at).unwrap_or(usize::MAX));
     let room = &mut disk[start..];
@@ -85,7 +85,7 @@ fn own_start(disk: &[u8]) -> u64 {
     start(volume_bytes(disk), has_checksums(disk))
 }
 
-/// Makes the checksums of these pages valid, on a disk with checksums. Pages behind the end of the disk are
+/// Makes the checksums of these pages valid, on a disk with checksums. Pages past the end of the disk are
 /// ignored.
 pub(super) fn mend_pages(disk: &mut [u8], pages: impl Iterator<Item = u64>) {
     for page in pages.filter(|&page| page >= 2) {
@@ -97,7 +97,7 @@ pub(super) fn mend_pages(disk: &mut [u8], pages: impl Iterator<Item = u64>) {
     }
 }
 
-/// Overwrites bytes of a volume with or without checksums. Bytes behind the end of the disk are ignored.
+/// Overwrites bytes of a volume with or without checksums. Bytes past the end of the disk are ignored.
 pub(super) fn put_in_volume(disk: &mut [u8], checksums: bool, mut at: u64, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let (part, rest) = bytes.split_at(bytes.len().min((PAGE_SIZE - at % PAGE_SIZE) as usize));

@@ -117,7 +117,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Gives an object another name, and holds it.
+    /// Gives an object another name, and holds the object.
     ///
     /// # Errors
     /// As [`Posix::link`].

@@ -21,7 +21,7 @@ use crate::{Errno, Notice, Result, Watcher};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// The id of the object. No other object has it as long as the node is held.
+    /// The id of the object. No other object has this id as long as the node is held.
     pub id: ObjectId,
     /// A number that distinguishes this use of the id from later uses of the same id.
     pub generation: u64,
@@ -95,9 +95,9 @@ impl SetAttributes {
 /// binding of another language. [`Pxfs::nodes`] makes it.
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
-/// id names it, until as many [`forget`](Nodes::forget)s as look-ups. A look-up, a creation and its hold are
-/// one step, so no other thread can come between them. A million held nodes take some 80 MB. The drop of this
-/// value forgets all nodes.
+/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). A look-up, a creation and its
+/// hold are one step, so no other thread can come between them. A million held nodes take some 80 MB. The
+/// drop of this value forgets all nodes.
 ///
 /// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
 /// `EINVAL`. `.` and `..` can be looked up.
@@ -142,8 +142,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Waits for a notice of a change that did not come from these nodes, up to `timeout`. A front-end that
-    /// caches attributes or entries then forgets them. `None` without a notice, without
-    /// [`Nodes::watching`], and after [`Nodes::stop_notices`].
+    /// caches attributes or entries then forgets them. `None` without a notice, without [`Nodes::watching`],
+    /// and after [`Nodes::stop_notices`].
     pub fn next_notice(&self, timeout: Duration) -> Option<Notice> {
         self.watcher.as_ref()?.next(timeout)
     }
@@ -229,7 +229,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Ends holds of an object: those of `lookups` look-ups or creations. More than there are end all.
+    /// Ends the holds of `lookups` look-ups or creations of an object, but at most all of its holds.
     pub fn forget(&self, id: ObjectId, lookups: u64) {
         let ended = self.held.remove(id, lookups);
         if ended != 0 {
