@@ -6,10 +6,11 @@
 //! This crate only adapts: each request of the kernel becomes one call of [`eyrie::Nodes`]. It decides two
 //! things itself:
 //!
-//! - **The kernel checks permissions** (the mount option `default_permissions`, which is always set). Only
-//!   the kernel can do so: it answers most look-ups from its cache, without a request, and no request has all
-//!   groups and capabilities of the caller. So the calls of this crate have all capabilities, and the user
-//!   and the group of the caller, to whom new files belong.
+//! - **The kernel checks permissions** (the mount option `default_permissions`). Only the kernel can do so:
+//!   it answers most look-ups from its cache, without a request, and no request has all groups and
+//!   capabilities of the caller. So the calls of this crate have all capabilities, and the user and the group
+//!   of the caller, to whom new files belong. If only root can use a mount, nobody checks, because root
+//!   passes the checks: see [`MountOptions::default_permissions`].
 //! - **The kernel caches attributes, entries and pages without a limit of time**, because only this process
 //!   changes the volume. A thread tells the kernel of each change that did not come through the mount. Such a
 //!   change is visible in the mount within about a millisecond. Entries of the root directory are cached for
@@ -43,6 +44,7 @@ mod error;
 mod invalidate;
 mod listing;
 mod options;
+mod requests;
 mod session;
 mod turns;
 

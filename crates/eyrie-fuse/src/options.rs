@@ -21,8 +21,10 @@ pub struct MountOptions {
     /// Let all users use the mount (`allow_other`). Users other than root need `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// Let the kernel check permissions (`default_permissions`). It does so in any case, except in a mount
-    /// that only root can use.
+    /// Let the kernel check permissions (`default_permissions`). It always does so with `allow_other`, and in
+    /// mounts of other users than root. A mount that only root can use is faster without these checks,
+    /// because the kernel asks for the attributes of a directory after each change of it. Processes of root
+    /// that have given up capabilities are not restricted then.
     pub default_permissions: bool,
     /// Honour set-user-id and set-group-id bits (`suid`). Only root may set this.
     pub suid: bool,

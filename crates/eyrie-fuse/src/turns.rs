@@ -43,13 +43,13 @@ struct State {
 thread_local! {
     /// The turns in which this thread takes part, from its first reply on. The end of the thread means the
     /// end of the mount.
-    static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
+    static TURN: RefCell<Option<TurnOfThread>> = const { RefCell::new(None) };
 }
 
-/// The part of a thread in the turns of a mount.
-struct Part(Arc<Turns>);
+/// The place of a thread in the turns of a mount.
+struct TurnOfThread(Arc<Turns>);
 
-impl Drop for Part {
+impl Drop for TurnOfThread {
     fn drop(&mut self) {
         self.0.state().ended = true;
         self.0.unparked.notify_all();
@@ -85,10 +85,10 @@ impl Turns {
 
     /// Returns when this thread should read the next request. The thread has just replied to a request.
     pub(crate) fn next(self: &Arc<Turns>) {
-        PART.with_borrow_mut(|part| {
-            part.get_or_insert_with(|| {
+        TURN.with_borrow_mut(|turn| {
+            turn.get_or_insert_with(|| {
                 self.state().readers += 1;
-                Part(Arc::clone(self))
+                TurnOfThread(Arc::clone(self))
             });
         });
         let waiting = self.has_request();

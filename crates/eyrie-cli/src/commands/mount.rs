@@ -24,9 +24,9 @@ Examples:
   eyrie mount --foreground vol /mnt/vol          # as a service
   eyrie umount /mnt/vol
 
-Options of -o: ro, rw, allow_other, suid, nosuid, dev, nodev, exec, noexec, sync, async, writeback_cache, \
-threads=N, fsname=NAME. Access times never change by themselves, and the kernel always checks permissions. \
-So noatime, relatime, default_permissions and defaults change nothing.
+Options of -o: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, sync, \
+async, writeback_cache, threads=N, fsname=NAME. Access times never change by themselves, so noatime, \
+relatime and defaults change nothing.
 
 The command returns when the mount can be used, and a process in the background serves it. That process has \
 the volume open, so other commands on the volume fail until `eyrie umount`; use the files of the mount \

@@ -82,7 +82,21 @@ const ORDER: [(&str, &[&str]); 9] = [
             "volume",
         ],
     ),
-    ("eyrie-fuse", &["error", "options", "convert", "answer", "listing", "adapter", "invalidate", "session"]),
+    (
+        "eyrie-fuse",
+        &[
+            "error",
+            "options",
+            "turns",
+            "convert",
+            "answer",
+            "adapter",
+            "listing",
+            "requests",
+            "invalidate",
+            "session",
+        ],
+    ),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),
     (
         "eyrie-cli",

@@ -1,0 +1,481 @@
+//! The requests of the kernel: each becomes one call of [`Nodes`](eyrie::Nodes).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use eyrie::{
+    Credentials, FallocateMode, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime,
+    Whence, XattrMode,
+};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
+};
+
+use crate::adapter::{Adapter, is_foreign, wanted};
+use crate::answer::{
+    EXCLUSIVE, KEEP, KEEP_SIZE, OrErrno, PUNCH_HOLE_KEEP_SIZE, SEEK_DATA, SEEK_HOLE, XATTR_CREATE,
+    XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, rights, xattr,
+};
+use crate::convert::{attributes, file_type, kind_of, set_time};
+use crate::listing::{ListedNode, list};
+
+/// Maximum number of bytes of a read or a write request.
+const REQUEST_BYTES: u32 = 1 << 20;
+/// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
+const COPY_BYTES: u64 = 64 << 20;
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let wanted = wanted(self.writeback_cache);
+        // An older kernel lacks some. Then it only asks more often.
+        let offered = wanted & config.capabilities();
+        let _ = config.add_capabilities(offered);
+        let _ = config.set_max_write(REQUEST_BYTES);
+        let _ = config.set_max_readahead(REQUEST_BYTES);
+        // The kernel sends read-ahead and direct reads in the background. The default of 12 is for slow
+        // networks.
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.object(parent).and_then(|dir| {
+            // The kernel has checked the permission to search. A server of NFS looks `.` up in any object.
+            let node = match name.as_bytes() {
+                b"." => self.nodes.find(dir.raw(), None),
+                name => self.nodes.lookup(&Credentials::root(), dir, name),
+            };
+            node.or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        if let Ok(id) = self.object(number) {
+            self.nodes.forget(id, lookups);
+        }
+        self.next_turn();
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(reply, self.object(number).and_then(|id| self.nodes.node(id).or_errno()));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        file: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut change = SetAttributes::default();
+        (change.mode, change.size) = (mode.map(permissions), size);
+        (change.uid, change.gid) = (uid, gid);
+        (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
+        if modified.is_none() && (size == Some(0) || size.is_some() && file.is_some()) {
+            // ftruncate(2) sets the times even if the size stays, and so does an open with `O_TRUNC`. The
+            // kernel does not tell such an open from truncate(2), which would keep the times of an empty
+            // file.
+            change.modified = SetTime::Now;
+        }
+        if size.is_some() {
+            self.begin_long();
+        }
+        // A change of the owner takes set-id bits in any case.
+        let is_foreign = size.is_some() && is_foreign(request);
+        let result = self.change(request, number, is_foreign, |user, id| {
+            self.nodes.set(user, id, None, &change).or_errno()
+        });
+        self.attributes(reply, result);
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        let result = self.object(number).and_then(|id| self.nodes.readlink(id).or_errno());
+        reply!(self, reply, result, |target: Vec<u8>| reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let kind = kind_of(mode).ok_or(Errno::EINVAL)?;
+            let (user, name) = (Adapter::user(request), name.as_bytes());
+            self.nodes.make(&user, dir, name, kind, permissions(mode), device.into()).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let (user, name) = (Adapter::user(request), name.as_bytes());
+            self.nodes.make(&user, dir, name, Kind::Directory, permissions(mode), 0).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(parent)
+            .and_then(|dir| self.nodes.unlink(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(parent)
+            .and_then(|dir| self.nodes.rmdir(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let result = self.object(parent).and_then(|dir| {
+            self.nodes.symlink(&Adapter::user(request), dir, name.as_bytes(), target).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => Ok(RenameMode::Replace),
+            RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+            RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = mode.and_then(|mode| {
+            let from = (self.object(parent)?, name.as_bytes());
+            let to = (self.object(new_parent)?, new_name.as_bytes());
+            self.nodes.rename(&Adapter::user(request), from, to, mode).or_errno()
+        });
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let result = self.object(number).and_then(|id| {
+            let (user, dir) = (Adapter::user(request), self.object(parent)?);
+            self.nodes.link(&user, id, dir, name.as_bytes()).or_errno()
+        });
+        self.entry(parent, reply, result);
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // With this answer a kernel that offers it sends no requests for opens any more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let result = self.object(parent).and_then(|dir| {
+            let mut open = Open::READ | Open::WRITE;
+            open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
+            let user = Adapter::user(request);
+            let (node, handle) =
+                self.nodes.create(&user, dir, name.as_bytes(), open, permissions(mode)).or_errno()?;
+            self.nodes.close(handle).or_errno()?;
+            Ok(node)
+        });
+        reply!(self, reply, result, |node: Node| {
+            let attributes = attributes(&node, self.numbers.of(node.id));
+            let generation = Generation(node.generation);
+            reply.created(&entry_life(parent), &attributes, generation, FileHandle(0), KEEP);
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut bytes = vec![0; size as usize];
+        let result = self.object(number).and_then(|id| self.nodes.read(id, offset, &mut bytes).or_errno());
+        reply!(self, reply, result, |count: usize| reply.data(&bytes[..count]));
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // The kernel knows the offset of an append, too.
+        let is_foreign = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let result = self.change(request, number, is_foreign, |user, id| {
+            self.nodes.write(user, id, offset, data).or_errno()
+        });
+        reply!(self, reply, result, |()| reply.written(data.len() as u32));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing waits for a close. With this answer the kernel sends no such requests any more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        // Only a file that was created by its open has this request.
+        reply.ok();
+        self.next_turn();
+    }
+
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.begin_long();
+        let result = self.object(number).and_then(|id| self.nodes.fsync(id).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn fsyncdir(&self, request: &Request, number: INodeNo, file: FileHandle, data: bool, reply: ReplyEmpty) {
+        self.fsync(request, number, file, data, reply);
+    }
+
+    fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let result = list(&self.nodes, self.object(number), offset, false, |next, entry| match entry {
+            ListedNode::Dot(name, id) => reply.add(INodeNo(id.raw()), next, file_type(Kind::Directory), name),
+            ListedNode::Entry(NodeEntry { name, id, .. }) => {
+                reply.add(INodeNo(id.raw()), next, file_type(id.kind()), OsStr::from_bytes(name))
+            }
+        });
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let life = entry_life(number);
+        let result = list(&self.nodes, self.object(number), offset, true, |next, entry| match entry {
+            // The kernel takes no nodes for these two, and needs only their numbers.
+            ListedNode::Dot(name, id) => {
+                let Ok(node) = self.nodes.node(id) else { return false };
+                let attributes = attributes(&node, INodeNo(id.raw()));
+                reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
+            }
+            ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
+                let number = self.numbers.of(node.id);
+                let (attributes, generation) = (attributes(&node, number), Generation(node.generation));
+                reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
+            }
+            // Another thread has just removed this entry.
+            ListedNode::Entry(_) => false,
+        });
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let result = self.nodes.statvfs().or_errno();
+        reply!(self, reply, result, |space: eyrie::StatVfs| {
+            let size = space.block_size as u32;
+            let (free, files_free) = (space.blocks_free, space.files_free);
+            reply.statfs(
+                space.blocks,
+                free,
+                free,
+                space.files,
+                files_free,
+                size,
+                space.name_max as u32,
+                size,
+            );
+        });
+    }
+
+    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel asks only if it does not check permissions itself.
+        let user = Credentials::new(request.uid(), request.gid(), &[]);
+        let result = self.object(number).and_then(|id| self.nodes.access(&user, id, rights(mask)).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => Ok(XattrMode::Set),
+            XATTR_CREATE => Ok(XattrMode::Create),
+            XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = mode.and_then(|mode| {
+            let (user, id) = (Adapter::user(request), self.object(number)?);
+            self.nodes.setxattr(&user, id, name.as_bytes(), value, mode).or_errno()
+        });
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let mut value = vec![0; size as usize];
+        let result = self.object(number).and_then(|id| {
+            self.nodes.getxattr(&Adapter::user(request), id, name.as_bytes(), &mut value).or_errno()
+        });
+        reply!(self, reply, result, |length: usize| xattr(reply, &value, length));
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let mut names = vec![0; size as usize];
+        // Unlike for a single name, the kernel does not hide the attributes that only root sees.
+        let user = Credentials::new(request.uid(), request.gid(), &[]);
+        let result =
+            self.object(number).and_then(|id| self.nodes.listxattr(&user, id, &mut names).or_errno());
+        reply!(self, reply, result, |length: usize| xattr(reply, &names, length));
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let result = self
+            .object(number)
+            .and_then(|id| self.nodes.removexattr(&Adapter::user(request), id, name.as_bytes()).or_errno());
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match mode {
+            0 => Ok(FallocateMode::Allocate),
+            KEEP_SIZE => Ok(FallocateMode::KeepSize),
+            PUNCH_HOLE_KEEP_SIZE => Ok(FallocateMode::PunchHole),
+            ZERO_RANGE => Ok(FallocateMode::ZeroRange),
+            ZERO_RANGE_KEEP_SIZE => Ok(FallocateMode::ZeroRangeKeepSize),
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        self.begin_long();
+        let result = mode.and_then(|mode| {
+            let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+            self.change(request, number, is_foreign(request), |user, id| {
+                self.nodes.fallocate(user, id, mode, offset..end).or_errno()
+            })
+        });
+        reply!(self, reply, result, |()| reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let whence = match whence {
+            SEEK_DATA => Ok(Whence::Data),
+            SEEK_HOLE => Ok(Whence::Hole),
+            _ => Err(Errno::EINVAL),
+        };
+        let result = whence.and_then(|whence| {
+            let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+            self.nodes.seek(self.object(number)?, offset, whence).or_errno()
+        });
+        reply!(self, reply, result, |offset: u64| reply.offset(offset as i64));
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        self.begin_long();
+        let result = self.object(from).and_then(|from| {
+            self.change(request, to, is_foreign(request), |user, to| {
+                let (from, to) = ((from, from_offset), (to, to_offset));
+                self.nodes.copy(user, from, to, length.min(COPY_BYTES)).or_errno()
+            })
+        });
+        reply!(self, reply, result, |copied: u64| reply.written(copied as u32));
+    }
+}
