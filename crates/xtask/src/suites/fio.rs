@@ -1,8 +1,10 @@
 //! Suites of `fio`: writes with checksums, also when the server is killed.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Context;
 use super::kills::{kill_after, some_time};
@@ -18,8 +20,10 @@ const ENGINES: [(&str, &str); 4] =
 const LIMIT_S: u64 = 120;
 /// Number of kills on each medium.
 const ROUNDS: u32 = 3;
+/// Maximum time from the first write to the kill, in milliseconds.
+const MAX_RUN_MS: u64 = 1200;
 /// Size of the file that is written when the server is killed, in bytes.
-const FILE_BYTES: u64 = 1 << 30;
+const FILE_BYTES: u64 = 512 << 20;
 /// Number of blocks after the last acknowledged one that must not verify. This proves that a missing block is
 /// noticed.
 const NEVER_WRITTEN: u64 = 1000;
@@ -86,7 +90,8 @@ fn kill_once(context: &Context, home: Home) -> Result<u64> {
     let mut writes = job(&mounted);
     let writer =
         std::thread::spawn(move || run(writes.arg("--do_verify=0"), LIMIT_S).map_err(|e| e.to_string()));
-    kill_after(&mut mounted, some_time(1500)? + Duration::from_millis(300))?;
+    wait_for_writes(&file)?;
+    kill_after(&mut mounted, some_time(MAX_RUN_MS)?)?;
     let ended = writer.join().map_err(|_| "a thread has panicked")??;
     let done = acknowledged(&ended.text).map_err(|reason| ended.failure(reason))?;
     mounted.recover()?;
@@ -106,6 +111,18 @@ fn kill_once(context: &Context, home: Home) -> Result<u64> {
     }
     mounted.finish()?;
     Ok(done)
+}
+
+/// Waits until a file without storage gets storage.
+fn wait_for_writes(file: &Path) -> Result<()> {
+    let start = Instant::now();
+    while fs::metadata(file)?.st_blocks() == 0 {
+        if start.elapsed() > Duration::from_secs(LIMIT_S) {
+            return Err("fio does not begin to write".into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// The number of calls that fio has made.

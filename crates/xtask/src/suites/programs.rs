@@ -18,7 +18,7 @@ const TRANSACTIONS: (u64, u64) = (20, 400);
 /// Number of transactions of each of two processes that use a database at the same time.
 const SHARED_TRANSACTIONS: u64 = 50;
 /// Number of modules of the program that is built.
-const MODULES: u32 = 40;
+const MODULES: u32 = 200;
 
 /// Fills databases, compares each with a database in memory, and lets two processes change it at the same
 /// time.
