@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use super::Context;
 use super::mounted::Mounted;
@@ -50,12 +51,18 @@ const LIMIT_S: u64 = 120;
 /// Runs the calls of a file server.
 pub fn dbench(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "dbench", "rw")?;
+    let throughput = run_dbench(&mounted.point())?;
+    mounted.finish()?;
+    Ok(throughput)
+}
+
+/// Runs dbench in a directory. Returns its throughput.
+pub fn run_dbench(directory: &Path) -> Result<String> {
     let mut dbench = command("dbench");
-    dbench.args(["-x", "-t", DBENCH.0, "-D"]).arg(mounted.point()).arg(DBENCH.1);
+    dbench.args(["-x", "-t", DBENCH.0, "-D"]).arg(directory).arg(DBENCH.1);
     let ended = run(&mut dbench, LIMIT_S)?;
     let throughput = dbench_throughput(&ended.text).map_err(|reason| ended.failure(&reason))?.to_owned();
     ended.success()?;
-    mounted.finish()?;
     Ok(throughput)
 }
 
@@ -76,15 +83,19 @@ fn dbench_throughput(text: &str) -> std::result::Result<&str, String> {
 /// Creates, reads, extends and removes small files.
 pub fn postmark(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "postmark", "rw")?;
-    let mut postmark = command("postmark");
-    let input = format!("set location {}\n{POSTMARK}", mounted.point().display());
-    let text = succeed(postmark.stdin(text_file(&input)?).current_dir(mounted.beside()), LIMIT_S)?;
-    let report = postmark_report(&text)?;
-    if fs::read_dir(mounted.point())?.next().is_some() {
-        return Err("postmark has left files".into());
-    }
+    let report = run_postmark(&mounted.point())?;
     mounted.finish()?;
     Ok(report)
+}
+
+/// Runs postmark in an empty directory.
+pub fn run_postmark(directory: &Path) -> Result<String> {
+    let input = format!("set location {}\n{POSTMARK}", directory.display());
+    let text = succeed(command("postmark").stdin(text_file(&input)?), LIMIT_S)?;
+    if fs::read_dir(directory)?.next().is_some() {
+        return Err("postmark has left files".into());
+    }
+    postmark_report(&text)
 }
 
 /// Returns a remark about a report. Fails if postmark has not removed each file that it made, or has told of
@@ -125,7 +136,7 @@ pub fn stress_ng(context: &Context) -> Result<String> {
 
 /// Returns the number of operations of each stressor, from the metrics of stress-ng. These have no line for a
 /// stressor that was skipped.
-fn stress_operations(text: &str) -> BTreeMap<&str, u64> {
+pub fn stress_operations(text: &str) -> BTreeMap<&str, u64> {
     let metrics = text.lines().filter_map(|line| line.split_once(" metrc: ")?.1.split_once("] "));
     let operations = metrics.filter_map(|(_, metric)| {
         let words: Vec<&str> = metric.split_whitespace().collect();
@@ -138,7 +149,7 @@ fn stress_operations(text: &str) -> BTreeMap<&str, u64> {
 }
 
 /// True if stress-ng tells of a failed check.
-fn has_failure(text: &str) -> bool {
+pub fn has_failure(text: &str) -> bool {
     text.lines().any(|line| line.contains(" fail:") || line.contains(" error:"))
 }
 

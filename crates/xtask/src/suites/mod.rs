@@ -9,6 +9,7 @@ mod content;
 mod fio;
 mod kills;
 mod loads;
+mod long;
 mod mounted;
 mod posix;
 mod programs;
@@ -56,6 +57,24 @@ pub enum Suite {
     KillFio,
     /// A server killed under creates, renames and removals
     KillWriter,
+    /// Long: random calls on one file, with 500 seeds
+    LongFsx,
+    /// Long: all stressors of `stress-ng` for file systems, compared with tmpfs
+    LongStressNg,
+    /// Long: `bonnie++`
+    Bonnie,
+    /// Long: random reads and writes of `sysbench`
+    Sysbench,
+    /// Long: `pip install` in a virtual environment; needs the network
+    Pip,
+    /// Long: `npm install` with hundreds of packages; needs the network
+    Npm,
+    /// Long: a Debian system, unpacked and run; needs the network
+    System,
+    /// Long: ten million look-ups with flat memory
+    LookUps,
+    /// Long: several loads at the same time, for an hour
+    Mixed,
 }
 
 impl Suite {
@@ -64,22 +83,44 @@ impl Suite {
         match self {
             // The header is for the build of the suite.
             Suite::Pjdfstest => &[("/usr/include/sys/acl.h", "libacl1-dev")],
-            Suite::Fsx | Suite::Cargo | Suite::KillWriter => &[],
+            Suite::Fsx | Suite::LongFsx | Suite::Cargo | Suite::KillWriter | Suite::LookUps => &[],
             Suite::Git => &[("git", "git"), ("diff", "diffutils")],
             Suite::Tar | Suite::Rsync => &[("tar", "tar"), ("rsync", "rsync"), ("diff", "diffutils")],
             Suite::Sqlite | Suite::KillSqlite => &[("sqlite3", "sqlite3")],
             Suite::Fio | Suite::KillFio => &[("fio", "fio")],
             Suite::Dbench => &[("dbench", "dbench")],
             Suite::Postmark => &[("postmark", "postmark")],
-            Suite::StressNg => &[("stress-ng", "stress-ng")],
+            Suite::StressNg | Suite::LongStressNg => &[("stress-ng", "stress-ng")],
+            Suite::Bonnie => &[("bonnie++", "bonnie++")],
+            Suite::Sysbench => &[("sysbench", "sysbench")],
+            Suite::Pip => &[("python3", "python3-venv")],
+            Suite::Npm => &[("npm", "npm"), ("node", "nodejs")],
+            Suite::System => &[("debootstrap", "debootstrap"), ("tar", "tar"), ("rsync", "rsync")],
+            Suite::Mixed => &[("dbench", "dbench"), ("postmark", "postmark"), ("rsync", "rsync")],
         }
+    }
+
+    /// True if the suite runs only on demand.
+    fn is_long(self) -> bool {
+        matches!(
+            self,
+            Suite::LongFsx
+                | Suite::LongStressNg
+                | Suite::Bonnie
+                | Suite::Sysbench
+                | Suite::Pip
+                | Suite::Npm
+                | Suite::System
+                | Suite::LookUps
+                | Suite::Mixed
+        )
     }
 
     /// Returns the crate that the suite runs, and its version.
     fn tool(self) -> Option<(&'static str, &'static str)> {
         match self {
             Suite::Pjdfstest => Some(("pjdfstest", "0.2.2")),
-            Suite::Fsx => Some(("fsx", "0.3.2")),
+            Suite::Fsx | Suite::LongFsx | Suite::Mixed => Some(("fsx", "0.3.2")),
             _ => None,
         }
     }
@@ -101,6 +142,15 @@ impl Suite {
             Suite::KillSqlite => kills::sqlite(context),
             Suite::KillFio => fio::kill(context),
             Suite::KillWriter => kills::writer(context),
+            Suite::LongFsx => posix::fsx(context, 500),
+            Suite::LongStressNg => long::stress_ng(context),
+            Suite::Bonnie => long::bonnie(context),
+            Suite::Sysbench => long::sysbench(context),
+            Suite::Pip => long::pip(context),
+            Suite::Npm => long::npm(context),
+            Suite::System => long::system(context),
+            Suite::LookUps => long::look_ups(context),
+            Suite::Mixed => long::mixed(context),
         }
     }
 }
@@ -111,6 +161,12 @@ pub struct MountSuitesArgs {
     /// Run only this suite; may be given several times
     #[arg(long, value_enum, value_name = "NAME")]
     only: Vec<Suite>,
+    /// Run the long suites instead of the others; they take hours
+    #[arg(long)]
+    long: bool,
+    /// Seconds of the suite `mixed`
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    mixed_seconds: u64,
     /// Directory on a tmpfs, for volumes and mount points
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
@@ -127,6 +183,8 @@ struct Context {
     tools: PathBuf,
     memory: PathBuf,
     disk: PathBuf,
+    /// Number of seconds of the suite `mixed`.
+    mixed_s: u64,
 }
 
 impl Context {
@@ -139,6 +197,7 @@ impl Context {
             tools,
             memory: below(&arguments.memory)?,
             disk: below(&arguments.disk)?,
+            mixed_s: arguments.mixed_seconds,
         })
     }
 
@@ -185,7 +244,10 @@ pub fn run(arguments: &MountSuitesArgs) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err("mounts of several users need root".into());
     }
-    let wants = |suite: &Suite| arguments.only.is_empty() || arguments.only.contains(suite);
+    let wants = |suite: &Suite| match arguments.only.is_empty() {
+        true => suite.is_long() == arguments.long,
+        false => arguments.only.contains(suite),
+    };
     let suites: Vec<Suite> = Suite::value_variants().iter().copied().filter(wants).collect();
     let programs: Vec<Packaged> = suites.iter().flat_map(|suite| suite.programs()).copied().collect();
     if let Err(error) = packages::install(&programs) {
@@ -224,7 +286,7 @@ fn name(suite: Suite) -> String {
 
 /// Returns the line of a verdict. Further lines of the remark are indented.
 fn line(name: &str, verdict: &str, seconds: u64, remark: &str) -> String {
-    format!("{name:11}  {verdict}  {seconds:>4} s  {}", remark.trim_end().replace('\n', "\n    "))
+    format!("{name:12}  {verdict}  {seconds:>4} s  {}", remark.trim_end().replace('\n', "\n    "))
 }
 
 #[cfg(test)]
@@ -233,8 +295,8 @@ mod tests {
 
     #[test]
     fn verdict_has_one_line_unless_the_remark_has_more() {
-        assert_eq!(line("fsx", "passed", 41, "10 seeds\n"), "fsx          passed    41 s  10 seeds");
-        assert_eq!(line("fsx", "FAILED", 2, "a\nb"), "fsx          FAILED     2 s  a\n    b");
+        assert_eq!(line("fsx", "passed", 41, "10 seeds\n"), "fsx           passed    41 s  10 seeds");
+        assert_eq!(line("fsx", "FAILED", 2, "a\nb"), "fsx           FAILED     2 s  a\n    b");
         assert_eq!(name(Suite::KillSqlite), "kill-sqlite");
     }
 }

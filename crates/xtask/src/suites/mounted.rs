@@ -79,6 +79,15 @@ impl<'a> Mounted<'a> {
         self.directory.join("beside")
     }
 
+    /// Returns the memory of the server beside its mapping of the volume, in KiB.
+    pub fn server_kib(&self) -> Result<u64> {
+        let Some(server) = &self.server else { return Err("nothing is mounted".into()) };
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let number = line.and_then(|line| line.trim().split(' ').next());
+        Ok(number.ok_or("the kernel does not tell RssAnon")?.parse()?)
+    }
+
     fn volume(&self) -> PathBuf {
         self.directory.join("volume")
     }

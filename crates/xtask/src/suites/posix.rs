@@ -107,27 +107,30 @@ pub fn pjdfstest(context: &Context) -> Result<String> {
 /// Runs fsx with the seeds from 1 to `seeds`, two at a time.
 pub fn fsx(context: &Context, seeds: u32) -> Result<String> {
     let mounted = Mounted::new(context, "fsx", "rw")?;
-    let configuration = mounted.beside().join("fsx.toml");
-    fs::write(&configuration, FSX_TOML)?;
-    let run = |seed: u32| -> Result<()> {
-        let file = mounted.point().join(format!("file-{seed}"));
-        let mut fsx = command(context.tool("fsx"));
-        fsx.args(["-N", FSX_CALLS, "-S", &seed.to_string(), "-f"]).arg(&configuration);
-        let text = succeed(fsx.arg("-P").arg(mounted.beside()).arg(&file), FSX_LIMIT_S)
-            .map_err(|error| format!("seed {seed}: {error}"))?;
-        if !is_whole(&text) {
-            return Err(format!("seed {seed}: fsx ended too early: {text}").into());
-        }
-        Ok(fs::remove_file(file)?)
-    };
-    let half =
-        |first: u32| (first..=seeds).step_by(2).try_for_each(|seed| run(seed).map_err(|e| e.to_string()));
+    let run = |seed: u32| fsx_seed(context, &mounted, seed).map_err(|error| error.to_string());
+    let half = |first: u32| (first..=seeds).step_by(2).try_for_each(run);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| half(2));
         half(1).and(other.join().unwrap_or_else(|_| Err("a thread has panicked".into())))
     })?;
     mounted.finish()?;
     Ok(format!("{seeds} seeds of {FSX_CALLS} calls"))
+}
+
+/// Runs fsx with one seed.
+pub fn fsx_seed(context: &Context, mounted: &Mounted, seed: u32) -> Result<()> {
+    let file = mounted.point().join(format!("fsx-{seed}"));
+    let configuration = mounted.beside().join(format!("fsx-{seed}.toml"));
+    fs::write(&configuration, FSX_TOML)?;
+    let mut fsx = command(context.tool("fsx"));
+    fsx.args(["-N", FSX_CALLS, "-S", &seed.to_string(), "-f"]).arg(&configuration);
+    let text = succeed(fsx.arg("-P").arg(mounted.beside()).arg(&file), FSX_LIMIT_S)
+        .map_err(|error| format!("seed {seed}: {error}"))?;
+    if !is_whole(&text) {
+        return Err(format!("seed {seed}: fsx ended too early: {text}").into());
+    }
+    fs::remove_file(configuration)?;
+    Ok(fs::remove_file(file)?)
 }
 
 /// True if fsx says that it has made all calls.

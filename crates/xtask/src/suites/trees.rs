@@ -112,30 +112,28 @@ fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
 
 /// Copies a tree to the mount with tar, and back.
 pub fn tar(context: &Context) -> Result<String> {
-    let pack = |from: &Path, archive: &Path| {
-        let mut tar = command("tar");
-        tar.args(["--xattrs", "--sparse", "--create", "--file"]).arg(archive).arg("--directory").arg(from);
-        tar.arg(".");
-        tar
-    };
-    let unpack = |archive: &Path, to: &Path| {
-        let mut tar = command("tar");
-        tar.args(["--xattrs", "--same-permissions", "--numeric-owner", "--extract", "--file"]).arg(archive);
-        tar.arg("--directory").arg(to);
-        tar
-    };
-    there_and_back(context, "tar", |from, to, archive| {
-        succeed(&mut pack(from, archive), LIMIT_S)?;
-        succeed(&mut unpack(archive, to), LIMIT_S)?;
-        Ok(fs::remove_file(archive)?)
-    })
+    there_and_back(context, "tar", tar_copy)
+}
+
+/// Packs the contents of `from` in an archive, and unpacks it in `to`.
+pub fn tar_copy(from: &Path, to: &Path, archive: &Path) -> Result<()> {
+    let mut pack = command("tar");
+    pack.args(["--xattrs", "--sparse", "--create", "--file"]).arg(archive);
+    succeed(pack.arg("--directory").arg(from).arg("."), LIMIT_S)?;
+    let mut unpack = command("tar");
+    unpack.args(["--xattrs", "--same-permissions", "--numeric-owner", "--extract", "--file"]).arg(archive);
+    succeed(unpack.arg("--directory").arg(to), LIMIT_S)?;
+    Ok(fs::remove_file(archive)?)
 }
 
 /// Copies a tree to the mount with rsync, and back.
 pub fn rsync(context: &Context) -> Result<String> {
-    there_and_back(context, "rsync", |from, to, _| {
-        succeed(&mut rsync_command(&[], from, to), LIMIT_S).map(drop)
-    })
+    there_and_back(context, "rsync", |from, to, _| rsync_copy(from, to))
+}
+
+/// Makes `to` a copy of `from`.
+pub fn rsync_copy(from: &Path, to: &Path) -> Result<()> {
+    succeed(&mut rsync_command(&[], from, to), LIMIT_S).map(drop)
 }
 
 /// Returns the command that makes `to` a copy of `from`, with all attributes.
@@ -182,13 +180,18 @@ fn compare(one: &Path, other: &Path) -> Result<()> {
     // A FIFO is compared by rsync, because diff calls it a difference.
     let differences = succeed(diff.arg("--exclude=fifo").arg(one).arg(other), LIMIT_S)?;
     assert_same("diff", &differences, "")?;
+    compare_attributes(one, other)
+}
+
+/// Compares the contents and attributes of two trees with rsync.
+pub fn compare_attributes(one: &Path, other: &Path) -> Result<()> {
     let changes = succeed(&mut rsync_command(&["--dry-run", "--itemize-changes"], one, other), LIMIT_S)?;
     assert_same("rsync --dry-run", &changes, "")
 }
 
 /// Returns a tree on the disk with libraries of the toolchain, the documents of the host, and one of each
 /// unusual file. The first call makes it.
-fn source_tree(context: &Context) -> Result<PathBuf> {
+pub fn source_tree(context: &Context) -> Result<PathBuf> {
     let tree = context.scratch(Home::Disk).join("tree");
     if tree.exists() {
         return Ok(tree);
@@ -227,7 +230,7 @@ fn source_tree(context: &Context) -> Result<PathBuf> {
     Ok(tree)
 }
 
-fn count_entries(tree: &Path) -> Result<usize> {
+pub fn count_entries(tree: &Path) -> Result<usize> {
     let mut count = 0;
     let mut pending = vec![tree.to_owned()];
     while let Some(directory) = pending.pop() {
