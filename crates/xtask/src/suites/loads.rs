@@ -134,15 +134,19 @@ pub fn stress_ng(context: &Context) -> Result<String> {
     Ok(format!("{} stressors, {operations} operations", STRESSORS.len()))
 }
 
-/// Returns the number of operations of each stressor, from the metrics of stress-ng. These have no line for a
-/// stressor that was skipped.
+/// Returns the number of operations of each stressor that was not skipped, from the metrics of stress-ng. A
+/// skipped stressor has a line that says so, and some versions also print its metrics.
 pub fn stress_operations(text: &str) -> BTreeMap<&str, u64> {
+    let is_skipped = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.split_once(&format!("] {name}: ")));
+        lines.into_iter().any(|(_, reason)| reason.contains("skipping") || reason.contains("not supported"))
+    };
     let metrics = text.lines().filter_map(|line| line.split_once(" metrc: ")?.1.split_once("] "));
     let operations = metrics.filter_map(|(_, metric)| {
         let words: Vec<&str> = metric.split_whitespace().collect();
         let [name, count, real, ..] = words[..] else { return None };
         // Other metrics have words in these places.
-        real.parse::<f64>().ok()?;
+        real.parse::<f64>().ok().filter(|_| !is_skipped(name))?;
         Some((name, count.parse().ok()?))
     });
     operations.collect()
@@ -183,6 +187,8 @@ mod tests {
     #[test]
     fn skipped_stressors_are_not_counted() {
         let text = "stress-ng: info:  [7] dispatching hogs: 1 chmod, 1 dir, 1 verity\n\
+                    stress-ng: info:  [8] verity: not supported by the kernel, skipping test\n\
+                    stress-ng: metrc: [7] verity               0      0.00      0.00      0.00\n\
                     stress-ng: metrc: [7] stressor       bogo ops real time  usr time  sys time\n\
                     stress-ng: metrc: [7] chmod              790      2.00      0.02      0.48\n\
                     stress-ng: metrc: [7] dir                  0      2.00      0.02      0.48\n\
