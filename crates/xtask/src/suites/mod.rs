@@ -286,7 +286,7 @@ fn name(suite: Suite) -> String {
 
 /// Returns the line of a verdict. Further lines of the remark are indented.
 fn line(name: &str, verdict: &str, seconds: u64, remark: &str) -> String {
-    format!("{name:12}  {verdict}  {seconds:>4} s  {}", remark.trim_end().replace('\n', "\n    "))
+    format!("{name:14}  {verdict}  {seconds:>4} s  {}", remark.trim_end().replace('\n', "\n    "))
 }
 
 #[cfg(test)]
@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn verdict_has_one_line_unless_the_remark_has_more() {
-        assert_eq!(line("fsx", "passed", 41, "10 seeds\n"), "fsx           passed    41 s  10 seeds");
-        assert_eq!(line("fsx", "FAILED", 2, "a\nb"), "fsx           FAILED     2 s  a\n    b");
+        assert_eq!(line("fsx", "passed", 41, "10 seeds\n"), "fsx             passed    41 s  10 seeds");
+        assert_eq!(line("fsx", "FAILED", 2, "a\nb"), "fsx             FAILED     2 s  a\n    b");
         assert_eq!(name(Suite::KillSqlite), "kill-sqlite");
     }
 }
