@@ -6,7 +6,9 @@ mod dax_guest;
 mod figures;
 mod instructions;
 mod mutants;
+mod packages;
 mod run;
+mod suites;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,8 @@ enum Task {
     Figures(figures::FiguresArgs),
     /// Count the instructions of the hot calls with callgrind, and compare them with another commit
     Instructions(instructions::InstructionsArgs),
+    /// Run public test suites and programs on mounted volumes; needs root and `/dev/fuse`
+    MountSuites(suites::MountSuitesArgs),
     /// Break each rule of docs/rules.md in turn; fails if the crash explorer misses a broken rule
     Mutants(mutants::MutantsArgs),
     /// Do one step of a measurement
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         Task::DaxGuest(arguments) => dax_guest::run(&arguments),
         Task::Figures(arguments) => figures::run(&arguments),
         Task::Instructions(arguments) => instructions::run(&arguments),
+        Task::MountSuites(arguments) => suites::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Child(arguments) => figures::child(&arguments),
     };

@@ -34,3 +34,10 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map_err(|error| format!("copying {} to {}: {error}", from.display(), to.display()))?;
     Ok(())
 }
+
+/// Builds the command `eyrie`, and returns the path of the program.
+pub fn eyrie_command() -> Result<PathBuf> {
+    let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
+    output(Command::new(env!("CARGO")).args(build))?;
+    Ok(std::env::current_exe()?.with_file_name("eyrie"))
+}

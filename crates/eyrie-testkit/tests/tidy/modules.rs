@@ -134,7 +134,7 @@ const ORDER: [(&str, &[&str]); 9] = [
             "tree_fixture",
         ],
     ),
-    ("xtask", &["run", "dax_guest", "figures", "instructions", "mutants"]),
+    ("xtask", &["run", "packages", "dax_guest", "figures", "instructions", "mutants", "suites"]),
 ];
 
 /// Returns the path of the module in `file` from the root of its crate, or `None` for the root itself and for

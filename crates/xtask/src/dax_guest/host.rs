@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::packages::{self, Packaged};
 use crate::run::{Result, output};
 
 /// Programs that the task runs or copies into the guest, each with its Debian package. They are installed if
 /// they are missing.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [Packaged; 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("mke2fs", "e2fsprogs"),
@@ -19,32 +20,9 @@ const PROGRAMS: [(&str, &str); 5] = [
 /// A package without a version number in its name, which depends on the package of the newest small kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Returns the path of a program.
-pub fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(more).map(|directory| directory.join(name)).find(|path| path.is_file())
-}
-
 /// Installs the packages whose programs are missing.
 pub fn install_packages() -> Result<()> {
-    let missing = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
-    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    if packages.is_empty() {
-        return Ok(());
-    }
-    println!("installing {}", packages.join(", "));
-    let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(&packages);
-    update_lists()
-        .and_then(|()| output(install.env("DEBIAN_FRONTEND", "noninteractive")))
-        .map_err(|error| format!("needs the Debian packages {}: {error}", packages.join(", ")))?;
-    Ok(())
-}
-
-/// Updates the lists of packages.
-fn update_lists() -> Result<()> {
-    output(Command::new("apt-get").args(["update", "-qq"])).map(drop)
+    packages::install(&PROGRAMS)
 }
 
 /// The files of a kernel: its image, and the directory of its modules.
@@ -98,7 +76,7 @@ fn package_name() -> Result<String> {
     if let Some(name) = depends().ok().as_deref().and_then(name) {
         return Ok(name);
     }
-    update_lists()?;
+    packages::update_lists()?;
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 

@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::host::{self, Kernel};
+use super::host::Kernel;
 use super::programs::Program;
+use crate::packages;
 use crate::run::{Result, copy, output};
 
 const INIT: &str = include_str!("init.sh");
@@ -54,7 +55,7 @@ pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]
 
 /// Returns the path of a program, or an error if the host does not have the program.
 fn found(program: &str) -> Result<PathBuf> {
-    host::program(program).ok_or_else(|| format!("there is no {program}").into())
+    packages::program(program).ok_or_else(|| format!("there is no {program}").into())
 }
 
 /// Adds `mke2fs` with its libraries. The `mke2fs` of busybox is not enough, because it makes no journal.

@@ -13,8 +13,8 @@ use std::time::Instant;
 use eyrie::{Credentials, Host, Posix, PosixExt, Volume};
 
 use super::figure::{Figure, median};
-use super::{eyrie_command, in_scratch};
-use crate::run::Result;
+use super::in_scratch;
+use crate::run::{Result, eyrie_command};
 
 /// Number of entries of the directory, and number of rounds.
 const NORMAL: (u32, usize) = (100_000, 9);

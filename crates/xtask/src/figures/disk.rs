@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
 
-use super::eyrie_command;
 use super::figure::{Figure, median};
-use crate::run::{Result, output};
+use crate::run::{Result, eyrie_command, output};
 
 /// Number of calls of each kind. Each call is made durable before the next call.
 const CALLS: usize = 150;

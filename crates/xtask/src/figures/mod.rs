@@ -14,12 +14,11 @@ mod stalls;
 mod threads;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::ValueEnum;
 
 use self::figure::Figure;
-use crate::run::{Result, directory, output};
+use crate::run::{Result, directory};
 
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -82,13 +81,6 @@ fn in_scratch<T>(memory: &Path, name: &str, measure: impl FnOnce(&Path) -> Resul
     // If the removal fails, the directory stays. Its name has the process id, so it disturbs no other run.
     let _ = std::fs::remove_dir_all(&path);
     done
-}
-
-/// Builds the command `eyrie`, and returns the path of the program.
-fn eyrie_command() -> Result<PathBuf> {
-    let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
-    output(Command::new(env!("CARGO")).args(build))?;
-    Ok(std::env::current_exe()?.with_file_name("eyrie"))
 }
 
 /// Measures the figures and prints them. Returns an error if a figure is missed.

@@ -15,8 +15,8 @@ use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, getrlimit};
 
 use super::figure::{Figure, median};
-use super::{eyrie_command, in_scratch};
-use crate::run::{Result, output};
+use super::in_scratch;
+use crate::run::{Result, eyrie_command, output};
 
 /// Source of `passthrough_ll` in the Debian package libfuse3-dev.
 const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";

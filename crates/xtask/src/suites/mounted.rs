@@ -1,0 +1,175 @@
+//! A volume of one suite, and its mount.
+
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+
+use super::Context;
+use super::tool::{command, succeed, wait};
+use crate::run::Result;
+
+/// Size of each volume. A volume takes storage of the host only as it is used.
+const VOLUME_SIZE: &str = "8G";
+/// Time limit for a server to mount its volume, or to end after an unmount.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of the commands `mkfs`, `umount` and `fsck`, in seconds.
+const LIMIT_S: u64 = 120;
+
+/// The medium of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// A volume of the medium `dram`, in memory.
+    Memory,
+    /// A volume of the medium `paged`, on a disk.
+    Disk,
+}
+
+impl Home {
+    pub const ALL: [Home; 2] = [Home::Memory, Home::Disk];
+
+    /// Returns the name of the medium.
+    pub fn medium(self) -> &'static str {
+        match self {
+            Home::Memory => "dram",
+            Home::Disk => "paged",
+        }
+    }
+}
+
+/// A new volume and its mount, in a directory of their own. A drop unmounts the volume and removes the
+/// directory, also after a failure.
+pub struct Mounted<'a> {
+    eyrie: &'a Path,
+    directory: PathBuf,
+    options: &'static str,
+    /// The process that serves the mount.
+    server: Option<Child>,
+}
+
+impl<'a> Mounted<'a> {
+    /// Makes a volume in memory, and mounts it with the options of `mount -o`.
+    pub fn new(context: &'a Context, name: &str, options: &'static str) -> Result<Mounted<'a>> {
+        Mounted::at(context, name, Home::Memory, options)
+    }
+
+    /// Makes a volume, and mounts it with the options of `mount -o`.
+    pub fn at(context: &'a Context, name: &str, home: Home, options: &'static str) -> Result<Mounted<'a>> {
+        let directory = context.scratch(home).join(name);
+        let mut mounted = Mounted { eyrie: &context.eyrie, directory, options, server: None };
+        fs::create_dir_all(mounted.point())?;
+        fs::create_dir(mounted.beside())?;
+        let mut mkfs = mounted.eyrie("mkfs");
+        mkfs.args(["--quiet", "--size", VOLUME_SIZE, "--medium", home.medium()]).arg(mounted.volume());
+        succeed(&mut mkfs, LIMIT_S)?;
+        mounted.mount()?;
+        Ok(mounted)
+    }
+
+    /// The directory at which the volume is mounted.
+    pub fn point(&self) -> PathBuf {
+        self.directory.join("mnt")
+    }
+
+    /// A directory for files that are not on the mount. It is removed with the volume.
+    pub fn beside(&self) -> PathBuf {
+        self.directory.join("beside")
+    }
+
+    /// Returns the memory of the server beside its mapping of the volume, in KiB.
+    pub fn server_kib(&self) -> Result<u64> {
+        let Some(server) = &self.server else { return Err("nothing is mounted".into()) };
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let number = line.and_then(|line| line.trim().split(' ').next());
+        Ok(number.ok_or("the kernel does not tell RssAnon")?.parse()?)
+    }
+
+    fn volume(&self) -> PathBuf {
+        self.directory.join("volume")
+    }
+
+    fn eyrie(&self, word: &str) -> Command {
+        let mut eyrie = command(self.eyrie);
+        eyrie.arg(word);
+        eyrie
+    }
+
+    /// Starts the server, and waits until the mount can be used.
+    fn mount(&mut self) -> Result<()> {
+        let mut mount = self.eyrie("mount");
+        mount.args(["--foreground", "-o", self.options]).arg(self.volume()).arg(self.point());
+        let server = self.server.insert(mount.stdout(Stdio::null()).spawn()?);
+        let host = fs::metadata(&self.directory)?.st_dev();
+        let (point, start) = (self.directory.join("mnt"), Instant::now());
+        while !fs::metadata(&point).is_ok_and(|point| point.st_dev() != host) {
+            if let Some(status) = server.try_wait()? {
+                return Err(format!("eyrie mount: {status}").into());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err("eyrie mount: the mount does not appear".into());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Unmounts the volume with `eyrie umount`, and checks that its server ends well.
+    fn unmount(&mut self) -> Result<()> {
+        succeed(self.eyrie("umount").arg(self.point()), LIMIT_S)?;
+        let Some(mut server) = self.server.take() else { return Err("nothing was mounted".into()) };
+        match wait(&mut server, PATIENCE)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("eyrie mount: {status}").into()),
+            None => Err("eyrie mount: still there after the unmount".into()),
+        }
+    }
+
+    /// Unmounts the volume and mounts it again, so that the kernel has nothing of it in its caches.
+    pub fn remount(&mut self) -> Result<()> {
+        self.unmount()?;
+        self.mount()
+    }
+
+    /// Checks the volume with `eyrie fsck`.
+    fn check(&self) -> Result<()> {
+        succeed(self.eyrie("fsck").arg("--quiet").arg(self.volume()), LIMIT_S).map(drop)
+    }
+
+    /// Unmounts the volume, and checks that it is sound. Then removes everything.
+    pub fn finish(mut self) -> Result<()> {
+        self.unmount()?;
+        self.check()
+    }
+
+    /// Kills the server with SIGKILL.
+    pub fn kill(&mut self) -> Result<()> {
+        let Some(mut server) = self.server.take() else { return Err("nothing is mounted".into()) };
+        server.kill()?;
+        server.wait()?;
+        Ok(())
+    }
+
+    /// Removes the dead mount of a killed server, checks that the volume is sound, and mounts it again.
+    pub fn recover(&mut self) -> Result<()> {
+        succeed(self.eyrie("umount").arg(self.point()), LIMIT_S)?;
+        self.check()?;
+        self.mount()
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // After `finish` only the directory is left. After a failure the mount may be in use, or its server
+        // may be dead. So these calls may fail.
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
