@@ -41,3 +41,11 @@ pub fn eyrie_command() -> Result<PathBuf> {
     output(Command::new(env!("CARGO")).args(build))?;
     Ok(std::env::current_exe()?.with_file_name("eyrie"))
 }
+
+/// Returns the private memory of a process, in MiB: without mappings of files and without shared memory.
+/// Memory that the process has given back to the kernel does not count.
+pub fn private_mib(process: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.split_whitespace().next());
+    Ok(kib.ok_or("no RssAnon in /proc/PID/status")?.parse::<f64>()? / 1024.0)
+}

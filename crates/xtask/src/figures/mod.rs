@@ -7,6 +7,7 @@ mod entries;
 mod figure;
 mod fsync;
 mod mount;
+mod nodes;
 mod scale;
 mod scans;
 mod speed;
@@ -43,6 +44,8 @@ pub enum FigureGroup {
     Checksums,
     /// `fsync` of one file beside a writer of other files, on a disk
     Fsync,
+    /// Memory of a million held nodes, as a mount holds them
+    Nodes,
     /// Programs on a mounted volume, compared with libfuse's `passthrough_ll` and with tmpfs; only root can
     Mount,
 }
@@ -116,6 +119,9 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
     if wants(FigureGroup::Fsync) {
         figures.extend(fsync::measure(&directory(&arguments.disk)?)?);
+    }
+    if wants(FigureGroup::Nodes) {
+        figures.extend(nodes::measure(&directory(&arguments.memory)?)?);
     }
     if wants(FigureGroup::Mount) {
         figures.extend(mount::measure(&directory(&arguments.memory)?)?);

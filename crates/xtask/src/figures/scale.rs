@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use eyrie::{Credentials, PosixExt, Volume};
 
 use super::figure::Figure;
-use crate::run::{Result, output};
+use crate::run::{Result, output, private_mib};
 
 const FILES: u32 = 1_000_000;
 /// Number of files of one directory, in the volume with many directories.
@@ -77,7 +77,11 @@ pub fn step(step: ScaleStep, path: &Path) -> Result<()> {
             let started = Instant::now();
             let volume = Volume::open(path)?;
             let ms = started.elapsed().as_secs_f64() * 1e3;
-            println!("{ms} {} {}", private_mib()?, u8::from(volume.information().recovered));
+            println!(
+                "{ms} {} {}",
+                private_mib(std::process::id())?,
+                u8::from(volume.information().recovered)
+            );
             // The process exits without closing the volume, as if it were killed.
             std::process::exit(0);
         }
@@ -101,14 +105,4 @@ fn fill(path: &Path, in_one: u32) -> Result<()> {
     volume.close()?;
     println!("{used}");
     Ok(())
-}
-
-/// Returns the private memory of this process, in MiB: without mappings of files and without shared memory.
-/// Memory that recovery has given back to the kernel does not count.
-fn private_mib() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let kib = |name: &str| -> Option<f64> {
-        status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-    };
-    Ok(kib("RssAnon:").ok_or("no RssAnon in /proc/self/status")? / 1024.0)
 }

@@ -26,8 +26,8 @@ const PYTHON: ([&str; 4], &str) = (
 const NODE: [&str; 4] = ["eslint", "jest", "typescript", "webpack"];
 /// Number of files that are looked up, number of files of one directory, and number of rounds.
 const LOOKUPS: (u64, u64, u64) = (100_000, 1000, 100);
-/// Maximum growth of the memory of a server from its first round of look-ups to the last, in KiB.
-const GROWTH_KIB: u64 = 16 << 10;
+/// Maximum growth of the memory of a server from its first round of look-ups to the last, in MiB.
+const GROWTH_MIB: f64 = 16.0;
 
 /// Runs each stressor of stress-ng's class of file systems. A stressor may only fail or be skipped if it does
 /// the same on tmpfs.
@@ -187,7 +187,7 @@ pub fn look_ups(context: &Context) -> Result<String> {
         }
         fs::write(path, [])?;
     }
-    let mut first_kib = 0;
+    let mut first = 0.0;
     for round in 0..rounds {
         let look = |half: u64| -> std::io::Result<()> {
             for number in (half..files).step_by(2) {
@@ -202,16 +202,16 @@ pub fn look_ups(context: &Context) -> Result<String> {
         // The kernel drops its entries and nodes, and tells the server to forget them.
         fs::write("/proc/sys/vm/drop_caches", "2")?;
         if round == 0 {
-            first_kib = mounted.server_kib()?;
+            first = mounted.server_mib()?;
         }
     }
-    let last_kib = mounted.server_kib()?;
-    if last_kib > first_kib + GROWTH_KIB {
-        return Err(format!("the server has grown from {first_kib} to {last_kib} KiB").into());
+    let last = mounted.server_mib()?;
+    if last > first + GROWTH_MIB {
+        return Err(format!("the server has grown from {first:.1} to {last:.1} MiB").into());
     }
     mounted.finish()?;
     Ok(format!(
-        "{} look-ups, memory {first_kib} KiB after the first round, {last_kib} KiB at the end",
+        "{} look-ups, memory {first:.1} MiB after the first round, {last:.1} MiB at the end",
         files * rounds
     ))
 }
@@ -268,14 +268,14 @@ pub fn mixed(context: &Context) -> Result<String> {
             .into_iter()
             .try_for_each(|end| end.unwrap_or_else(|_| Err("a thread has panicked".into())))
     })?;
-    let kib = mounted.server_kib()?;
+    let mib = mounted.server_mib()?;
     mounted.finish()?;
     let rounds: Vec<String> = MIXED
         .iter()
         .zip(counts)
         .map(|((name, _), count)| format!("{} × {name}", count.into_inner()))
         .collect();
-    Ok(format!("{}; {kib} KiB of memory at the end", rounds.join(", ")))
+    Ok(format!("{}; {mib:.1} MiB of memory at the end", rounds.join(", ")))
 }
 
 #[cfg(test)]

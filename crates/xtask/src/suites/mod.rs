@@ -15,6 +15,7 @@ mod posix;
 mod programs;
 mod tool;
 mod trees;
+mod user;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +52,8 @@ pub enum Suite {
     Postmark,
     /// Fourteen stressors of `stress-ng` that check their results
     StressNg,
+    /// A mount of a user without privileges, by `fusermount3`
+    User,
     /// A server killed under transactions of `sqlite3`
     KillSqlite,
     /// A server killed under synchronous writes of `fio`
@@ -91,6 +94,7 @@ impl Suite {
             Suite::Dbench => &[("dbench", "dbench")],
             Suite::Postmark => &[("postmark", "postmark")],
             Suite::StressNg | Suite::LongStressNg => &[("stress-ng", "stress-ng")],
+            Suite::User => &[("fusermount3", "fuse3"), ("setpriv", "util-linux")],
             Suite::Bonnie => &[("bonnie++", "bonnie++")],
             Suite::Sysbench => &[("sysbench", "sysbench")],
             Suite::Pip => &[("python3", "python3-venv")],
@@ -139,6 +143,7 @@ impl Suite {
             Suite::Dbench => loads::dbench(context),
             Suite::Postmark => loads::postmark(context),
             Suite::StressNg => loads::stress_ng(context),
+            Suite::User => user::user(context),
             Suite::KillSqlite => kills::sqlite(context),
             Suite::KillFio => fio::kill(context),
             Suite::KillWriter => kills::writer(context),

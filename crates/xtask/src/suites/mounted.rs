@@ -10,7 +10,7 @@ use rustix::mount::UnmountFlags;
 
 use super::Context;
 use super::tool::{command, succeed, wait};
-use crate::run::Result;
+use crate::run::{Result, private_mib};
 
 /// Size of each volume. A volume takes storage of the host only as it is used.
 const VOLUME_SIZE: &str = "8G";
@@ -79,13 +79,10 @@ impl<'a> Mounted<'a> {
         self.directory.join("beside")
     }
 
-    /// Returns the memory of the server beside its mapping of the volume, in KiB.
-    pub fn server_kib(&self) -> Result<u64> {
+    /// Returns the private memory of the server, in MiB.
+    pub fn server_mib(&self) -> Result<f64> {
         let Some(server) = &self.server else { return Err("nothing is mounted".into()) };
-        let status = fs::read_to_string(format!("/proc/{}/status", server.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let number = line.and_then(|line| line.trim().split(' ').next());
-        Ok(number.ok_or("the kernel does not tell RssAnon")?.parse()?)
+        private_mib(server.id())
     }
 
     fn volume(&self) -> PathBuf {
