@@ -43,17 +43,17 @@ impl Adapter {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
     }
 
-    /// Makes a change of the bytes of a file. If `is_foreign`, the change takes the set-id bits of the file,
-    /// and the kernel forgets the mode that it has cached.
+    /// Makes a change of the bytes of a file. If `drops_set_ids`, the change takes the set-id bits of the
+    /// file, and the kernel forgets the mode that it has cached.
     pub(crate) fn change<T>(
         &self,
         request: &Request,
         number: INodeNo,
-        is_foreign: bool,
+        drops_set_ids: bool,
         change: impl FnOnce(&Credentials, ObjectId) -> Answer<T>,
     ) -> Answer<T> {
         let id = self.object(number)?;
-        if !is_foreign || self.nodes.node(id).or_errno()?.stat.mode & SET_IDS == 0 {
+        if !drops_set_ids || self.nodes.node(id).or_errno()?.stat.mode & SET_IDS == 0 {
             return change(&Adapter::user(request), id);
         }
         let capabilities = Capabilities::all() - Capabilities::FSETID;
@@ -72,7 +72,12 @@ impl Adapter {
 
     /// Lets another thread read requests, because this one may take long.
     pub(crate) fn begin_long(&self) {
-        self.turns().inspect(|turns| turns.pass_on());
+        self.turns().inspect(|turns| turns.begin_long());
+    }
+
+    /// Waits a moment for the next request after a forget.
+    pub(crate) fn after_forget(&self) {
+        self.turns().inspect(|turns| turns.after_forget());
     }
 
     /// Returns when this thread should read the next request.
@@ -101,7 +106,7 @@ impl Adapter {
 
 /// True if a change of bytes by this user takes set-id bits. The request does not tell if the user has the
 /// capability `CAP_FSETID`, which root usually has and others do not.
-pub(crate) fn is_foreign(request: &Request) -> bool {
+pub(crate) fn drops_set_ids(request: &Request) -> bool {
     request.uid() != 0
 }
 

@@ -16,7 +16,7 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
-use crate::adapter::{Adapter, is_foreign, wanted};
+use crate::adapter::{Adapter, drops_set_ids, wanted};
 use crate::answer::{
     EXCLUSIVE, KEEP, KEEP_SIZE, OrErrno, PUNCH_HOLE_KEEP_SIZE, SEEK_DATA, SEEK_HOLE, XATTR_CREATE,
     XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, rights, xattr,
@@ -28,6 +28,7 @@ use crate::listing::{ListedNode, list};
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
 const COPY_BYTES: u64 = 64 << 20;
+
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = wanted(self.writeback_cache);
@@ -58,7 +59,8 @@ impl Filesystem for Adapter {
         if let Ok(id) = self.object(number) {
             self.nodes.forget(id, lookups);
         }
-        self.next_turn();
+        // The session calls this for each node of a batch, so the thread must not park here.
+        self.after_forget();
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -96,11 +98,9 @@ impl Filesystem for Adapter {
         if size.is_some() {
             self.begin_long();
         }
-        // A change of the owner takes set-id bits in any case.
-        let is_foreign = size.is_some() && is_foreign(request);
-        let result = self.change(request, number, is_foreign, |user, id| {
-            self.nodes.set(user, id, None, &change).or_errno()
-        });
+        let drops = (size.is_some() || uid.is_some() || gid.is_some()) && drops_set_ids(request);
+        let result = self
+            .change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change).or_errno());
         self.attributes(reply, result);
     }
 
@@ -261,10 +261,9 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         // The kernel knows the offset of an append, too.
-        let is_foreign = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let result = self.change(request, number, is_foreign, |user, id| {
-            self.nodes.write(user, id, offset, data).or_errno()
-        });
+        let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let result = self
+            .change(request, number, drops, |user, id| self.nodes.write(user, id, offset, data).or_errno());
         reply!(self, reply, result, |()| reply.written(data.len() as u32));
     }
 
@@ -300,7 +299,9 @@ impl Filesystem for Adapter {
 
     fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let result = list(&self.nodes, self.object(number), offset, false, |next, entry| match entry {
-            ListedNode::Dot(name, id) => reply.add(INodeNo(id.raw()), next, file_type(Kind::Directory), name),
+            ListedNode::Dot(name, id) => {
+                reply.add(self.numbers.of(id), next, file_type(Kind::Directory), name)
+            }
             ListedNode::Entry(NodeEntry { name, id, .. }) => {
                 reply.add(INodeNo(id.raw()), next, file_type(id.kind()), OsStr::from_bytes(name))
             }
@@ -321,7 +322,7 @@ impl Filesystem for Adapter {
             // The kernel takes no nodes for these two, and needs only their numbers.
             ListedNode::Dot(name, id) => {
                 let Ok(node) = self.nodes.node(id) else { return false };
-                let attributes = attributes(&node, INodeNo(id.raw()));
+                let attributes = attributes(&node, self.numbers.of(id));
                 reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
             }
             ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
@@ -428,7 +429,7 @@ impl Filesystem for Adapter {
         self.begin_long();
         let result = mode.and_then(|mode| {
             let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-            self.change(request, number, is_foreign(request), |user, id| {
+            self.change(request, number, drops_set_ids(request), |user, id| {
                 self.nodes.fallocate(user, id, mode, offset..end).or_errno()
             })
         });
@@ -471,7 +472,7 @@ impl Filesystem for Adapter {
     ) {
         self.begin_long();
         let result = self.object(from).and_then(|from| {
-            self.change(request, to, is_foreign(request), |user, to| {
+            self.change(request, to, drops_set_ids(request), |user, to| {
                 let (from, to) = ((from, from_offset), (to, to_offset));
                 self.nodes.copy(user, from, to, length.min(COPY_BYTES)).or_errno()
             })

@@ -80,10 +80,8 @@ fn last_hold_and_last_close_free_an_orphan_once() {
                 let engine = Arc::clone(&engine);
                 shuttle::thread::spawn(move || work(&engine, target))
             };
-            let threads = [
-                start_thread(|engine, target| Engine::close(engine, target)),
-                start_thread(|engine, target| engine.release(target, 1)),
-            ];
+            let threads =
+                [start_thread(Engine::close), start_thread(|engine, target| engine.release(target, 1))];
             engine.attributes(target).expect("the second hold keeps the object");
             engine.release(target, 1);
             if !unlinked_before {

@@ -89,6 +89,13 @@ fn calls_of_the_kernel_reach_the_volume() {
     symlink("a/b/file", at("link")).unwrap();
     assert_eq!(fs::read(at("link")).unwrap(), b"0123");
     assert_eq!(fs::metadata(at("second")).unwrap().nlink(), 2);
+    for entry in rustix::fs::Dir::new(fs::File::open(&fixture.point).unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() == c"." || entry.file_name() == c"second" {
+            let name = entry.file_name().to_str().unwrap();
+            assert_eq!(entry.ino(), fs::metadata(at(name)).unwrap().ino(), "{name}");
+        }
+    }
     fs::set_permissions(at("second"), fs::Permissions::from_mode(0o640)).unwrap();
     assert_eq!(fixture.files.metadata("/a/b/file").unwrap().mode, 0o640);
     let here = rustix::fs::CWD;
