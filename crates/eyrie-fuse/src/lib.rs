@@ -11,7 +11,7 @@
 //!   capabilities of the caller. So the calls of this crate have all capabilities, and the user and the group
 //!   of the caller, to whom new files belong. If only root can use a mount, nobody checks, because root
 //!   passes the checks: see [`MountOptions::default_permissions`].
-//! - **The kernel caches attributes, entries and pages without a limit of time**, because only this process
+//! - **The kernel caches attributes, entries and pages for a day**, because only this process
 //!   changes the volume. A thread tells the kernel of each change that did not come through the mount. Such a
 //!   change is visible in the mount within about a millisecond. Entries of the root directory are cached for
 //!   one second: if notices were lost, the mount can make the kernel forget only those entries that still

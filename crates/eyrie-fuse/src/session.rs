@@ -5,11 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use eyrie::{Volume, VolumeNodes};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::{Adapter, SessionParts};
@@ -56,9 +58,12 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
             session.spawn()
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
-    let connection = std::fs::metadata(&path).map_or(0, |metadata| rustix::fs::minor(metadata.dev()));
+    // Without this flag the kernel would ask the session, which may not be able to answer.
+    let mounted = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+    let connection = mounted.map_or(0, |mounted| mounted.stx_dev_minor);
     let mut mount = Mount { session: Some(session), invalidator: None, nodes, path, connection };
-    // If the thread cannot be started, the drop of `mount` unmounts again.
+    // After an error, the drop of `mount` unmounts again.
+    mount.wait_until_served()?;
     let invalidator = mount.start_invalidator();
     mount.invalidator = Some(invalidator.map_err(|error| MountError::refused("mount", given, error))?);
     Ok(mount)
@@ -192,6 +197,30 @@ impl Mount {
     /// True until somebody has unmounted the volume.
     pub fn is_running(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    /// Waits until the session has answered a request. Its threads may fail to start, for example at the
+    /// limit of descriptors, and then nobody would ever answer.
+    fn wait_until_served(&mut self) -> Result<()> {
+        let (send, answered) = mpsc::channel();
+        let path = self.path.clone();
+        let asking = std::thread::Builder::new().name("eyrie-mount".to_owned()).spawn(move || {
+            // The receiver has left if the session has ended.
+            let _ = send.send(std::fs::metadata(path).map(drop));
+        });
+        asking.map_err(|error| MountError::refused("mount", &self.path, error))?;
+        loop {
+            match answered.recv_timeout(Duration::from_millis(5)) {
+                Ok(answer) => return answer.map_err(|error| MountError::refused("mount", &self.path, error)),
+                Err(_) if !self.is_running() => {
+                    self.unmounter().end();
+                    self.end()?;
+                    let error = io::Error::other("the session has ended");
+                    return Err(MountError::refused("mount", &self.path, error));
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     fn start_invalidator(&self) -> io::Result<JoinHandle<()>> {

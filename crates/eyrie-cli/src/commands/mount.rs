@@ -120,15 +120,16 @@ fn failure(error: MountError) -> Failure {
     Failure::of_line(error).with_status(if missing { NOT_FOUND } else { 1 })
 }
 
-/// Tells the starting process that the mount can be used, and detaches from its terminal.
+/// Detaches from the terminal, and tells the starting process that the mount can be used. The steps that can
+/// fail come before the report.
 fn report_ready() -> std::io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    std::env::set_current_dir("/")?;
+    rustix::stdio::dup2_stderr(&null)?;
     let mut output = std::io::stdout().lock();
     output.write_all(READY.as_bytes())?;
     output.flush()?;
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    std::env::set_current_dir("/")
+    Ok(rustix::stdio::dup2_stdout(&null)?)
 }
 
 /// Tells the service manager a state, by the protocol of sd_notify(3). Does nothing without a manager, or if

@@ -141,3 +141,25 @@ fn killed_server_leaves_a_sound_volume() {
     }
     sandbox.succeed(["umount", "mnt"]);
 }
+
+#[test]
+fn mount_at_a_limit_of_descriptors_works_or_fails() {
+    let Some(sandbox) = sandbox() else { return };
+    let (mut mounted, mut refused) = (0, 0);
+    for limit in 3..40 {
+        let program = sandbox.command(["mount"]).get_program().to_owned();
+        let script = format!("ulimit -n {limit} && exec \"$0\" mount -o threads=4 vol mnt");
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", &script]).arg(program).current_dir(sandbox.path(""));
+        let mut child = limited.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        if ends(&mut child) == Some(0) {
+            mounted += 1;
+            fs::write(sandbox.path("mnt/file"), "nest").unwrap();
+            sandbox.succeed(["umount", "mnt"]);
+        } else {
+            refused += 1;
+        }
+        assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0, "mounted at a limit of {limit}");
+    }
+    assert!(mounted > 0 && refused > 0, "{mounted} mounts, {refused} refusals");
+}

@@ -218,6 +218,7 @@ fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
             Errno::INVAL,
         ));
     };
+    start.check_known(place)?;
     let size = size(file).map_err(failed(place, "cannot be measured"))?;
     let again = host::try_clone(file).map_err(failed(place, "cannot be used"))?;
     let blocks = blocks(again);

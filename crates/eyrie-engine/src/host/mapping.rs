@@ -61,7 +61,8 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
     // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who may
     // have written bytes there that look like a journal.
     let start = FirstPages::read(file).map_err(failed)?;
-    if start.is_some_and(|start| start.is_paged()) {
+    if let Some(start) = start.filter(FirstPages::is_paged) {
+        start.check_known(place)?;
         match Medium::paged(Arc::new(blocks(again()?)), paged) {
             Err(Fault::NotPaged) => {}
             mapped => return Ok(mapped?),
@@ -136,6 +137,7 @@ mod tests {
     use super::*;
     use crate::Time;
     use crate::format_doc::{assert_described, fields};
+    use crate::tables::layout::Superblock;
     use crate::volume::{Volume, segment_path};
 
     /// The last pages of a volume with the medium `dram` may hold any bytes, even bytes that look like a
@@ -157,6 +159,33 @@ mod tests {
         let medium = map(&file, 1 << 20, options.paged, "vol").expect("it is on no disk");
         assert_eq!(medium.kind(), MediumKind::Dram);
         assert!(medium.snapshot() == before, "opening it changed something");
+    }
+
+    #[test]
+    fn newer_format_on_a_disk_is_refused_and_unchanged() {
+        for edit in [
+            (|block| block.version.set(2)) as fn(&mut Superblock),
+            |block| block.incompat.set(1 << 40),
+            |block| block.ro_compat.set(1 << 40),
+        ] {
+            let dir = tempfile::tempdir().expect("room");
+            let path = dir.path().join("vol");
+            let random = Options::random(Time::new(1, 0)).expect("random bytes");
+            let options = Options { medium: MediumChoice::Paged, ..random };
+            Volume::create(&path, Some(1 << 20), &options).expect("room").save().expect("sound");
+            let segment = segment_path(&path);
+            let file = File::options().read(true).write(true).open(&segment).expect("there");
+            let mut start = FirstPages::read(&file).expect("there").expect("large enough");
+            for copy in &mut start.0 {
+                edit(copy);
+                superblock::renumber(copy);
+            }
+            file.write_all_at(start.as_bytes(), 0).expect("room");
+            let before = std::fs::read(&segment).expect("there");
+            let refused = Volume::open(&path, options.paged).err().expect("a newer format");
+            assert!(refused.to_string().contains("newer format"), "{refused}");
+            assert!(std::fs::read(&segment).expect("there") == before, "the refused volume was changed");
+        }
     }
 
     #[test]

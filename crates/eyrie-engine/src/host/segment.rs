@@ -69,6 +69,14 @@ impl FirstPages {
         (copy.incompat.get() & CHECKSUMS != 0).then(|| copy.volume_bytes.get())
     }
 
+    /// Refuses a volume with a version or with features that this program does not know. This comes before
+    /// the replay of the journal, so a refused volume stays as it is. A volume without a whole copy of the
+    /// superblock passes, because a copy may be in the journal.
+    pub(super) fn check_known(&self, place: &str) -> crate::Result<()> {
+        let newest = superblock::newest(&self.0, superblock::is_whole);
+        newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], place))
+    }
+
     /// True if the first pages have the magic number of a superblock. The superblock may be damaged.
     pub(super) fn has_volume(&self) -> bool {
         self.0.iter().any(|copy| copy.magic == MAGIC)

@@ -173,9 +173,8 @@ fn newer(place: &str, version: u32) -> Error {
     Error::volume(place, what, Errno::OPNOTSUPP)
 }
 
-/// Returns the geometry that a whole superblock describes. Returns an error if this program cannot use the
-/// volume.
-fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
+/// Refuses a whole superblock with a version or with features that this program does not know.
+pub(crate) fn check_known(block: &Superblock, place: &str) -> Result<()> {
     if block.version.get() > FORMAT_VERSION {
         return Err(newer(place, block.version.get()));
     }
@@ -183,8 +182,6 @@ fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
         let what = format!("newer format: {what} features {unknown:#x} are unknown here; use a newer eyrie");
         Err(Error::volume(place, what, Errno::OPNOTSUPP))
     };
-    // Unknown features are refused before the fields below are checked, because they may change the meaning
-    // of these fields.
     if block.incompat.get() & !INCOMPAT != 0 {
         return features("incompatible", block.incompat.get() & !INCOMPAT);
     }
@@ -192,6 +189,15 @@ fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
         return features("read-only", block.ro_compat.get() & !RO_COMPAT);
     }
     let _ignored = block.compat.get() & !COMPAT;
+    Ok(())
+}
+
+/// Returns the geometry that a whole superblock describes. Returns an error if this program cannot use the
+/// volume.
+fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
+    // Unknown features are refused before the fields are checked, because they may change the meaning of the
+    // fields.
+    check_known(block, place)?;
     let corrupt = |what: &str| Error::volume(place, format!("corrupt volume: superblock: {what}"), Errno::IO);
     if block.version.get() != FORMAT_VERSION {
         return Err(corrupt("version 0"));

@@ -351,7 +351,7 @@ fn threads_of_programs_are_served_beside_long_requests() {
 }
 
 #[test]
-fn mount_of_root_asks_the_volume_for_rights() {
+fn mode_of_a_file_decides_about_its_execution() {
     let Some(fixture) = fixture() else { return };
     for options in ["", "default_permissions"] {
         let mut mount = fixture.mount_with(options);

@@ -1,12 +1,12 @@
 //! The host's side of a comparison: calls of the kernel below the root of this process.
 
 use eyrie::posix::{Access, Posix, Target};
-use eyrie::{Credentials, Errno, FallocateMode, Host, Kind};
+use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
 use super::calls::{PosixCall, Slots, perform};
 use super::tree::{self, PosixTree};
 use super::values::{Answer, path};
-use super::{empty, xattr};
+use super::{empty, path_of, xattr};
 
 /// Returns the credentials of the users that make the calls.
 fn users() -> [Credentials; 3] {
@@ -49,9 +49,13 @@ impl HostSide {
         answer
     }
 
-    /// True if the file is an open directory.
-    pub fn is_directory(&self, file: &Option<<Host as Posix>::Handle>) -> bool {
-        file.as_ref().is_some_and(|file| self.host.stat(Target::Open(file)).is_ok_and(|stat| stat.is_dir()))
+    /// Returns the attributes of the object of a call, if there is one.
+    pub fn object_of(&self, slots: &Slots<Host>, call: &PosixCall) -> Option<Stat> {
+        let target = match call.slot() {
+            Some(slot) => Target::Open(slots[slot].as_ref()?),
+            None => path(path_of(call)?).into(),
+        };
+        self.host.stat(target).ok()
     }
 
     /// Closes an open file.

@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use eyrie::Host;
+use eyrie::{Host, Stat};
 
 use super::calls::{PosixCall, SLOTS, Slots, generate};
 use super::host::HostSide;
 use super::tree::{self, Times};
-use super::{Brief, ROOT_VARIABLE, WAITING_SEEDS, access_time_set, enter_root, wait_for_tick};
+use super::{
+    Brief, ROOT_VARIABLE, WAITING_SEEDS, access_time_set, enter_root, same_size, set_ids, wait_for_tick,
+};
 
 /// Environment variable with the path of the transcript of a child process.
 const TRANSCRIPT_VARIABLE: &str = "EYRIE_TEST_TRANSCRIPT";
@@ -25,7 +27,7 @@ const SHOWN_LINES: usize = 40;
 
 /// Makes `count` calls of each of `seeds` below two directories, and compares the answers and the trees, as
 /// [`compare_with_host`](super::compare_with_host) does. Leaves out calls for which `is_left_out` is true.
-/// Its second argument is true if the call is one on an open directory.
+/// Its second argument has the attributes of the object of the call, if there is one.
 ///
 /// `roots` returns the directories, and a value that keeps them. The test with the name `test` (in the form
 /// `module::function`) must do nothing but call this function, because its program runs again for each
@@ -37,7 +39,7 @@ pub fn compare_roots<T>(
     test: &str,
     seeds: Range<u64>,
     count: usize,
-    is_left_out: fn(&PosixCall, bool) -> bool,
+    is_left_out: fn(&PosixCall, Option<&Stat>) -> bool,
     roots: impl FnOnce() -> Option<([PathBuf; 2], T)>,
 ) {
     if let Some(path) = std::env::var_os(TRANSCRIPT_VARIABLE) {
@@ -47,6 +49,10 @@ pub fn compare_roots<T>(
         for seed in seeds {
             let calls = generate(seed, count, host.users.len());
             write_calls(&host, seed, &calls, is_left_out, &mut out).expect("the transcript can be written");
+        }
+        for calls in [set_ids::calls(), same_size::calls()] {
+            // With seed 0, every call waits for the clock.
+            write_calls(&host, 0, &calls, is_left_out, &mut out).expect("the transcript can be written");
         }
         return out.flush().expect("the transcript can be written");
     }
@@ -89,7 +95,7 @@ fn write_calls(
     host: &HostSide,
     seed: u64,
     calls: &[(usize, PosixCall)],
-    is_left_out: fn(&PosixCall, bool) -> bool,
+    is_left_out: fn(&PosixCall, Option<&Stat>) -> bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let waits = seed.is_multiple_of(WAITING_SEEDS);
@@ -97,8 +103,7 @@ fn write_calls(
     let mut slots: Slots<Host> = [const { None }; SLOTS];
     let (mut before, mut shown) = (host.tree(), BTreeMap::new());
     for (index, (user, call)) in calls.iter().enumerate() {
-        let is_on_directory = call.slot().is_some_and(|slot| host.is_directory(&slots[slot]));
-        if host.is_beyond_comparison(call) || is_left_out(call, is_on_directory) {
+        if host.is_beyond_comparison(call) || is_left_out(call, host.object_of(&slots, call).as_ref()) {
             continue;
         }
         if waits {

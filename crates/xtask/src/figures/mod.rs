@@ -90,6 +90,9 @@ fn in_scratch<T>(memory: &Path, name: &str, measure: impl FnOnce(&Path) -> Resul
 pub fn run(arguments: &FiguresArgs) -> Result<()> {
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut figures = Vec::new();
+    if wants(FigureGroup::Mount) {
+        mount::check_programs()?;
+    }
     if wants(FigureGroup::Speed) {
         figures.extend(speed::measure()?);
     }

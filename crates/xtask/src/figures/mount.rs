@@ -16,13 +16,15 @@ use rustix::process::{Resource, getrlimit};
 
 use super::figure::{Figure, median};
 use super::in_scratch;
+use crate::packages::{self, Packaged};
 use crate::run::{Result, eyrie_command, output};
 
 /// Source of `passthrough_ll` in the Debian package libfuse3-dev.
 const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 const VOLUME_SIZE: &str = "4G";
-/// Number of rounds of the rows of calls, and of the rows of whole programs.
+/// Number of rounds of the rows of calls.
 const ROUNDS: usize = 15;
+/// Number of rounds of `tar`.
 const PROGRAM_ROUNDS: usize = 5;
 /// Number of files of the rows of calls.
 const FILES: u32 = 2000;
@@ -104,6 +106,23 @@ fn file_system(dir: &Path) -> Result<u64> {
     Ok(fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?.dev())
 }
 
+/// Programs and files that this group needs, and the Debian packages that have them.
+const PROGRAMS: [Packaged; 5] = [
+    (PASSTHROUGH_SOURCE, "libfuse3-dev"),
+    ("pkg-config", "pkg-config"),
+    ("cc", "gcc"),
+    ("git", "git"),
+    ("tar", "tar"),
+];
+
+/// Installs missing programs. Fails if this user cannot mount, before other groups are measured.
+pub fn check_programs() -> Result<()> {
+    packages::install(&PROGRAMS)?;
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    device.map_err(|error| format!("the group mount needs /dev/fuse: {error}"))?;
+    Ok(())
+}
+
 /// Measures all rows below `memory`, a directory of a tmpfs.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     in_scratch(memory, "mount", compare)
@@ -179,16 +198,17 @@ fn alternate(
 ) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut on_ours, mut on_theirs) = (Vec::new(), Vec::new());
     for round in 0..=rounds {
-        // Each side is the first one of every second round.
-        let (first, second) = if round % 2 == 0 {
-            (ours()?, theirs()?)
+        // Each side comes first in every second round.
+        let (time, other);
+        if round % 2 == 0 {
+            (time, other) = (ours()?, theirs()?);
         } else {
-            let theirs = theirs()?;
-            (ours()?, theirs)
-        };
+            other = theirs()?;
+            time = ours()?;
+        }
         if round > 0 {
-            on_ours.push(first);
-            on_theirs.push(second);
+            on_ours.push(time);
+            on_theirs.push(other);
         }
     }
     Ok((on_ours, on_theirs))

@@ -59,6 +59,9 @@ pub fn sqlite(context: &Context) -> Result<String> {
                 found = sqlite_round(&mut mounted, &database, &pragmas, found)
                     .map_err(|error| format!("{what}: {error}"))?;
             }
+            if found == 0 {
+                return Err("no transaction was made".into());
+            }
             transactions += found;
             mounted.finish()?;
         }

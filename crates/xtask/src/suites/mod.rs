@@ -97,7 +97,7 @@ impl Suite {
             Suite::User => &[("fusermount3", "fuse3"), ("setpriv", "util-linux")],
             Suite::Bonnie => &[("bonnie++", "bonnie++")],
             Suite::Sysbench => &[("sysbench", "sysbench")],
-            Suite::Pip => &[("python3", "python3-venv")],
+            Suite::Pip => &[("python3", "python3"), ("/usr/share/doc/python3-venv", "python3-venv")],
             Suite::Npm => &[("npm", "npm"), ("node", "nodejs")],
             Suite::System => &[("debootstrap", "debootstrap"), ("tar", "tar"), ("rsync", "rsync")],
             Suite::Mixed => &[("dbench", "dbench"), ("postmark", "postmark"), ("rsync", "rsync")],
