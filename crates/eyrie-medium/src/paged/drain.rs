@@ -238,8 +238,8 @@ impl Pager {
     }
 
     /// Takes every page of the cut. The bytes of a page that [goes to its
-    /// place](CutContents::goes_to_its_place) are gathered. The lines that [`Pager::recorded_lines`] returns
-    /// for any other page go into the record. A checkpoint also adds these other pages to `left`.
+    /// place](CutContents::goes_to_its_place) are gathered. The lines that `recorded_lines` returns for any
+    /// other page go into the record. A checkpoint also adds these other pages to `left`.
     fn collect_cut(
         &self,
         cut: u64,
