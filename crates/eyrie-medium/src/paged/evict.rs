@@ -70,7 +70,7 @@ impl Pager {
         let mut run: Option<(usize, usize)> = None;
         for &page in leaving {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
-            // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears the flag just
+            // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears `LEAVING` just
             // now, the compare-and-exchange fails.
             let unused = flags & LEAVING != 0 && flags & PINNED == 0;
             if !unused || !self.pages.compare_exchange(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {
