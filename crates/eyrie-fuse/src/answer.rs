@@ -36,7 +36,7 @@ pub(crate) fn entry_life(dir: INodeNo) -> Duration {
     if dir == INodeNo::ROOT { SHORT } else { LONG }
 }
 
-/// Returns the rights of which access(2) asks.
+/// Returns the rights that a request of access(2) asks for.
 pub(crate) fn rights(mask: AccessFlags) -> Access {
     Access::from_bits_truncate(mask.bits() as u8)
 }

@@ -87,8 +87,8 @@ impl Medium {
         Places::new(volume_bytes, checksums).end() + journal_bytes(volume_bytes) + PAGE_SIZE
     }
 
-    /// Allocates the journal of a volume of `volume_bytes` (whole pages) behind the bytes of the volume, and
-    /// writes its anchor.
+    /// Allocates a journal behind the pages and checksum pages of a volume of `volume_bytes` (whole pages),
+    /// and writes the anchor of the journal.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -134,8 +134,8 @@ impl Medium {
 
     /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has written
     /// the pages of the volume to their places and has emptied the present journal. The present anchor stays,
-    /// unless the new anchor has the same place. Returns the number of bytes that the volume, the new journal
-    /// and its anchor take together.
+    /// unless the new anchor has the same place. Returns the number of bytes that the volume, its checksum
+    /// pages, the new journal and its anchor take together.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -249,8 +249,8 @@ impl Medium {
         Ok(())
     }
 
-    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place and empties
-    /// the journal.
+    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place and every new
+    /// checksum to its checksum page, and empties the journal.
     ///
     /// # Errors
     /// As [`Medium::drain`].
@@ -315,8 +315,8 @@ impl Medium {
     }
 
     /// Reads the pages of a range from the disk, also those in memory, and compares them with their
-    /// checksums. Returns the addresses of the pages that cannot be read or do not match. Pages whose newest
-    /// bytes are not in their places yet are left out. Returns no address on any other medium.
+    /// checksums. Returns the addresses of the pages that cannot be read or do not match. Leaves out pages
+    /// whose places lack the bytes of the last durable cut. Returns no address on any other medium.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child.
@@ -328,8 +328,8 @@ impl Medium {
         Ok(damaged.into_iter().map(|page| Addr::new(SegmentId(0), page as u64 * PAGE_SIZE)).collect())
     }
 
-    /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the newest bytes of
-    /// the page are not in its place yet, and on any other medium.
+    /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the bytes of
+    /// the last durable cut are not in the page's place yet, and on any other medium.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; [`Fault::Io`]. [`Fault::Forked`] in a forked child.
@@ -349,8 +349,8 @@ impl Medium {
         }
     }
 
-    /// Accepts every page from now on whose checksum the disk has lost or cannot read. Only a repair should
-    /// do so. Pages that do not match a known checksum stay errors.
+    /// From now on accepts every page whose checksum the disk has lost or cannot read. Only a repair should
+    /// make this call. A page that does not match a known checksum is still an error.
     pub fn accept_unknown_checksums(&self) {
         if let Backing::Paged(keeper) = &self.backing {
             keeper.pager().accept_unknown_checksums();

@@ -35,7 +35,7 @@ pub struct LnArgs {
     /// Replace a file that has the new name
     #[arg(long, short)]
     force: bool,
-    /// Treat a new name that is a symbolic link to a directory as a file
+    /// Treat the new name as a file, even if it is a symbolic link to a directory
     #[arg(long, short)]
     no_dereference: bool,
     /// Print the link after it is made
@@ -63,7 +63,7 @@ pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
 fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
     let existing = Place::parse(existing).inside()?;
     if existing.volume != new.volume {
-        let why = format!("{new} is in another volume: use -s, or copy it");
+        let why = "a hard link cannot leave its volume: copy the file (eyrie cp)";
         return Err(Failure::new("cannot link", existing, why));
     }
     Ok(existing.path)
@@ -107,7 +107,8 @@ fn replace(
     symbolic: bool,
     link: impl Fn(&Path) -> eyrie::Result<()>,
 ) -> eyrie::Result<()> {
-    // A rename of one name of a file to another name of this file would do nothing.
+    // If both names already belong to one file, the rename below would do nothing, and would leave the name
+    // `aside` behind.
     if !symbolic
         && files.stat(Target::NoFollow(existing.into()))?.inode
             == files.stat(Target::NoFollow((&new.path).into()))?.inode

@@ -5,8 +5,9 @@
 //! probe a device. Both locks end when the last copy of the descriptor is closed, so a forked child holds
 //! them too. Readers share the second lock, and do not take the first, which cannot be shared.
 //!
-//! The volume and its journal take as many bytes from the start of the device as the superblock says. The
-//! anchor of the journal is the last page of these bytes. A device may become larger while a volume is on it.
+//! The volume, its checksums and its journal take as many bytes from the start of the device as the
+//! superblock says. The anchor of the journal is the last page of these bytes. A device may become larger
+//! while a volume is on it.
 //!
 //! Invariants:
 //! - The number of bytes that the volume takes is read from the superblock in its place, not from the

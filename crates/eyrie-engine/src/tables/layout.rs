@@ -117,7 +117,8 @@ pub struct Superblock {
     /// Largest size that the volume can have without moving its data. The header-chunk bitmap covers this
     /// number of bytes.
     pub most_bytes: U64,
-    /// Number of bytes of a block device that the volume and its journal take. 0 for a volume in a file.
+    /// Number of bytes of a block device that the volume takes, with its journal and its checksums. 0 for a
+    /// volume in a file.
     pub disk_bytes: U64,
     /// Zero.
     pub reserved_1: [u8; 112],

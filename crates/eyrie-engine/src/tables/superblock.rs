@@ -17,7 +17,7 @@ use super::options::Options;
 use crate::{Errno, Error, Result};
 
 /// Returns the superblock of a new volume on `medium`. On a block device, `disk_bytes` is the number of bytes
-/// that the volume and its journal take. In a file it is 0.
+/// that the volume takes, with its journal and its checksums. In a file it is 0.
 pub(crate) fn new(geometry: &Geometry, options: &Options, medium: &Medium, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;

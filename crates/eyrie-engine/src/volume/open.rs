@@ -97,8 +97,8 @@ impl Volume {
         Volume::create_in(medium, options, 0, "new volume")
     }
 
-    /// Works like [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block
-    /// device, or 0.
+    /// Works like [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal and its
+    /// checksums on a block device, or 0.
     pub(crate) fn create_in(
         medium: Medium,
         options: &Options,

@@ -7,10 +7,10 @@
 //! checksums, and a replay stores them.
 //!
 //! Invariants:
-//! - The entry 0 matches no page. It belongs to a page that no record has listed yet. If a disk loses a
+//! - The entry 0 matches no page. A page that no record has listed yet has this entry. If a disk loses a
 //!   checksum page, the zeros there match none of its pages, even if the disk has lost these pages, too.
-//! - The entries of free pages have no meaning, so the allocator announces every page that it gives out, and
-//!   no free page is read. The creation of a volume announces its tables.
+//! - The entries of free pages have no meaning. So the allocator announces every page that it gives out, and
+//!   only read-ahead reads free pages. The creation of a volume announces its tables.
 //! - A checksum page that cannot be read counts as zeros, except for the entries that became known since.
 
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ pub(super) struct Checksums {
     entries: Box<[AtomicU32]>,
     /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,
-    /// Chunks whose entries in memory are newer than those on the disk. The lock also orders the loading of a
+    /// Chunks with entries that are newer in memory than on the disk. The lock also orders the loading of a
     /// chunk before the changes of its entries.
     changed: Mutex<BTreeSet<usize>>,
     /// True if a page whose entry is unknown matches.
@@ -76,8 +76,8 @@ impl Checksums {
         unpoisoned(self.changed.lock())
     }
 
-    /// Reads the entry of a page, if it is not in memory. If the disk cannot read the checksum page, the
-    /// entry stays unknown, and the next call reads the checksum page again.
+    /// Reads the entry of a page, if the entry is not in memory. If the disk cannot read the checksum page,
+    /// the entry stays unknown, and the next call reads the checksum page again.
     pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) {
         let chunk = page / CHUNK_PAGES;
         let is_known = self.loaded[chunk].load(Ordering::Acquire)
@@ -105,7 +105,7 @@ impl Checksums {
         Ok(())
     }
 
-    /// Accepts every page from now on whose entry is unknown.
+    /// From now on accepts every page whose entry is unknown.
     pub(super) fn accept_unknown(&self) {
         self.accepts_unknown.store(true, Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ impl Checksums {
         Ok((ranges.len() * PAGE) as u64)
     }
 
-    /// Forgets that entries in memory are newer than those on the disk, because a replay has written them.
+    /// Notes that the disk has every entry that was newer in memory, because a replay has written them.
     pub(super) fn written(&self) {
         self.lock().clear();
     }

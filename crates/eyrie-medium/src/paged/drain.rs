@@ -4,16 +4,18 @@
 //! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
 //! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
-//! a small cut, the changed lines of a fresh page go into the record instead, unless the place of the page
-//! was written before (flag [`WRITTEN`]).
+//! a small cut, a fresh page goes into the record instead, unless its place was written before (flag
+//! [`WRITTEN`]). With checksums, the record then has all lines of the fresh page, and otherwise only the
+//! changed ones.
 //!
-//! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, so that the
-//! journal starts over. A drain becomes a checkpoint on request, or when the estimated size of its record
-//! would fill the journal to more than half.
+//! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, and the new
+//! checksums to the checksum pages, so that the journal starts over. A drain becomes a checkpoint on request,
+//! or when the estimated size of its record would fill the journal to more than half.
 //!
 //! A record that is larger than the journal *overflows*: the drain writes the rest of the record to free
-//! pages of the volume, which the engine has lent to the cut. These pages are durable together with the part
-//! in the journal, and the drain then applies the record at once, so that the pages become free again.
+//! pages of the volume, which the engine has lent to the cut. One flush makes these pages durable together
+//! with the part in the journal. The drain then applies the record at once, so that the lent pages become
+//! free again.
 
 use std::io;
 use std::ops::Range;
@@ -95,7 +97,7 @@ pub(crate) enum Drain {
     Checkpoint,
 }
 
-/// Makes the volume read-only when it is dropped.
+/// A guard: its drop makes the volume read-only.
 struct FailOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for FailOnDrop<'_> {
@@ -236,8 +238,8 @@ impl Pager {
     }
 
     /// Takes every page of the cut. The bytes of a page that [goes to its
-    /// place](CutContents::goes_to_its_place) are gathered, and the changed lines of any other page go into
-    /// the record. A checkpoint also adds the other pages to `left`.
+    /// place](CutContents::goes_to_its_place) are gathered. The lines that `recorded_lines` returns for any
+    /// other page go into the record. A checkpoint also adds these other pages to `left`.
     fn collect_cut(
         &self,
         cut: u64,
@@ -311,8 +313,9 @@ impl Pager {
         Ok(())
     }
 
-    /// Returns the lines that the record gets of a page that goes to the journal. The other lines of a fresh
-    /// page differ from those in its place, so its checksum is right only if the record has all lines.
+    /// Returns the lines that the record gets of a page that goes to the journal. Of a fresh page on a volume
+    /// with checksums, these are all lines: its place has other bytes in the unchanged lines, too, so the
+    /// checksum would not match without them.
     fn recorded_lines(&self, changed: u64, fresh: bool) -> u64 {
         let whole = fresh && self.has_checksums() && !broken(SafetyRule::FreshPageIsRecordedWhole);
         if whole { ALL_LINES } else { changed }
@@ -399,7 +402,8 @@ impl Pager {
         Ok(!overflow.is_empty())
     }
 
-    /// Writes every page with lines in the journal to its place, and restarts the journal.
+    /// Writes every page with lines in the journal to its place and the new checksums to the checksum pages,
+    /// and restarts the journal.
     fn checkpoint(
         &self,
         cut: u64,
@@ -448,8 +452,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes the journal empty. The caller has made every page with lines in the journal durable in its
-    /// place.
+    /// Makes the journal empty. The caller has made all pages and checksums of the records durable in their
+    /// places.
     fn restart_journal(&self, state: &mut DrainState) -> io::Result<()> {
         if !broken(SafetyRule::JournalNameIsNewAfterRestart) {
             state.anchor.rename(&*self.blocks)?;

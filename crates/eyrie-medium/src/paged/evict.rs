@@ -16,8 +16,8 @@ use crate::sync::unpoisoned;
 
 /// Maximum number of pages that are dropped after one grace period.
 const BATCH: usize = 4096;
-/// Maximum number of attempts to advance the clock of grace periods, before a long pin ends the eviction. All
-/// of them take some 20 ms.
+/// Maximum number of attempts to advance the epoch, before a long pin ends the eviction. All attempts
+/// together take some 20 ms.
 const PATIENCE: u32 = 200;
 
 impl Pager {
@@ -33,8 +33,8 @@ impl Pager {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
             // After a failure of the disk no page is dropped, because memory may hold the only copy of a
-            // change. A failed drain may even leave such a page clean. The flag is loaded after the choice,
-            // so the check covers every page that was chosen after the failure.
+            // change. A failed drain may even leave such a page clean. `failed` is loaded after the choice,
+            // so no page that was chosen after the failure is dropped.
             if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }
@@ -70,7 +70,7 @@ impl Pager {
         let mut run: Option<(usize, usize)> = None;
         for &page in leaving {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
-            // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears the flag just
+            // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears `LEAVING` just
             // now, the compare-and-exchange fails.
             let unused = flags & LEAVING != 0 && flags & PINNED == 0;
             if !unused || !self.pages.compare_exchange(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {

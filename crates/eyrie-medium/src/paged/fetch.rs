@@ -44,7 +44,7 @@ impl Pager {
         for page in (offset / PAGE_SIZE) as usize..=last {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             // A resident page without `LEAVING` stays in memory while this thread is pinned, because an
-            // eviction that sets `LEAVING` later waits for a grace period. If the flag is set already,
+            // eviction that sets `LEAVING` later waits for a grace period. If `LEAVING` is set already,
             // `fetch` clears it.
             if flags & (RESIDENT | WARM | LEAVING) != RESIDENT | WARM {
                 self.fetch(page, last)?;
@@ -107,7 +107,7 @@ impl Pager {
             self.let_go_and_unlock(page, count);
             return Err(fault);
         }
-        // The other pages stay up to the first one that is damaged or free.
+        // The pages before the first one that does not match its checksum become resident.
         let right = 1 + (page + 1..page + count).take_while(|&page| self.compare(page).is_ok()).count();
         if right < count {
             self.let_go_and_unlock(page + right, count - right);
@@ -120,14 +120,15 @@ impl Pager {
         Ok(())
     }
 
-    /// Drops locked pages that are not in memory, and unlocks them.
+    /// Unlocks locked pages that do not become resident, and gives the bytes that were read for them back to
+    /// the kernel.
     fn let_go_and_unlock(&self, first: usize, count: usize) {
         self.let_go(first, count);
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
     }
 
-    /// Reads pages from the disk into the mapping, without a comparison. The caller holds the locks of the
-    /// pages, and no page is in memory.
+    /// Reads pages from the disk into the mapping, but does not compare them with their checksums. The caller
+    /// holds the locks of the pages, none of which is resident.
     fn read_in(&self, page: usize, count: usize) -> Result<(), Fault> {
         // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
         // accesses them.
@@ -142,8 +143,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Compares a page that was read into the mapping with its checksum. The caller still holds the lock of
-    /// the page.
+    /// Compares the bytes of a page, which were read into the mapping, with the checksum of the page. The
+    /// caller still holds the lock of the page. Succeeds if the volume has no checksums.
     fn compare(&self, page: usize) -> Result<(), Fault> {
         if !self.places.has_checksums() {
             return Ok(());
@@ -184,7 +185,8 @@ impl Pager {
         }
     }
 
-    /// Runs a read-ahead thread: reads pieces ahead until the medium is dropped.
+    /// Runs a read-ahead thread: reads pieces ahead until the medium is dropped. Skips a piece with which
+    /// memory would reach its limit.
     pub(super) fn keep_ahead(&self) {
         while let Some(piece) = self.ahead.wait() {
             if self.resident() + piece.pages.len() < self.limit() {
@@ -209,8 +211,9 @@ impl Pager {
         }
     }
 
-    /// Reads locked pages ahead, and unlocks them. A page that is bad or free stays absent, and the others
-    /// arrive. The access that needs a bad page reads it again, and gets the error.
+    /// Reads locked pages ahead, and unlocks them. A page that cannot be read, or does not match its
+    /// checksum, stays absent, and the others arrive. An access that needs an absent page reads the page
+    /// again, and gets the error. The first use of the page `marked` requests the next chunk.
     fn bring_locked(&self, first: usize, count: usize, marked: usize) {
         if self.read_in(first, count).is_err() {
             self.let_go(first, count);

@@ -87,7 +87,7 @@ pub(super) struct DrainState {
     pub(super) at: u64,
     /// Numbers of the pages that have lines in the journal.
     pub(super) logged: Vec<usize>,
-    /// True if the last record lists fresh pages. Replay ignores such a record unless these pages are whole.
+    /// True if the last record lists fresh pages. Replay ignores this record unless these pages are whole.
     pub(super) lists_fresh: bool,
     /// The buffer in which a drain collects pages before it writes them to their places. A drain leaves the
     /// buffer to the next drain, which then allocates less.
@@ -183,12 +183,13 @@ impl Pager {
         self.places.has_checksums()
     }
 
-    /// Accepts every page from now on whose checksum is unknown.
+    /// From now on accepts every page whose checksum is unknown.
     pub(crate) fn accept_unknown_checksums(&self) {
         self.checksums.accept_unknown();
     }
 
-    /// Returns the number of bytes that the volume takes on the disk with its journal and its checksums.
+    /// Returns the number of bytes that the volume takes on the disk, with its checksum pages, its journal
+    /// and the anchor.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.places.end() + self.journal_bytes + PAGE_SIZE
     }

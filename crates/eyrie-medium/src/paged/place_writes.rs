@@ -24,7 +24,7 @@ pub(super) struct PlaceWrites<'a> {
     pages: Vec<usize>,
     /// Pages that were written and may not yet be durable.
     written: Vec<usize>,
-    /// The numbers and checksums of the pages of the cut, after its record was written.
+    /// The numbers and checksums of the pages that the record lists. They take effect after the next flush.
     pub(super) sums: Vec<(u64, u32)>,
 }
 

@@ -34,7 +34,7 @@ impl Ring {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
             Err(error @ Errno::OPNOTSUPP) => Err(error.into()),
-            // Any other error comes from a host that supports the flag. The byte is not in the cache, or the
+            // Any other error comes from a host that supports `NOWAIT`. The byte is not in the cache, or the
             // file is open for direct transfers, which cannot have a length of one byte.
             Ok(_) | Err(_) => Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?))),
         }

@@ -18,8 +18,8 @@ const SCRUBBED: usize = 256;
 
 impl Pager {
     /// Returns those pages of a range that cannot be read from the disk, or that do not match their
-    /// checksums. Pages whose newest bytes are not in their places are left out. No drain runs during the
-    /// call, so callers pass short ranges.
+    /// checksums. Leaves out pages whose places lack the bytes of the last durable cut. No drain runs during
+    /// the call, so callers pass short ranges.
     ///
     /// # Errors
     /// [`Fault::Forked`] in a forked child.
@@ -45,7 +45,7 @@ impl Pager {
     }
 
     /// Returns the bytes of a page on the disk, whether or not the page is in memory. Returns `None` if the
-    /// newest bytes of the page are not in its place.
+    /// place of the page lacks the bytes of the last durable cut.
     ///
     /// # Errors
     /// [`Fault::Io`]. [`Fault::Forked`] in a forked child.
@@ -57,8 +57,8 @@ impl Pager {
         Ok(self.is_newest(page).then(|| bytes.as_bytes().to_vec()))
     }
 
-    /// Returns true if no drain has newer bytes of a page than its place on the disk. Changes since the last
-    /// cut do not count.
+    /// Returns true if the place of a page has the bytes of the last durable cut: the page was not allocated
+    /// after that cut, and the journal has no lines of the page that its place lacks.
     fn is_newest(&self, page: usize) -> bool {
         self.pages.flags(page).load(Ordering::Acquire) & (FRESH | LOGGED) == 0
     }

@@ -22,7 +22,8 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// Number of pages whose memory stays, so that small drains need not request it again.
 const STAYING: usize = 64;
 
-/// The copy of a page: where it is, the changed lines of the page, and true if the page was fresh.
+/// A copy of a page: its place in the mapping of shadows, the changed lines of the page, and true if the page
+/// was fresh.
 pub(super) struct Shadow {
     pub(super) lines: u64,
     pub(super) fresh: bool,

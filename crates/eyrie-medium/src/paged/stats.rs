@@ -20,7 +20,7 @@ pub struct PagedStats {
     pub dirty_bytes: u64,
     /// Number of drains, which make earlier changes durable.
     pub drains: u64,
-    /// Bytes that drains wrote to the journal, and to the places of pages.
+    /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages.
     pub written_bytes: u64,
     /// Bytes of the pages that were read from the disk.
     pub read_bytes: u64,

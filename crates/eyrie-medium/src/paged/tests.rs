@@ -148,8 +148,8 @@ fn is_full_of(medium: &Medium, pages: Range<u64>, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
-/// An Op that holds its gate ends normally even if a drain fails meanwhile. The test only sets the flag of a
-/// failed drain.
+/// An Op that holds its gate ends normally even if a drain fails meanwhile. The test does not make a drain
+/// fail: it sets `failed`, as a failed drain does.
 #[test]
 fn op_inside_the_gate_ends_although_the_disk_fails() {
     let medium = hooked(|_| Ok(()));
@@ -439,7 +439,8 @@ fn unwritten_pages_stay_in_memory() {
     check(&medium).expect("the check always returns Ok");
 }
 
-/// Of a piece that is read ahead, only the damaged, free and unreadable pages stay absent.
+/// Of a piece that is read ahead, only these pages stay absent: a damaged page, an unreadable page, and a
+/// page that was never allocated.
 #[test]
 fn bad_page_of_a_piece_keeps_no_other_page_absent() {
     let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, true)));

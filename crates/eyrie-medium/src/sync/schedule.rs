@@ -1,9 +1,9 @@
 //! The trait by which a test decides which of its threads runs next.
 //!
 //! A thread under a [`Schedule`] reports its *steps*, and each wait for another thread. A step is a moment
-//! directly before or after a change that other threads may see, of a traced medium, a page cache or a disk.
-//! In a process that has never used a schedule, such a report is one test of a flag. Only tests and the crash
-//! explorer set this flag.
+//! directly before or after a change of a traced medium, a page cache or a disk, if other threads may see the
+//! change. In a process that has never used a schedule, such a report is one test of a flag. Only tests and
+//! the crash explorer set this flag.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -8,9 +8,9 @@
 //! fails. A process after the first may also end by a power failure instead of a kill, so that the next
 //! process is killed while it recovers from that failure.
 //!
-//! A process of a chain starts from durable bytes and pending stores. An [`Event::Kill`] follows the pending
-//! stores. As in any run, marks select the states that a power failure may leave. In this module a mark is
-//! the index of a set of states.
+//! A later process of a chain starts from durable bytes and pending stores. Its events begin with these
+//! stores and an [`Event::Kill`]. As in any run, marks among the events select the states that a power
+//! failure may leave. In this module the number of a mark is an index into `Process::states`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::script::{bytes, perform};
 /// Maximum number of calls that a process makes after it has opened the volume of a killed process. A few
 /// suffice, because a kill may come at any event.
 const CALLS: usize = 4;
-/// An empty range of numbers of calls.
+/// An empty range, for `States::calls`.
 const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);
 
 /// Limits of an exploration of chains.
@@ -74,7 +74,7 @@ impl KilledVolume {
     }
 }
 
-/// A process that opened the volume of killed processes.
+/// A process of a chain after the first. It opened the volume that the process before it left.
 struct Process {
     left: KilledVolume,
     /// The events that earlier processes left pending, followed by the events of this process.
@@ -116,8 +116,8 @@ impl Recorded {
         Ok(chains.images)
     }
 
-    /// Opens the image of a [`CrashFailure`] at the end of a chain again. Returns a description of the error,
-    /// or `None`.
+    /// Opens the image at the end of a chain again, with the numbers of a [`CrashFailure`]. Returns a
+    /// description of the error, or `None`.
     ///
     /// # Errors
     /// Fails if there is no such image.
@@ -178,9 +178,10 @@ impl Recorded {
     }
 }
 
-/// Chooses at most `count` events at which a process is killed, in order. Equal seeds give equal events.
-/// Every other choice is a fence, because just before a fence all stores since the last fence are visible but
-/// not durable.
+/// Chooses at most `count` moments at which a process is killed: numbers of events before the kill, in
+/// ascending order. Equal seeds give equal moments. Chooses all moments if there are few. Otherwise half of
+/// the choices are just before a fence, because all stores since the last fence are then visible but not
+/// durable.
 fn moments(events: &[Event], count: u64, seed: u64) -> Vec<usize> {
     if count > events.len() as u64 {
         return (0..=events.len()).collect();
@@ -198,7 +199,7 @@ fn moments(events: &[Event], count: u64, seed: u64) -> Vec<usize> {
 }
 
 impl Chains<'_> {
-    /// Explores the process that opens the volume at the end of `links`.
+    /// Explores the process that opens the volume `left`, which the processes of `links` have left.
     fn explore(
         &mut self,
         links: Vec<ProcessEnd>,
@@ -251,7 +252,8 @@ impl Chains<'_> {
         Ok(())
     }
 
-    /// Opens the volume of killed processes and continues the script.
+    /// Runs the next process of a chain: opens the volume that the process before it left, and continues the
+    /// script.
     fn process(&self, left: KilledVolume) -> Result<Process, String> {
         let run = &self.recorded.run;
         let recorder = Recorder::of(run.plan.clone());
@@ -277,7 +279,7 @@ impl Chains<'_> {
             let states = self.recorded.trees(&process.states[0]);
             let differs: Vec<String> = states.filter_map(|state| difference(&found, state)).collect();
             return Err(format!(
-                "after a kill the volume has, and should have: {}",
+                "after a kill the volume (first) is not as it should be (second): {}",
                 differs.join("\n  or: ")
             ));
         }

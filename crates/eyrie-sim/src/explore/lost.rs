@@ -41,7 +41,8 @@ fn lose(start: &StartVolume, lost: Range<usize>) -> Result<(), String> {
     difference(&found, &tree(start.model())).map_or(Ok(()), Err)
 }
 
-/// Writes a file while the disk cannot read the second checksum page, none of whose pages is in use before.
+/// Writes a file while the disk cannot read the second checksum page. Before the write, no page with an entry
+/// there is in use.
 fn write_beside(start: &StartVolume) -> Result<(), String> {
     let disk = SimulatedDisk::holding(start.image());
     disk.make_bad(CHECKSUM_PAGE as u64, true);
@@ -64,10 +65,11 @@ fn write_beside(start: &StartVolume) -> Result<(), String> {
     }
 }
 
-/// Loses pages behind a checksum page, with and without this page, and makes the page unreadable.
+/// Loses pages behind a checksum page, with and without the checksum page. Then makes the checksum page of
+/// another disk unreadable, and writes there.
 ///
 /// # Errors
-/// Fails if the volume then has other contents, or no longer accepts changes.
+/// Fails if a volume has other contents, or no longer accepts changes.
 pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let script =
         Script::parse("lost pages", b"creat /f\nwrite /f 0 5M 1\nsync\n").expect("a constant script");

@@ -50,7 +50,7 @@ pub enum RecordError {
         model: String,
     },
     /// After the last call the volume differs from the model.
-    #[error("the volume has, and should have:\n{0}")]
+    #[error("the volume (first) is not as it should be (second):\n{0}")]
     Contents(String),
     /// The engine or its medium failed.
     #[error("{0}")]

@@ -99,7 +99,10 @@ fn judge(
     if !expected.states.contains(&&found) {
         let differences: Vec<String> =
             expected.states.iter().filter_map(|state| difference(&found, state)).collect();
-        return Err(format!("the volume has, and should have: {}", differences.join("\n  or: ")));
+        return Err(format!(
+            "the volume (first) is not as it should be (second): {}",
+            differences.join("\n  or: ")
+        ));
     }
     sound(&engine)?;
     let decided = (image.choices(), image.fingerprint());
@@ -123,7 +126,7 @@ fn filled(engine: &Scm, found: &Tree) -> Verdict {
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was).map_or(Ok(()), |what| {
-        Err(format!("after more was written, the volume has, and should have: {what}"))
+        Err(format!("after more was written, the volume (first) is not as it should be (second): {what}"))
     })
 }
 

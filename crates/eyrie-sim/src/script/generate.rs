@@ -6,7 +6,7 @@ use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::{Call, bytes};
 
-/// Names that are usually directories. There are few of them, so many calls act on the same objects.
+/// Names that are usually directories.
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
 /// Names that are usually files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -14,8 +14,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
 /// Lengths and offsets, in bytes: near the sizes of words, cache lines and pages, and some of several pages.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
-/// Permission bits. None is both sticky and writable by all, because in a directory with both, a Linux host
-/// may refuse `creat` even to root.
+/// Permission bits. None are those of a sticky directory that all users may write, because a Linux host may
+/// refuse `creat` there, even to root.
 const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
 const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::Allocate,
@@ -29,12 +29,12 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 /// Keys. Two of them are not legal file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Groups of calls that a caller may leave out. Every mix has the calls that are in no group, except `batch`,
-/// which no mix has.
+/// Three groups of calls, each of which a caller may leave out. The generator never draws `batch`. Every mix
+/// has all other calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
-    /// `put` and `erase`. A put on an existing key makes a new file on the host, but keeps the file in a
-    /// volume.
+    /// `put` and `erase`. If the key exists, `put` replaces its file on the host by a new file. In a volume
+    /// it changes the value of the same file.
     pub keys: bool,
     /// `setxattr` and `removexattr`.
     pub xattrs: bool,

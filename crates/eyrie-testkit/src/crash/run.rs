@@ -127,7 +127,7 @@ impl Case {
         if let Some(engine) = &engine
             && let Some(what) = difference(&tree(engine), states.last().expect("at least the first"))
         {
-            return Err(format!("the engine has, and should have:\n{what}"));
+            return Err(format!("the engine (first) is not as it should be (second):\n{what}"));
         }
         let (events, plan) = (recorder.take(), recorder.plan().clone());
         let durable = (0..states.len()).collect();

@@ -23,8 +23,8 @@ pub struct BaseVolume {
     pub name: &'static str,
     /// Bytes of the volume.
     pub bytes: Arc<[u8]>,
-    /// Contents of the volume. Exception: in a [`DiskBase`](super::DiskBase), the model has the contents from
-    /// before the changes that [`disk_bases`](super::disk_bases) made on the disk.
+    /// Contents of the volume. Exception: for a [`DiskBase`](super::DiskBase), the model lacks the changes
+    /// that [`disk_bases`](super::disk_bases) made on the disk.
     pub model: Arc<Model>,
     pub(super) survey: Survey,
     /// A file in memory with the bytes of the volume and zeros behind them.

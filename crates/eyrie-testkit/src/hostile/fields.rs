@@ -9,13 +9,13 @@ use super::{BaseVolume, Image};
 
 const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
-/// The values that a test writes into a field of a sound volume, by the effect that they must have.
+/// The values that a test writes into a field of a sound volume. The variants differ in the result that the
+/// test requires.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldValues {
     /// Values that a check must detect if the field is in use.
     MustBeDetected(&'static [u64]),
-    /// Values that a check need not detect, because readers ignore them or accept them as sound. The text is
-    /// the reason.
+    /// Values that a check need not detect. The text is the reason: for example, readers ignore the field.
     MayPass(&'static [u64], &'static str),
     /// No values. The text is the reason: for example, each value is possible.
     Untested(&'static str),
@@ -28,11 +28,12 @@ const SECOND: u64 = 1_000_000_000;
 const NANOSECONDS: FieldValues = MustBeDetected(&[SECOND, 0xffff_ffff]);
 const SECONDS: FieldValues = Untested("every number of seconds is a time");
 const RESERVED: FieldValues = MayPass(&[1], "no reader looks at it");
-const SEALED: FieldValues = MustBeDetected(&[0, 1, ALL]);
+const EXTREMES: FieldValues = MustBeDetected(&[0, 1, ALL]);
+const FEATURES: FieldValues = MustBeDetected(&[1, ALL]);
 const COMPUTED: FieldValues = Untested("the checksum is computed again after each change of a field");
 const NUMBER: FieldValues = Untested("every number is possible");
-const JOURNAL: FieldValues =
-    MayPass(&[0, 1, ALL], "a checksum covers it, and an invalid record ends the journal");
+const ANCHOR: FieldValues = MayPass(&[0, 1, ALL], "the open may fail, or find no record");
+const RECORD: FieldValues = MayPass(&[0, 1, ALL], "the journal may end before the record");
 
 /// A structure of the format: the heading of its table, and its fields.
 pub type Structure = (&'static str, &'static [(&'static str, FieldValues)]);
@@ -48,8 +49,8 @@ pub const STRUCTURES: &[Structure] = &[
             ("sequence", NUMBER),
             ("volume_id", NUMBER),
             ("compat", Untested("features that may be ignored")),
-            ("ro_compat", SEALED_FEATURE),
-            ("incompat", SEALED_FEATURE),
+            ("ro_compat", FEATURES),
+            ("incompat", FEATURES),
             ("block_bytes", MustBeDetected(&[0, 1, 512, 8192, 0xffff_ffff])),
             ("realms", MustBeDetected(&[0, 2])),
             ("group_bytes", MustBeDetected(&[0, 1, 4096, 65_537, ALL])),
@@ -109,7 +110,7 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Identity",
         &[
-            ("magic", SEALED),
+            ("magic", EXTREMES),
             ("kind", MustBeDetected(&[0, 8, 255])),
             ("reserved_flags", MustBeDetected(&[1])),
             ("generation", MustBeDetected(&[ALL])),
@@ -122,7 +123,7 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Hot line",
         &[
-            ("selector", SEALED),
+            ("selector", EXTREMES),
             ("copies", Untested("see the hot copy")),
             ("modified_nanoseconds", MustBeDetected(&[SECOND << 32 | SECOND, ALL])),
         ],
@@ -138,8 +139,8 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Selector",
         &[
-            ("hot_copy", Untested("both copies are whole headers")),
-            ("cold_copy", Untested("both copies are whole headers")),
+            ("hot_copy", Untested("the other copy may be valid, too")),
+            ("cold_copy", Untested("the other copy may be valid, too")),
             ("follows", Untested("both answers are possible")),
             ("kind", MustBeDetected(&[0])),
             ("sealed", Untested("both answers are possible")),
@@ -247,7 +248,7 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Record",
         &[
-            ("hash", SEALED),
+            ("hash", EXTREMES),
             ("name_len", MustBeDetected(&[0, 256, 0xffff])),
             ("name", MustBeDetected(&[0x1234_5678_9abc])),
         ],
@@ -255,34 +256,33 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Journal anchor",
         &[
-            ("magic", JOURNAL),
-            ("id", JOURNAL),
-            ("volume_bytes", JOURNAL),
-            ("journal_bytes", JOURNAL),
-            ("version", JOURNAL),
-            ("checksum", JOURNAL),
-            ("reserved", JOURNAL),
+            ("magic", ANCHOR),
+            ("id", ANCHOR),
+            ("volume_bytes", ANCHOR),
+            ("journal_bytes", ANCHOR),
+            ("version", ANCHOR),
+            ("checksum", ANCHOR),
+            ("reserved", ANCHOR),
         ],
     ),
     (
         "Journal record",
         &[
-            ("magic", JOURNAL),
-            ("id", JOURNAL),
-            ("sequence", JOURNAL),
-            ("bytes", JOURNAL),
-            ("fresh", JOURNAL),
-            ("changed", JOURNAL),
-            ("checksum", JOURNAL),
-            ("overflow", JOURNAL),
-            ("reserved", JOURNAL),
+            ("magic", RECORD),
+            ("id", RECORD),
+            ("sequence", RECORD),
+            ("bytes", RECORD),
+            ("fresh", RECORD),
+            ("changed", RECORD),
+            ("checksum", RECORD),
+            ("overflow", RECORD),
+            ("reserved", RECORD),
         ],
     ),
-    ("Fresh page", &[("page", JOURNAL), ("checksum", JOURNAL), ("reserved", JOURNAL)]),
-    ("Changed page", &[("page", JOURNAL), ("lines", JOURNAL)]),
+    ("Fresh page", &[("page", RECORD), ("checksum", RECORD), ("reserved", RECORD)]),
+    ("Changed page", &[("page", RECORD), ("lines", RECORD)]),
 ];
 
-const SEALED_FEATURE: FieldValues = MustBeDetected(&[1, ALL]);
 const NO_SEGMENT: FieldValues = Untested("a volume of version 1 has no further segment");
 const SAVED: FieldValues = MayPass(&[0, 1, ALL], "recovery rebuilds the free space if the bytes are invalid");
 
@@ -360,10 +360,10 @@ pub struct FieldDamage<'b> {
     pub image: Image<'b>,
 }
 
-/// Returns the images of `base` with a value of [`STRUCTURES`] in one field. Each value is tried in up to
-/// `most` places of the tables of the volume, of the root directory, and of the other objects of each kind,
-/// with one image for each place. A place that has the value already gets no image: only bits with a meaning
-/// count.
+/// Returns images of `base`, each with a value of [`STRUCTURES`] in one field. A volume has these parts: its
+/// tables, the root directory, and the other objects of each kind. Each value is tried in at most `most`
+/// places of each part, with one image for each place. A place gets no image if the value would change no bit
+/// that has a meaning.
 pub fn field_damages(base: &BaseVolume, most: usize) -> impl Iterator<Item = FieldDamage<'_>> {
     rows().flat_map(move |FieldRow { name, place, values, must_be_detected }| {
         let structure = name.0;
@@ -381,8 +381,8 @@ pub fn field_damages(base: &BaseVolume, most: usize) -> impl Iterator<Item = Fie
     })
 }
 
-/// Returns `base` with `value` in a field of the structure at `at`, or `None` if the field has that value
-/// already.
+/// Returns `base` with `value` in a field of the structure at `at`. Returns `None` if the value would change
+/// no bit that has a meaning.
 fn with<'b>(
     base: &'b BaseVolume,
     (structure, field): FieldName,

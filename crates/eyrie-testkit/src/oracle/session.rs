@@ -291,7 +291,7 @@ impl<'a> OracleSession<'a> {
         let expected = read(&self.model).map_err(|what| format!("the model is unsound: {what}"))?;
         match difference(&actual, &expected) {
             None => Ok(()),
-            Some(what) => Err(format!("the engine has, and should have:\n{what}")),
+            Some(what) => Err(format!("the engine (first) is not as it should be (second):\n{what}")),
         }
     }
 }

@@ -141,7 +141,7 @@ pub trait Posix {
 
     /// Works as [`append`](Posix::append), and returns the range of the file that has the bytes. The range is
     /// empty if `data` is empty. On the host the call also moves the position of the descriptor, so only one
-    /// thread at a time may make it on one handle.
+    /// thread at a time may make this call on one handle.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {

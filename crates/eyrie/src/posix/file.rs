@@ -110,7 +110,7 @@ impl<P: Posix> File<P> {
         &self.open.fs
     }
 
-    /// Returns the same open file. Both share the position, as after `dup(2)`.
+    /// Returns another owner of the same open file. Both owners share the position, as after `dup(2)`.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

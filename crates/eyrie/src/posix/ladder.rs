@@ -92,8 +92,8 @@ impl<P: Posix + Clone> Ladder<P> {
         }
     }
 
-    /// Enters the directory `name` of the last directory, and calls `visit` with its handle. Only the first
-    /// step follows a symbolic link.
+    /// Enters the directory `name`, an entry of the last directory, and calls `visit` with the handle of
+    /// `name`. Only a step from the start follows a symbolic link.
     ///
     /// ```
     /// # use eyrie::*; fn f(mut ladder: Ladder<Host>) -> Result<()> {
@@ -127,17 +127,19 @@ impl<P: Posix + Clone> Ladder<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::open`]. `ESTALE` if the directory was moved meanwhile. After an error [`Ladder::here`]
-    /// fails, too.
+    /// As [`Posix::open`]. `ESTALE` if the last directory was moved meanwhile, or if an earlier climb has
+    /// failed. After an error [`Ladder::here`] fails, too.
     pub fn up(&mut self) -> Result<()> {
         let left = self.rungs.pop();
         let Some(Rung { directory: around @ None, identity }) = self.rungs.last_mut() else { return Ok(()) };
-        let moved = || Error::with_reason(Errno::STALE, "open", "the directory was moved meanwhile");
-        let below = left.and_then(|rung| rung.directory).ok_or_else(moved)?;
+        let stale = |why: &str| Error::with_reason(Errno::STALE, "open", why);
+        let below = left.and_then(|rung| rung.directory);
+        let below = below.ok_or_else(|| stale("the way up is lost, because an earlier step up failed"))?;
         let again = open(&below, Path::new(".."), OpenFlags::READ | OpenFlags::DIRECTORY, |_, _| {})?;
-        // A walk that continued in another directory would remove or copy files that the caller did not name.
+        // If a walk continued in another directory, it would remove or copy files that the caller did not
+        // name.
         if again.identity != *identity {
-            return Err(moved());
+            return Err(stale("the directory was moved meanwhile"));
         }
         *around = again.directory;
         Ok(())

@@ -45,7 +45,7 @@ pub enum SetTime {
     Now,
     /// The time stays unchanged (`UTIME_OMIT`).
     Omit,
-    /// The time is set to this one.
+    /// The time is set to this value.
     To(Time),
 }
 
@@ -78,7 +78,8 @@ pub enum Whence {
     Hole,
 }
 
-/// The attributes of a file, as `stat` returns them. The methods are those of [`std::fs::Metadata`].
+/// The attributes of a file, as `stat` returns them. Methods that [`std::fs::Metadata`] has, too, have the
+/// same meaning.
 ///
 /// # Examples
 /// ```
@@ -113,7 +114,8 @@ pub struct Stat {
     /// Bytes of a file, or of the target of a symbolic link. For a directory the meaning depends on the file
     /// system.
     pub size: u64,
-    /// Bytes of storage that the file occupies.
+    /// Bytes of storage that the file occupies. For a sparse file with a large tree in a volume, the number
+    /// may include holes.
     pub allocated: u64,
     /// Time of the last access, if the file system keeps it up to date.
     pub accessed: Time,

@@ -36,7 +36,7 @@ pub(super) struct Compare<'a> {
     places: [&'a Place; 2],
     /// The absolute paths of the places in their file systems.
     roots: [&'a Path; 2],
-    /// True if only types, contents and targets are compared.
+    /// True if only types, contents, targets and device numbers are compared.
     contents_only: bool,
     /// Takes each difference, and returns false to end the comparison.
     report: &'a mut dyn FnMut(&Found<'_>) -> Result<bool>,
@@ -132,7 +132,8 @@ impl Step for Compare<'_> {
                 }
                 (_, (_, None)) => break,
             };
-            // An interrupt ends the comparison of two files early, so the check follows it.
+            // An interrupt ends the comparison of two files early, and its result then has no meaning. So the
+            // check for an interrupt follows the comparison.
             interrupt::check("diff")?;
             if let Some(difference) = difference
                 && !(self.report)(&Found { path: &path, difference })?

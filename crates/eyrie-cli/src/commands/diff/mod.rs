@@ -42,7 +42,7 @@ pub struct DiffArgs {
     /// File or directory to compare with the first one
     #[arg(value_name = "PLACE", value_parser = Place::parser())]
     right: Place,
-    /// Compare only types, contents and targets, as `diff -r --no-dereference`
+    /// Compare only types, contents, targets and devices, as `diff -r --no-dereference`
     #[arg(long)]
     contents: bool,
     /// Print a JSON array
@@ -54,8 +54,8 @@ pub struct DiffArgs {
 }
 
 /// Compares two trees. The status [`DIFFERENT`] is only for trees that differ, so other failures get the
-/// status [`TROUBLE`]. If the reader closes standard output early, the status is that of the comparison up to
-/// there.
+/// status [`TROUBLE`]. If the reader closes standard output early, the comparison ends there, and the status
+/// has its result so far.
 pub fn run(arguments: &DiffArgs, output: &mut Output) -> Result<()> {
     let mut status = 0;
     match compare(arguments, output, &mut status) {
@@ -66,7 +66,7 @@ pub fn run(arguments: &DiffArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Compares two trees, prints the differences, and sets the exit status, even if it fails.
+/// Compares two trees, prints the differences, and sets the exit status, even if the call fails.
 fn compare(arguments: &DiffArgs, output: &mut Output, status: &mut u8) -> Result<()> {
     let DiffArgs { left, right, contents, json, quiet } = arguments;
     let (mut count, mut troubles, mut values) = (0_u64, 0, Vec::new());

@@ -31,7 +31,8 @@ impl Columns {
         }
     }
 
-    /// Returns the line of each file up to its name. All lines have the same widths.
+    /// Returns the columns before the name, as one line for each file whose attributes are known. A column is
+    /// equally wide in all lines.
     pub fn lines(&self, shown: &[Listed]) -> Vec<String> {
         let rows = shown.iter().filter_map(|listed| listed.stat.as_ref()).map(|stat| self.row(stat));
         let rows: Vec<[String; COLUMNS]> = rows.collect();

@@ -84,8 +84,8 @@ impl Anchor {
         let known = anchor.magic == ANCHOR_MAGIC && versions.contains(&anchor.version);
         let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
-        // The first comparison comes first, because larger sizes would overflow the calculation of the
-        // places.
+        // The comparison with `MAX_OFFSET` comes first, because larger sizes would overflow the calculation
+        // of the places.
         let fits = anchor.volume_bytes <= size.min(Addr::MAX_OFFSET)
             && anchor.journal_start().checked_add(anchor.journal_bytes) == Some(last * PAGE_SIZE)
             && anchor.volume_bytes > 0
@@ -96,8 +96,8 @@ impl Anchor {
         Ok(Some(anchor).filter(|_| whole && aligned && fits))
     }
 
-    /// Gives the journal a new name, durably. The caller has made every page with lines in the journal
-    /// durable in its place.
+    /// Gives the journal a new name, durably. The caller has made all pages and checksums of the records
+    /// durable in their places.
     ///
     /// The flush must come before the write of the next record. That record overwrites old records from the
     /// start of the journal on. Without the flush, a power failure could keep only later sectors of that

@@ -15,10 +15,12 @@ pub(in crate::paged) const PACKED_LINE: usize = LINE + 1;
 pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
+/// Version of the journal of a volume without checksums of its pages.
 pub(super) const VERSION: u32 = 2;
-/// The version without records that overflow.
+/// Version of an older journal, which has no records that overflow.
 pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
-/// The version of a volume with checksums of its pages. Otherwise it is as [`VERSION`].
+/// Version of the journal of a volume with checksums of its pages: as [`VERSION`], but the body of a record
+/// ends with the checksums of the changed pages.
 pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
 /// Number of bytes of a journal that one call reads or zeroes. For a longer record, one call reads more.
 pub(super) const CHUNK: u64 = 1 << 20;
@@ -41,7 +43,7 @@ pub struct Anchor {
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
-    /// The version of the format: 2, or 3 if the volume has checksums of its pages. Version 1 has no records
+    /// Version of the journal: 2, or 3 if the volume has checksums of its pages. Version 1 has no records
     /// that overflow.
     pub version: u32,
     /// CRC-32C of the fields before this one.
@@ -50,12 +52,12 @@ pub struct Anchor {
     pub reserved: [u8; 16],
 }
 
-/// The start of a record. The body follows: the entries of the fresh pages, the entries of the changed pages,
-/// on a volume with checksums a CRC-32C of 4 bytes for each changed page, and zeros up to a whole sector. The
-/// CRC-32C is that of the whole page after the change.
+/// The start of a record. The body follows: the entries of the fresh pages, and then those of the changed
+/// pages. On a volume with checksums, the body ends with 4 bytes for each changed page: the CRC-32C of the
+/// whole page after the change. Zeros fill the last sector.
 ///
 /// If a record overflows, a [`FreshPage`] for each overflow page comes between this head and the body, and
-/// the body continues in the overflow pages. These are free pages of the volume.
+/// the body continues in the overflow pages, which are free pages of the volume.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
@@ -79,7 +81,8 @@ pub struct RecordHead {
     pub reserved: [u8; 8],
 }
 
-/// The entry of a fresh page of the cut. The bytes of the page are in its place.
+/// The entry of a fresh page of the cut, or of an overflow page. The bytes of the page are in its place on
+/// the disk, not in the record.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FreshPage {
@@ -91,9 +94,9 @@ pub struct FreshPage {
     pub reserved: u32,
 }
 
-/// The start of the entry of a changed page. Its changed lines follow in ascending order. The form of a line
-/// is one byte, and then those words of the line that are not zero. Bit *n* of the byte is set if word *n* of
-/// the line is not zero.
+/// The start of the entry of a changed page. The changed lines of the page follow in ascending order. Each
+/// line is one byte, and then those words of the line that are not zero. Bit *n* of the byte is set if word
+/// *n* of the line is not zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ChangedPage {

@@ -1,9 +1,10 @@
-//! The journal of a paged volume. On the disk it comes after the volume's bytes. It consists of records. Each
-//! record describes all changes of one cut.
+//! The journal of a paged volume. On the disk it comes after the pages of the volume and their checksum
+//! pages. It consists of records. Each record describes all changes of one cut.
 //!
 //! A record lists the numbers and checksums of those *fresh* pages of its cut that a drain writes straight to
 //! their places, together with the record. The record also has the changed lines of all other pages of the
-//! cut.
+//! cut. On a volume with checksums the record has the checksums of these pages, too, and a replay stores the
+//! checksums of all listed pages in the checksum pages.
 //!
 //! A record is valid if its checksum, its sequence number and the name of its journal are right. The last
 //! record is valid only if its fresh pages match their checksums, too. The reason is that no flush separates
@@ -12,9 +13,9 @@
 //! random name, and the next record overwrites the first. Every record carries the name of its journal, so
 //! replay ignores records that remain from before.
 //!
-//! A record that is larger than the journal overflows to free pages of the volume. It lists the numbers and
-//! checksums of these pages, and is valid only if they match. The drain applies such a record at once and
-//! gives the journal a new name, so no record follows it.
+//! A record that is larger than the journal overflows to free pages of the volume. The record lists the
+//! numbers and checksums of these pages, and is valid only if the pages match. The drain applies such a
+//! record at once and gives the journal a new name, so no record follows it.
 //!
 //! The journal is safe when power fails. A record is whole or not valid, and a record is durable before
 //! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes

@@ -1,4 +1,5 @@
-//! Replay: reads the records of a journal, and writes their lines to the places of their pages.
+//! Replay: reads the records of a journal, and writes their lines to the places of their pages. On a volume
+//! with checksums, a replay also writes the checksums of the listed pages to the checksum pages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,8 +50,8 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], anchor: &Anchor) -> io::Re
     Ok(parse_body(head, &[rest, &tail].concat(), anchor))
 }
 
-/// Takes `count` entries of fresh pages from `rest`. Returns `None` if bytes are missing, or if a page is not
-/// among the first `pages`.
+/// Takes `count` entries of fresh pages or overflow pages from `rest`. Returns `None` if bytes are missing,
+/// or if a page is not among the first `pages`.
 fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPage>> {
     let bytes = take(rest, (count as usize).checked_mul(size_of::<FreshPage>())?)?;
     let entries = bytes.chunks_exact(size_of::<FreshPage>());
@@ -105,8 +106,8 @@ fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<Read
     Some(ReadRecord { fresh, changed, changed_sums })
 }
 
-/// Writes the lines of the valid records to the places of their pages, durably. Ignores the last record
-/// unless its fresh pages are whole.
+/// Durably writes the lines of the valid records to the places of their pages, and the checksums of the
+/// listed pages to the checksum pages. Ignores the last record unless its fresh pages are whole.
 ///
 /// A flush comes before the first write. A process may be killed between a write and its flush. The next
 /// process then reads the written bytes from the host's cache, but a power failure may still undo them. So
@@ -153,7 +154,7 @@ pub(in crate::paged) fn replay_own(
     apply_before(blocks, anchor, records, next)
 }
 
-/// Applies `records`, except their lines of pages that are fresh in `next`.
+/// Applies `records`, but leaves out the lines of pages that are fresh in `next`.
 fn apply_before(
     blocks: &dyn Blocks,
     anchor: &Anchor,

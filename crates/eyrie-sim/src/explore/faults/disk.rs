@@ -48,7 +48,7 @@ impl DiskRun {
             states[last..].iter().map_while(|state| difference(&found, state)).collect();
         if differences.len() == states.len() - last {
             return Err(format!(
-                "opened again, the volume has, and should have:\n{}",
+                "opened again, the volume (first) is not as it should be (second):\n{}",
                 differences.join("\nor:\n")
             ));
         }
@@ -65,7 +65,7 @@ impl DiskRun {
 
 fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
     difference(&tree(engine), expected)
-        .map_or(Ok(()), |what| Err(format!("the volume has, and should have:\n{what}")))
+        .map_or(Ok(()), |what| Err(format!("the volume (first) is not as it should be (second):\n{what}")))
 }
 
 pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {

@@ -17,7 +17,7 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
     let medium = traced_from(image, Recorder::default()).map_err(text)?;
     let engine = Scm::open_on(medium).map_err(|error| format!("opened again: {error}"))?;
     if let Some(what) = difference(&tree(&engine), expected) {
-        return Err(format!("opened again, the volume has, and should have:\n{what}"));
+        return Err(format!("opened again, the volume (first) is not as it should be (second):\n{what}"));
     }
     sound(&engine)?;
     let space = engine.space();
@@ -29,7 +29,7 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
 /// compared.
 fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
-        return Err(format!("the volume has, and should have:\n{what}"));
+        return Err(format!("the volume (first) is not as it should be (second):\n{what}"));
     }
     if may_lose {
         return opened(&engine.volume().medium().snapshot(), expected).map(drop);

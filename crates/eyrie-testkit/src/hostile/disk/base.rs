@@ -87,9 +87,9 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// Returns three disks without checksums of their pages, and three with them. The first is closed. The second
-/// lost its power with live records in its journal. The third is like the second, but its last record is
-/// torn.
+/// Returns three disks without checksums of their pages, and three with them. Of each three, the first is
+/// closed. The second lost its power with live records in its journal. The third is like the second, but its
+/// last record is torn.
 ///
 /// # Panics
 /// Panics if the host has no memory for them.
@@ -125,7 +125,7 @@ fn three_bases(names: [&'static str; 3], checksums: bool) -> [DiskBase; 3] {
     engine.close().expect("a sound disk");
     let closed = disk.snapshot();
 
-    // The power failed when all sectors of the last record except the first were written.
+    // The power failed when every sector of the last record was written, except the first sector.
     let mut torn = crashed.clone();
     let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
     torn[last as usize..][..SECTOR as usize].fill(0);

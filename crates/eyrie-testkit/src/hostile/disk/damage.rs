@@ -1,4 +1,4 @@
-//! Damage to disks. Most of it hits structures of the journal, with plausible values.
+//! Damage to disks. Most of it hits the journal, its anchor or the checksum pages, with plausible values.
 
 use std::mem::offset_of;
 

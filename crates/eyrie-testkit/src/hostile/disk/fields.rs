@@ -5,8 +5,8 @@ use super::journal::{self, Journal};
 
 /// Returns the bytes of disks that differ from `disk` in one field of the journal, which has a value of
 /// [`STRUCTURES`](crate::hostile::STRUCTURES). The field belongs to the anchor, to the first or the last
-/// record, or to the first entry of its kind. The checksums of the disks are valid, except if the field is a
-/// checksum.
+/// record, or to the first entry of its kind. The checksums of the anchor and of the records are valid,
+/// unless the field is a checksum. Checksums of pages are not computed again.
 ///
 /// # Panics
 /// Panics if the journal of the sound `disk` has no record.

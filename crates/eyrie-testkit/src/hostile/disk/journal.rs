@@ -21,7 +21,7 @@ pub(super) struct Journal {
     pub checksums: Vec<u64>,
 }
 
-/// Returns the number in four bytes, or zero if one of them is past the end of the disk.
+/// Returns the number in four bytes, or zero if one of the bytes is past the end of the disk.
 pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))

@@ -1,8 +1,10 @@
-//! Hostile disks: disks of the medium `paged` with damage to the journal, the anchor or the volume.
+//! Hostile disks: disks of the medium `paged` with damage to the journal, the anchor, the checksum pages or
+//! the volume.
 //!
 //! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one or several
 //! [`DiskDamage`]s. Most of the disks get valid checksums again. Half of the bases have checksums of their
-//! pages. Most of their disks get valid checksums of pages, too, so that the damage reaches the volume.
+//! pages. Most disks from these bases get valid checksums of pages, too, so that the damage reaches the
+//! volume.
 
 mod base;
 mod damage;
