@@ -85,6 +85,9 @@ pub use eyrie_engine::{
 };
 #[doc(inline)]
 pub use eyrie_medium::epoch::Guard;
+/// Parts of [`EngineError`].
+#[doc(inline)]
+pub use eyrie_medium::{Addr, Fault};
 pub use host::{Host, HostStore};
 pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
 pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};

@@ -301,6 +301,7 @@ impl ModelState {
         object.accessed = accessed.unwrap_or(object.accessed);
         object.modified = modified.unwrap_or(object.modified);
         object.changed = time;
+        object.changes += u64::from(size.is_some());
         if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some()) {
             self.directory_changes += 1;
         }
