@@ -4,6 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The reason why a volume could not be mounted or unmounted.
+///
+/// ```no_run
+/// # use eyrie_fuse::*; fn f(volume: &eyrie::Volume) {
+/// match mount(volume, "/mnt/nest", &MountOptions::default()) {
+///     Err(MountError::Busy { path, .. }) => println!("{} has a mount", path.display()),
+///     result => println!("{result:?}"),
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {

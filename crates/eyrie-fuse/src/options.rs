@@ -46,6 +46,14 @@ pub struct MountOptions {
 impl MountOptions {
     /// Sets the options of a list as `-o` of mount(8) has it, such as `ro,noatime`.
     ///
+    /// ```
+    /// # use eyrie_fuse::MountOptions;
+    /// let mut options = MountOptions::default();
+    /// options.set("ro,threads=4")?;
+    /// assert!(options.read_only && options.threads == Some(4));
+    /// # Ok::<(), eyrie_fuse::MountError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`MountError::Option`] for an unknown option.
     pub fn set(&mut self, list: &str) -> Result<()> {

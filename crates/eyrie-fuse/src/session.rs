@@ -22,6 +22,15 @@ use crate::{MountError, MountOptions, Result};
 const DEVICE: &str = "/dev/fuse";
 
 /// A mounted volume. It is unmounted by [`Mount::unmount`], by umount(8), or when this value is dropped.
+///
+/// ```no_run
+/// # use eyrie_fuse::*; fn f(volume: &eyrie::Volume) -> Result<()> {
+/// let mut mount = mount(volume, "/mnt/nest", &MountOptions::default())?;
+/// println!("mounted at {}", mount.path().display());
+/// mount.unmount()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Mount {
     /// `None` after the end of the session.
@@ -35,6 +44,14 @@ pub struct Mount {
 
 /// Mounts a volume at a directory, and serves it in threads of this process. The mount can be used when the
 /// call returns.
+///
+/// ```no_run
+/// # use eyrie_fuse::*; fn f(volume: &eyrie::Volume) -> Result<()> {
+/// let options = "allow_other,noexec".parse()?;
+/// mount(volume, "/mnt/nest", &options)?.wait()?; // serves the volume until somebody unmounts it
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// [`MountError`]. After an error nothing is mounted.
@@ -71,6 +88,12 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
 
 /// Unmounts the file system at a directory, whichever process serves it. With `lazily`, also unmounts a file
 /// system in use: it disappears from the tree now, and ends with its last user.
+///
+/// ```no_run
+/// # fn f() -> eyrie_fuse::Result<()> {
+/// eyrie_fuse::unmount("/mnt/nest", false) // fails if the file system is in use
+/// # }
+/// ```
 ///
 /// # Errors
 /// `EBUSY` if the file system is in use, `EINVAL` if nothing is mounted there, `EPERM`.
@@ -165,12 +188,27 @@ fn option_value(text: &str) -> String {
 
 impl Mount {
     /// Returns the directory at which the volume is mounted.
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: &Mount) {
+    /// println!("mounted at {}", mount.path().display());
+    /// # }
+    /// ```
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Unmounts the volume, and waits until all requests have ended. The volume stays open. A second call
     /// does nothing.
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: &mut Mount) {
+    /// while let Err(error) = mount.unmount() {
+    ///     eprintln!("{error}"); // files are in use
+    ///     std::thread::sleep(std::time::Duration::from_secs(1));
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `EBUSY` if files of the mount are in use. The mount is then still there, until this value is dropped.
@@ -182,11 +220,27 @@ impl Mount {
     }
 
     /// Returns a value with which another thread can end the mount, while this one [waits](Mount::wait).
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: Mount) -> Result<()> {
+    /// let unmounter = mount.unmounter();
+    /// std::thread::spawn(move || unmounter.end());
+    /// mount.wait()
+    /// # }
+    /// ```
     pub fn unmounter(&self) -> Unmounter {
         Unmounter { path: self.path.clone(), connection: self.connection }
     }
 
     /// Waits until somebody unmounts the volume.
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: Mount) {
+    /// if let Err(error) = mount.wait() {
+    ///     eprintln!("{error}");
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The error with which the session ended.
@@ -195,6 +249,14 @@ impl Mount {
     }
 
     /// True until somebody has unmounted the volume.
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: &Mount) {
+    /// if !mount.is_running() {
+    ///     println!("somebody has unmounted {}", mount.path().display());
+    /// }
+    /// # }
+    /// ```
     pub fn is_running(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
@@ -258,6 +320,13 @@ impl Drop for Mount {
 }
 
 /// Ends a mount: see [`Mount::unmounter`].
+///
+/// ```no_run
+/// # use eyrie_fuse::*; fn f(mount: &Mount) {
+/// let unmounter: Unmounter = mount.unmounter();
+/// let on_signal = move || unmounter.end();
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     path: PathBuf,
@@ -267,6 +336,12 @@ pub struct Unmounter {
 impl Unmounter {
     /// Unmounts the volume. A mount in use disappears from the tree, and the calls of its users fail from now
     /// on.
+    ///
+    /// ```no_run
+    /// # use eyrie_fuse::*; fn f(mount: &Mount) {
+    /// mount.unmounter().end(); // the volume stays open
+    /// # }
+    /// ```
     pub fn end(&self) {
         if unmount(&self.path, false).is_ok() {
             return;

@@ -51,6 +51,18 @@ impl View<'_> {
     }
 
     /// True if the bytes are in place.
+    ///
+    /// # Examples
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// # let store = volume.store("/", eyrie::Credentials::root())?;
+    /// store.put("colour", "blue")?;
+    /// let pin = store.pin();
+    /// let value = store.get_in_place("colour", &pin)?.expect("it was put");
+    /// assert!(value.is_in_place());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_in_place(&self) -> bool {
         matches!(self, View::InPlace(_))
     }

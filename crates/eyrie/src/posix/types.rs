@@ -8,6 +8,13 @@ use crate::{Errno, Error, Result};
 
 bitflags::bitflags! {
     /// Flags of an open: at least one of `READ` and `WRITE`.
+    ///
+    /// ```
+    /// use eyrie::OpenFlags;
+    ///
+    /// let new = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    /// assert!(new.contains(OpenFlags::CREATE));
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct OpenFlags: u16 {
         /// Opens for reading.
@@ -176,21 +183,43 @@ impl Stat {
     }
 
     /// Returns true for a regular file.
+    ///
+    /// ```
+    /// # use eyrie::{Kind, Stat};
+    /// assert!(Stat::new(Kind::File).is_file());
+    /// ```
     pub fn is_file(&self) -> bool {
         self.kind == Kind::File
     }
 
     /// Returns true for a directory.
+    ///
+    /// ```
+    /// # use eyrie::{Kind, Stat};
+    /// assert!(Stat::new(Kind::Directory).is_dir());
+    /// ```
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory
     }
 
     /// Returns true for a symbolic link.
+    ///
+    /// ```
+    /// # use eyrie::{Kind, Stat};
+    /// assert!(Stat::new(Kind::Symlink).is_symlink());
+    /// ```
     pub fn is_symlink(&self) -> bool {
         self.kind == Kind::Symlink
     }
 
     /// Returns the [`size`](Stat::size).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
+    /// println!("{} bytes", files.metadata("/egg")?.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::len_without_is_empty, reason = "`std::fs::Metadata` has no `is_empty` either")]
     pub fn len(&self) -> u64 {
         self.size

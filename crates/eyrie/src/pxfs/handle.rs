@@ -29,6 +29,14 @@ pub struct Handle {
 
 impl Handle {
     /// Returns the open object.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
+    /// let handle = files.open("/egg".into(), OpenFlags::READ, 0)?;
+    /// println!("inode {}", handle.id().raw());
+    /// # files.close(handle)
+    /// # }
+    /// ```
     pub fn id(&self) -> ObjectId {
         self.id
     }

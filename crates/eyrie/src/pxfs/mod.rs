@@ -78,6 +78,13 @@ fn next_instance() -> u64 {
 
 impl<E: Engine> Pxfs<E> {
     /// Makes a file system over `engine`. The calls of the file system use `credentials`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let as_root = Pxfs::new(Arc::clone(files.engine()), Credentials::root());
+    /// # }
+    /// ```
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         Pxfs::over(Shared { engine, credentials, rules: AccessRules::default(), instance, clock })
@@ -144,6 +151,12 @@ impl<E: Engine> Pxfs<E> {
     }
 
     /// Returns the engine.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// println!("read-only: {}", files.engine().is_read_only());
+    /// # }
+    /// ```
     #[inline]
     pub fn engine(&self) -> &Arc<E> {
         &self.shared.engine

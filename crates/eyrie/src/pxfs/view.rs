@@ -104,6 +104,15 @@ fn offsets(range: impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 /// An iterator over the pieces of a file: see [`File::pieces`]. It ends after an error.
+///
+/// ```
+/// # use eyrie::*; fn f(file: &File<Files>) -> Result<()> {
+/// let pin = file.file_system().pin();
+/// let pieces = file.pieces(.., &pin).collect::<Result<Vec<View>>>()?;
+/// println!("{} pieces", pieces.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Pieces<'a, E: Engine> {
     file: &'a File<Pxfs<E>>,
@@ -139,6 +148,14 @@ impl<E: Engine> std::iter::FusedIterator for Pieces<'_, E> {}
 impl<E: Engine> Pxfs<E> {
     /// Takes a pin for [`File::view`]. Storage that is freed while the pin lives is reused only after the pin
     /// is dropped.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files, file: &File<Files>) -> Result<()> {
+    /// let pin = files.pin();
+    /// let head = file.view(..16, &pin)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn pin(&self) -> Guard {
         epoch::pin()
     }

@@ -37,16 +37,42 @@ impl CloseError {
     }
 
     /// Returns the reason as an errno: that of [`CloseError::error`].
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(volume: Volume) {
+    /// if let Err(error) = volume.close() {
+    ///     println!("in use: {}", error.errno() == Errno::BUSY);
+    /// }
+    /// # }
+    /// ```
     pub fn errno(&self) -> Errno {
         self.error.errno()
     }
 
     /// Returns the reason.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(volume: Volume) {
+    /// if let Err(error) = volume.close() {
+    ///     eprintln!("{:?}: {error}", error.error().path());
+    /// }
+    /// # }
+    /// ```
     pub fn error(&self) -> &Error {
         &self.error
     }
 
     /// Returns the volume, which is still open.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(volume: Volume, files: Files) -> Result<()> {
+    /// if let Err(error) = volume.close() {
+    ///     drop(files);
+    ///     error.into_volume().close()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn into_volume(self) -> Volume {
         self.volume
     }

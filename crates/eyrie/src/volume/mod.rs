@@ -240,6 +240,18 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use eyrie::{PagedOptions, Volume};
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let path = place.path().join("nest");
+    /// # Volume::create(&path, 2 << 20)?.close()?;
+    /// let mut paged = PagedOptions::for_host();
+    /// paged.memory_bytes = 16 << 20;
+    /// let volume = Volume::open_read_only_with(&path, paged)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn open_read_only_with(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Volume> {
         Volume::open_by(Scm::open_read_only, path.as_ref(), paged)
     }

@@ -19,6 +19,12 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 impl<E: Engine> Nodes<E> {
     /// Checks that the caller has rights on an object.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// nodes.access(who, egg, Access::READ | Access::WRITE)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EACCES`; `EROFS` for writing in a read-only volume.
     pub fn access(&self, who: &Credentials, id: ObjectId, rights: Rights) -> Result<()> {
@@ -30,6 +36,13 @@ impl<E: Engine> Nodes<E> {
 
     /// Makes a file and opens it, or opens an existing file. Holds the file. `flags` has at least one of
     /// `READ` and `WRITE`. A symbolic link is not followed (`ELOOP`).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
+    /// let (egg, handle) = nodes.create(who, nest, b"egg", OpenFlags::WRITE, 0o644)?;
+    /// nodes.close(handle)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::open`] with `CREATE`.
@@ -57,13 +70,20 @@ impl<E: Engine> Nodes<E> {
     /// Opens a file or a directory. The calls on nodes need no handle. A handle keeps the rights of its open,
     /// so that a front-end can check them.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// let handle = nodes.open(who, egg, OpenFlags::READ)?;
+    /// nodes.close(handle)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::open`].
     pub fn open(&self, who: &Credentials, id: ObjectId, flags: OpenFlags) -> Result<Handle> {
         self.call(who, "open", |user| user.open_object(id, flags))
     }
 
-    /// Closes a handle.
+    /// Closes a handle. [`Nodes`] has an example.
     ///
     /// # Errors
     /// `EBADF` for a handle of another volume.
@@ -72,6 +92,12 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Makes an object of any kind but a symbolic link, and holds it. `device` is the number of a device.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials) -> Result<()> {
+    /// let nest = nodes.make(who, nodes.root(), b"nest", Kind::Directory, 0o755, 0)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::mkdir`] and [`Posix::mknod`].
@@ -96,6 +122,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Makes a symbolic link, and holds it.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
+    /// let link = nodes.symlink(who, nest, b"latest", b"2026/egg")?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::symlink`].
     pub fn symlink(&self, who: &Credentials, dir: ObjectId, name: &[u8], target: &[u8]) -> Result<Node> {
@@ -106,7 +138,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Returns the target of a symbolic link.
+    /// Returns the target of a symbolic link. [`Nodes`] has an example.
     ///
     /// # Errors
     /// `EINVAL` for another kind of object.
@@ -119,6 +151,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Gives an object another name, and holds the object.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// let egg = nodes.link(who, egg, nodes.root(), b"second name")?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::link`].
     pub fn link(&self, who: &Credentials, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Node> {
@@ -130,13 +168,19 @@ impl<E: Engine> Nodes<E> {
 
     /// Removes a name of an object that is not a directory.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
+    /// nodes.unlink(who, nest, b"egg")
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::unlink`].
     pub fn unlink(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<()> {
         self.call(who, "unlink", |user| user.unlink_walked(PathWalk::of_name(user, dir, name)?))
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory. [`Nodes`] has an example.
     ///
     /// # Errors
     /// As [`Posix::rmdir`].
@@ -145,6 +189,12 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Moves an entry from one directory and name to another.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
+    /// nodes.rename(who, (nest, b"egg"), (nodes.root(), b"chick"), RenameMode::NoReplace)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::rename_with`].
@@ -168,6 +218,14 @@ impl<E: Engine> Nodes<E> {
     /// nothing. A new size needs permission to write, unless `handle` is open for writing. A file loses its
     /// set-id bits as with chown(2), truncate(2) and ftruncate(2).
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// let mut change = SetAttributes::default();
+    /// change.mode = Some(0o600);
+    /// let egg = nodes.set(who, egg, None, &change)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::chmod`], [`Posix::chown`], [`Posix::truncate`] and [`Posix::utimens`]. After an error
     /// nothing is set.
@@ -186,6 +244,13 @@ impl<E: Engine> Nodes<E> {
 
     /// Reads bytes of a file, and returns their number. The caller has checked the rights.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
+    /// let mut head = [0; 16];
+    /// let count = nodes.read(egg, 0, &mut head)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::read_at`], but no `EBADF`.
     pub fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -195,6 +260,12 @@ impl<E: Engine> Nodes<E> {
     /// Writes bytes to a file. The caller has checked the rights. `who` decides about the set-id bits that
     /// the file loses.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// nodes.write(who, egg, 0, b"blue")
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::write_at`], but no `EBADF`.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
@@ -202,6 +273,7 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Appends bytes to a file, and returns the range that has them. Otherwise as [`Nodes::write`].
+    /// [`Nodes`] has an example.
     ///
     /// # Errors
     /// As [`Nodes::write`].
@@ -210,6 +282,12 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Changes the storage of a range of a file. The caller has checked the rights.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// nodes.fallocate(who, egg, FallocateMode::PunchHole, 4096..8192)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::fallocate`], but no `EBADF`.
@@ -228,6 +306,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
     /// number of bytes, which is smaller than `length` at the end of the first file. Each 1 MiB is one Op.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// let copied = nodes.copy(who, (egg, 0), (egg, 1 << 20), 4096)?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Nodes::read`] and [`Nodes::write`]. After an error a part may have been copied.
@@ -254,6 +338,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Returns the next offset of data or of a hole, from `offset` on.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
+    /// let first_hole = nodes.seek(egg, 0, Whence::Hole)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Posix::seek`], but no `EBADF`.
     pub fn seek(&self, id: ObjectId, offset: u64, whence: Whence) -> Result<u64> {
@@ -263,6 +353,15 @@ impl<E: Engine> Nodes<E> {
     /// Calls `visit` with the entries of a directory from `cookie` on (0 is the start) until `visit` returns
     /// false. With `hold`, looks each entry up: an entry for which `visit` returns true is then held, if it
     /// has a node.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, nest: ObjectId) -> Result<()> {
+    /// nodes.list(nest, 0, false, &mut |entry| {
+    ///     println!("{}", entry.name.escape_ascii());
+    ///     true
+    /// })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::list`], but no `EBADF`.
@@ -290,6 +389,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Returns the directory that contains a directory, or the root for the root.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, nest: ObjectId) -> Result<()> {
+    /// let parent = nodes.parent(nest)?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `ENOTDIR`, `ESTALE`, `EIO`.
     pub fn parent(&self, dir: ObjectId) -> Result<ObjectId> {
@@ -298,6 +403,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Returns the size of the value of an extended attribute, and copies the value to `out` unless `out` is
     /// empty.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// let size = nodes.getxattr(who, egg, b"user.colour", &mut [])?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::getxattr`].
@@ -309,7 +420,7 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Returns the size of the list of extended attributes, and copies the list to `out` unless `out` is
-    /// empty.
+    /// empty. [`Nodes`] has an example.
     ///
     /// # Errors
     /// As [`Posix::listxattr`].
@@ -318,6 +429,12 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Sets an extended attribute.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// nodes.setxattr(who, egg, b"user.colour", b"blue", XattrMode::Set)
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::setxattr`].
@@ -336,7 +453,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. [`Nodes`] has an example.
     ///
     /// # Errors
     /// As [`Posix::removexattr`].
@@ -349,6 +466,12 @@ impl<E: Engine> Nodes<E> {
 
     /// Makes all changes of an object durable, and with them all changes before this call.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
+    /// nodes.fsync(egg)
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EIO` if the medium fails.
     pub fn fsync(&self, id: ObjectId) -> Result<()> {
@@ -359,6 +482,12 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Returns the space of the volume.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes) -> Result<()> {
+    /// println!("{} blocks are free", nodes.statvfs()?.blocks_free);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// None today.

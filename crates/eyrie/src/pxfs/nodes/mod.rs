@@ -18,6 +18,14 @@ use crate::posix::{SetTime, Stat};
 use crate::{Errno, Notice, Result, Watcher};
 
 /// An object of a volume: its identity and its attributes.
+///
+/// ```
+/// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
+/// let node = nodes.node(egg)?;
+/// println!("inode {}, generation {}, {} bytes", node.id.raw(), node.generation, node.stat.size);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Node {
@@ -32,6 +40,16 @@ pub struct Node {
 }
 
 /// One entry of a listing of nodes.
+///
+/// ```
+/// # use eyrie::*; fn f(nodes: &VolumeNodes, nest: ObjectId) -> Result<()> {
+/// let mut directories = 0;
+/// nodes.list(nest, 0, false, &mut |entry| {
+///     directories += u32::from(entry.id.is_directory());
+///     true
+/// })
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NodeEntry<'a> {
@@ -82,6 +100,11 @@ impl Default for SetAttributes {
 
 impl SetAttributes {
     /// True if nothing is to be set.
+    ///
+    /// ```
+    /// # use eyrie::SetAttributes;
+    /// assert!(SetAttributes::default().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         *self == SetAttributes::default()
     }
@@ -118,6 +141,33 @@ impl SetAttributes {
 /// nodes.forget(egg.id, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Calls that often come in pairs, such as `open` and `close`:
+/// ```
+/// # use eyrie::{Credentials, Kind, OpenFlags, Volume, XattrMode};
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = Volume::create(place.path().join("nest"), 2 << 20)?;
+/// # let (nodes, root) = (volume.nodes(), Credentials::root());
+/// let nest = nodes.make(&root, nodes.root(), b"nest", Kind::Directory, 0o755, 0)?.id;
+/// let (egg, handle) = nodes.create(&root, nest, b"egg", OpenFlags::WRITE, 0o644)?;
+/// nodes.write(&root, egg.id, 0, b"light ")?;
+/// assert_eq!(nodes.append(&root, egg.id, b"blue")?, 6..10);
+/// nodes.close(handle)?;
+///
+/// nodes.setxattr(&root, egg.id, b"user.colour", b"blue", XattrMode::Set)?;
+/// let mut names = vec![0; nodes.listxattr(&root, egg.id, &mut [])?];
+/// nodes.listxattr(&root, egg.id, &mut names)?;
+/// assert_eq!(names, b"user.colour\0");
+/// nodes.removexattr(&root, egg.id, b"user.colour")?;
+///
+/// let link = nodes.symlink(&root, nest, b"latest", b"egg")?;
+/// assert_eq!(nodes.readlink(link.id)?, b"egg");
+/// for name in ["latest", "egg"] {
+///     nodes.unlink(&root, nest, name.as_bytes())?;
+/// }
+/// nodes.rmdir(&root, nodes.root(), b"nest")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Nodes<E: Engine> {
     files: Pxfs<E>,
     held: HoldTable,
@@ -127,6 +177,13 @@ pub struct Nodes<E: Engine> {
 impl<E: Engine> Pxfs<E> {
     /// Returns the objects of the volume, for front-ends that know objects and not paths. They have the
     /// [rules](Pxfs::rules) of this file system, but not its credentials.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let nodes = files.nodes();
+    /// let root = nodes.root();
+    /// # }
+    /// ```
     pub fn nodes(&self) -> Nodes<E> {
         Nodes { files: self.clone(), held: HoldTable::default(), watcher: None }
     }
@@ -135,6 +192,12 @@ impl<E: Engine> Pxfs<E> {
 impl<E: Engine> Nodes<E> {
     /// Begins to watch the changes that other users of the volume make: see [`Nodes::next_notice`]. The
     /// watcher has room for `capacity` notices.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(volume: &Volume) {
+    /// let nodes = volume.nodes().watching(1024);
+    /// # }
+    /// ```
     #[must_use]
     pub fn watching(mut self, capacity: usize) -> Nodes<E> {
         self.watcher = self.engine().watch(capacity);
@@ -144,11 +207,32 @@ impl<E: Engine> Nodes<E> {
     /// Waits for a notice of a change that did not come from these nodes, up to `timeout`. A front-end that
     /// caches attributes or entries then forgets them. `None` without a notice, without [`Nodes::watching`],
     /// and after [`Nodes::stop_notices`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use eyrie::{Credentials, PosixExt};
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// let nodes = volume.nodes().watching(1024);
+    /// volume.files(Credentials::root()).write("/egg", "blue")?;
+    /// assert!(nodes.next_notice(Duration::from_secs(1)).is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn next_notice(&self, timeout: Duration) -> Option<Notice> {
         self.watcher.as_ref()?.next(timeout)
     }
 
     /// Ends the notices: a thread that waits in [`Nodes::next_notice`] returns.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// let nodes = volume.nodes().watching(1024);
+    /// nodes.stop_notices(); // usually from another thread
+    /// assert!(nodes.next_notice(Duration::from_secs(1)).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stop_notices(&self) {
         if let Some(watcher) = &self.watcher {
             watcher.stop();
@@ -156,21 +240,48 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// True after [`Nodes::stop_notices`], and without [`Nodes::watching`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn f(nodes: &eyrie::VolumeNodes) {
+    /// while !nodes.has_stopped_notices() {
+    ///     println!("{:?}", nodes.next_notice(Duration::from_secs(1)));
+    /// }
+    /// # }
+    /// ```
     pub fn has_stopped_notices(&self) -> bool {
         self.watcher.as_ref().is_none_or(Watcher::is_stopped)
     }
 
     /// Returns the objects that are held.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes) {
+    /// println!("{} objects are held", nodes.held().len());
+    /// # }
+    /// ```
     pub fn held(&self) -> Vec<ObjectId> {
         self.held.objects()
     }
 
     /// Returns the root directory, which needs no hold.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes) {
+    /// assert!(nodes.root().is_directory());
+    /// # }
+    /// ```
     pub fn root(&self) -> ObjectId {
         self.engine().root()
     }
 
     /// True if the volume was opened read-only.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes) {
+    /// assert!(!nodes.is_read_only());
+    /// # }
+    /// ```
     pub fn is_read_only(&self) -> bool {
         self.engine().is_read_only()
     }
@@ -202,6 +313,14 @@ impl<E: Engine> Nodes<E> {
 
     /// Looks a name up in a directory, and holds the object.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
+    /// let egg = nodes.lookup(who, nest, b"egg")?;
+    /// nodes.forget(egg.id, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES` without permission to search the directory, `ENAMETOOLONG`, `EIO`.
     pub fn lookup(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<Node> {
@@ -214,6 +333,15 @@ impl<E: Engine> Nodes<E> {
 
     /// Finds an object by its inode number, and holds it. With a generation, finds only the object that had
     /// the number then.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: Node) -> Result<()> {
+    /// let found = nodes.find(egg.id.raw(), Some(egg.generation))?;
+    /// assert_eq!(found.id, egg.id);
+    /// # nodes.forget(egg.id, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `ESTALE` if no object has this number and generation.
@@ -230,6 +358,13 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Ends the holds of `lookups` look-ups or creations of an object, but at most all of its holds.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) {
+    /// nodes.forget(egg, 1); // one look-up
+    /// nodes.forget(egg, u64::MAX); // all look-ups
+    /// # }
+    /// ```
     pub fn forget(&self, id: ObjectId, lookups: u64) {
         let ended = self.held.remove(id, lookups);
         if ended != 0 {
@@ -239,6 +374,13 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Returns the attributes of an object, without a hold of it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes) -> Result<()> {
+    /// assert!(nodes.node(nodes.root())?.stat.is_dir());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `ESTALE`, `EIO`.
