@@ -39,8 +39,18 @@ impl Adapter {
     }
 
     /// Returns the user of a request. The kernel has checked its permissions, so it has all capabilities.
-    pub(crate) fn user(request: &Request) -> Credentials {
+    fn user(request: &Request) -> Credentials {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
+    }
+
+    /// Calls the library for the user of a request, with the object of a number.
+    pub(crate) fn as_user<T>(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        call: impl FnOnce(&Credentials, ObjectId) -> eyrie::Result<T>,
+    ) -> Answer<T> {
+        call(&Adapter::user(request), self.object(number)?).or_errno()
     }
 
     /// Makes a change of the bytes of a file. If `drops_set_ids`, the change takes the set-id bits of the
@@ -50,15 +60,15 @@ impl Adapter {
         request: &Request,
         number: INodeNo,
         drops_set_ids: bool,
-        change: impl FnOnce(&Credentials, ObjectId) -> Answer<T>,
+        change: impl FnOnce(&Credentials, ObjectId) -> eyrie::Result<T>,
     ) -> Answer<T> {
         let id = self.object(number)?;
         if !drops_set_ids || self.nodes.node(id).or_errno()?.stat.mode & SET_IDS == 0 {
-            return change(&Adapter::user(request), id);
+            return self.as_user(request, number, change);
         }
         let capabilities = Capabilities::all() - Capabilities::FSETID;
         let user = Credentials::new(request.uid(), request.gid(), &groups_of(request.pid()));
-        let changed = change(&user.with_capabilities(capabilities), id);
+        let changed = change(&user.with_capabilities(capabilities), id).or_errno();
         if let Some(session) = self.session.get() {
             // A negative offset means the attributes alone. An error means that the mount ends.
             let _ = session.kernel.inval_inode(number, -1, 0);

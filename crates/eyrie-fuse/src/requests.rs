@@ -1,5 +1,6 @@
 //! The requests of the kernel: each becomes one call of [`Nodes`](eyrie::Nodes).
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,6 +29,12 @@ use crate::listing::{ListedNode, list};
 const REQUEST_BYTES: u32 = 1 << 20;
 /// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
 const COPY_BYTES: u64 = 64 << 20;
+
+thread_local! {
+    /// The bytes of the last read of this thread. A new buffer for each read would be filled with zeros
+    /// first.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -99,8 +106,7 @@ impl Filesystem for Adapter {
             self.begin_long();
         }
         let drops = (size.is_some() || uid.is_some() || gid.is_some()) && drops_set_ids(request);
-        let result = self
-            .change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change).or_errno());
+        let result = self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
         self.attributes(reply, result);
     }
 
@@ -119,10 +125,10 @@ impl Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let result = self.object(parent).and_then(|dir| {
-            let kind = kind_of(mode).ok_or(Errno::EINVAL)?;
-            let (user, name) = (Adapter::user(request), name.as_bytes());
-            self.nodes.make(&user, dir, name, kind, permissions(mode), device.into()).or_errno()
+        let result = kind_of(mode).ok_or(Errno::EINVAL).and_then(|kind| {
+            self.as_user(request, parent, |user, dir| {
+                self.nodes.make(user, dir, name.as_bytes(), kind, permissions(mode), device.into())
+            })
         });
         self.entry(parent, reply, result);
     }
@@ -136,32 +142,26 @@ impl Filesystem for Adapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let result = self.object(parent).and_then(|dir| {
-            let (user, name) = (Adapter::user(request), name.as_bytes());
-            self.nodes.make(&user, dir, name, Kind::Directory, permissions(mode), 0).or_errno()
+        let result = self.as_user(request, parent, |user, dir| {
+            self.nodes.make(user, dir, name.as_bytes(), Kind::Directory, permissions(mode), 0)
         });
         self.entry(parent, reply, result);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self
-            .object(parent)
-            .and_then(|dir| self.nodes.unlink(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        let result = self.as_user(request, parent, |user, dir| self.nodes.unlink(user, dir, name.as_bytes()));
         reply!(self, reply, result, |()| reply.ok());
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self
-            .object(parent)
-            .and_then(|dir| self.nodes.rmdir(&Adapter::user(request), dir, name.as_bytes()).or_errno());
+        let result = self.as_user(request, parent, |user, dir| self.nodes.rmdir(user, dir, name.as_bytes()));
         reply!(self, reply, result, |()| reply.ok());
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        let result = self.object(parent).and_then(|dir| {
-            self.nodes.symlink(&Adapter::user(request), dir, name.as_bytes(), target).or_errno()
-        });
+        let result =
+            self.as_user(request, parent, |user, dir| self.nodes.symlink(user, dir, name.as_bytes(), target));
         self.entry(parent, reply, result);
     }
 
@@ -182,17 +182,17 @@ impl Filesystem for Adapter {
             _ => Err(Errno::EINVAL),
         };
         let result = mode.and_then(|mode| {
-            let from = (self.object(parent)?, name.as_bytes());
             let to = (self.object(new_parent)?, new_name.as_bytes());
-            self.nodes.rename(&Adapter::user(request), from, to, mode).or_errno()
+            self.as_user(request, parent, |user, dir| {
+                self.nodes.rename(user, (dir, name.as_bytes()), to, mode)
+            })
         });
         reply!(self, reply, result, |()| reply.ok());
     }
 
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let result = self.object(number).and_then(|id| {
-            let (user, dir) = (Adapter::user(request), self.object(parent)?);
-            self.nodes.link(&user, id, dir, name.as_bytes()).or_errno()
+        let result = self.object(parent).and_then(|dir| {
+            self.as_user(request, number, |user, id| self.nodes.link(user, id, dir, name.as_bytes()))
         });
         self.entry(parent, reply, result);
     }
@@ -216,13 +216,11 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let result = self.object(parent).and_then(|dir| {
+        let result = self.as_user(request, parent, |user, dir| {
             let mut open = Open::READ | Open::WRITE;
             open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
-            let user = Adapter::user(request);
-            let (node, handle) =
-                self.nodes.create(&user, dir, name.as_bytes(), open, permissions(mode)).or_errno()?;
-            self.nodes.close(handle).or_errno()?;
+            let (node, handle) = self.nodes.create(user, dir, name.as_bytes(), open, permissions(mode))?;
+            self.nodes.close(handle)?;
             Ok(node)
         });
         reply!(self, reply, result, |node: Node| {
@@ -243,9 +241,13 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut bytes = vec![0; size as usize];
-        let result = self.object(number).and_then(|id| self.nodes.read(id, offset, &mut bytes).or_errno());
-        reply!(self, reply, result, |count: usize| reply.data(&bytes[..count]));
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            buffer.resize(size.max(buffer.len()), 0);
+            let bytes = &mut buffer[..size];
+            let result = self.object(number).and_then(|id| self.nodes.read(id, offset, bytes).or_errno());
+            reply!(self, reply, result, |count: usize| reply.data(&bytes[..count]));
+        });
     }
 
     fn write(
@@ -262,8 +264,7 @@ impl Filesystem for Adapter {
     ) {
         // The kernel knows the offset of an append, too.
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let result = self
-            .change(request, number, drops, |user, id| self.nodes.write(user, id, offset, data).or_errno());
+        let result = self.change(request, number, drops, |user, id| self.nodes.write(user, id, offset, data));
         reply!(self, reply, result, |()| reply.written(data.len() as u32));
     }
 
@@ -378,17 +379,17 @@ impl Filesystem for Adapter {
             _ => Err(Errno::EINVAL),
         };
         let result = mode.and_then(|mode| {
-            let (user, id) = (Adapter::user(request), self.object(number)?);
-            self.nodes.setxattr(&user, id, name.as_bytes(), value, mode).or_errno()
+            self.as_user(request, number, |user, id| {
+                self.nodes.setxattr(user, id, name.as_bytes(), value, mode)
+            })
         });
         reply!(self, reply, result, |()| reply.ok());
     }
 
     fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let mut value = vec![0; size as usize];
-        let result = self.object(number).and_then(|id| {
-            self.nodes.getxattr(&Adapter::user(request), id, name.as_bytes(), &mut value).or_errno()
-        });
+        let result = self
+            .as_user(request, number, |user, id| self.nodes.getxattr(user, id, name.as_bytes(), &mut value));
         reply!(self, reply, result, |length: usize| xattr(reply, &value, length));
     }
 
@@ -402,9 +403,8 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self
-            .object(number)
-            .and_then(|id| self.nodes.removexattr(&Adapter::user(request), id, name.as_bytes()).or_errno());
+        let result =
+            self.as_user(request, number, |user, id| self.nodes.removexattr(user, id, name.as_bytes()));
         reply!(self, reply, result, |()| reply.ok());
     }
 
@@ -430,7 +430,7 @@ impl Filesystem for Adapter {
         let result = mode.and_then(|mode| {
             let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
             self.change(request, number, drops_set_ids(request), |user, id| {
-                self.nodes.fallocate(user, id, mode, offset..end).or_errno()
+                self.nodes.fallocate(user, id, mode, offset..end)
             })
         });
         reply!(self, reply, result, |()| reply.ok());
@@ -474,7 +474,7 @@ impl Filesystem for Adapter {
         let result = self.object(from).and_then(|from| {
             self.change(request, to, drops_set_ids(request), |user, to| {
                 let (from, to) = ((from, from_offset), (to, to_offset));
-                self.nodes.copy(user, from, to, length.min(COPY_BYTES)).or_errno()
+                self.nodes.copy(user, from, to, length.min(COPY_BYTES))
             })
         });
         reply!(self, reply, result, |copied: u64| reply.written(copied as u32));

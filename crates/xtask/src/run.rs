@@ -2,8 +2,13 @@
 
 use std::error::Error;
 use std::fs;
+use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time limit for a server to mount.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -40,6 +45,27 @@ pub fn eyrie_command() -> Result<PathBuf> {
     let build = ["build", "--release", "--quiet", "--package", "eyriefs-cli"];
     output(Command::new(env!("CARGO")).args(build))?;
     Ok(std::env::current_exe()?.with_file_name("eyrie"))
+}
+
+/// Starts a program that serves a mount at `point`, and waits until the mount is there. Kills a program that
+/// does not mount within a minute.
+pub fn serve(server: &mut Command, point: &Path) -> Result<Child> {
+    let number = |path: &Path| fs::metadata(path).map(|path| path.st_dev());
+    let parent = number(point.parent().unwrap_or(point))?;
+    let mut child = server.stdin(Stdio::null()).spawn().map_err(|error| format!("{server:?}: {error}"))?;
+    let started = Instant::now();
+    while !number(point).is_ok_and(|number| number != parent) {
+        if let Some(status) = child.try_wait()? {
+            return Err(format!("{server:?}: {status}").into());
+        }
+        if started.elapsed() > MOUNT_PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            return Err(format!("{server:?}: the mount does not appear").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(child)
 }
 
 /// Returns the private memory of a process, in MiB: without mappings of files and without shared memory.

@@ -17,7 +17,7 @@ use rustix::process::{Resource, getrlimit};
 use super::figure::{Figure, median};
 use super::in_scratch;
 use crate::packages::{self, Packaged};
-use crate::run::{Result, eyrie_command, output};
+use crate::run::{Result, eyrie_command, output, serve};
 
 /// Source of `passthrough_ll` in the Debian package libfuse3-dev.
 const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
@@ -70,20 +70,7 @@ struct Served {
 impl Served {
     /// Starts a server in the foreground, and waits until `dir` is a mount point.
     fn start(server: &mut Command, dir: &Path) -> Result<Served> {
-        let parent = file_system(dir.parent().unwrap_or(dir))?;
-        let child = server.stdin(Stdio::null()).spawn().map_err(|error| format!("{server:?}: {error}"))?;
-        let mut served = Served { dir: dir.to_owned(), server: child };
-        let started = Instant::now();
-        while file_system(dir)? == parent {
-            if let Some(status) = served.server.try_wait()? {
-                return Err(format!("{server:?}: {status}").into());
-            }
-            if started.elapsed() > Duration::from_secs(30) {
-                return Err(format!("{server:?} does not mount").into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(served)
+        Ok(Served { dir: dir.to_owned(), server: serve(server, dir)? })
     }
 }
 
@@ -98,12 +85,6 @@ impl Drop for Served {
         }
         let _ = self.server.wait();
     }
-}
-
-/// Returns the number of the file system that has a directory.
-fn file_system(dir: &Path) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(fs::metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?.dev())
 }
 
 /// Programs and files that this group needs, and the Debian packages that have them.

@@ -119,6 +119,8 @@ pub fn stress_ng(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "stress-ng", "rw")?;
     let mut stress = command("stress-ng");
     stress.args(["--verify", "--metrics", "--timeout", STRESS_S, "--temp-path"]).arg(mounted.point());
+    // Some stressors make files in their working directory.
+    stress.current_dir(mounted.beside());
     for stressor in STRESSORS {
         stress.args([&format!("--{stressor}"), "1"]);
     }

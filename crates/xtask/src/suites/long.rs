@@ -39,7 +39,8 @@ pub fn stress_ng(context: &Context) -> Result<String> {
     let stress = |name: &str, path: &Path| -> Result<(Outcome, Ended)> {
         let mut stress = command("stress-ng");
         stress.args(["--verify", "--metrics", "--timeout", STRESS_S, &format!("--{name}"), "1"]);
-        let ended = run(stress.arg("--temp-path").arg(path), LIMIT_S)?;
+        // Some stressors make files in their working directory.
+        let ended = run(stress.current_dir(mounted.beside()).arg("--temp-path").arg(path), LIMIT_S)?;
         Ok((Outcome::of(name, &ended), ended))
     };
     let (mut done, mut alike, mut differences) = (0, Vec::new(), Vec::new());

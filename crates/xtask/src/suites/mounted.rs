@@ -1,20 +1,19 @@
 //! A volume of one suite, and its mount.
 
 use std::fs;
-use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
 use super::Context;
 use super::tool::{command, succeed, wait};
-use crate::run::{Result, private_mib};
+use crate::run::{Result, private_mib, serve};
 
 /// Size of each volume. A volume takes storage of the host only as it is used.
 const VOLUME_SIZE: &str = "8G";
-/// Time limit for a server to mount its volume, or to end after an unmount.
+/// Time limit for a server to end after an unmount.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time limit of the commands `mkfs`, `umount` and `fsck`, in seconds.
 const LIMIT_S: u64 = 120;
@@ -99,18 +98,7 @@ impl<'a> Mounted<'a> {
     fn mount(&mut self) -> Result<()> {
         let mut mount = self.eyrie("mount");
         mount.args(["--foreground", "-o", self.options]).arg(self.volume()).arg(self.point());
-        let server = self.server.insert(mount.stdout(Stdio::null()).spawn()?);
-        let host = fs::metadata(&self.directory)?.st_dev();
-        let (point, start) = (self.directory.join("mnt"), Instant::now());
-        while !fs::metadata(&point).is_ok_and(|point| point.st_dev() != host) {
-            if let Some(status) = server.try_wait()? {
-                return Err(format!("eyrie mount: {status}").into());
-            }
-            if start.elapsed() > PATIENCE {
-                return Err("eyrie mount: the mount does not appear".into());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.server = Some(serve(mount.stdout(Stdio::null()), &self.point())?);
         Ok(())
     }
 
