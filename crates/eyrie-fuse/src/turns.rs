@@ -251,6 +251,25 @@ mod tests {
     }
 
     #[test]
+    fn every_reader_with_a_long_request_calls_another_one() {
+        let (turns, _requests, _program) = turns();
+        turns.next();
+        let others = [0, 1].map(|_| {
+            thread(&turns, |turns| {
+                turns.next();
+                turns.begin_long();
+            })
+        });
+        wait_for(&turns, |state| (state.readers, state.parked) == (1, 2));
+        turns.begin_long();
+        for other in others {
+            other.recv_timeout(PATIENCE).expect("the thread reads");
+        }
+        let state = turns.state();
+        assert_eq!((state.readers, state.busy, state.parked), (3, 3, 0));
+    }
+
+    #[test]
     fn backlog_calls_a_parked_thread() {
         let (turns, mut requests, mut program) = turns();
         turns.next();
@@ -258,6 +277,8 @@ mod tests {
         wait_for(&turns, |state| state.parked == 1);
         program.write_all(b"request").expect("a request");
         (0..BACKLOG).for_each(|_| turns.next());
+        // Much later the parked thread would look for the request by itself.
+        assert_eq!(turns.state().readers, 2);
         second.recv_timeout(PATIENCE).expect("the second thread reads");
         requests.read_exact(&mut [0; 7]).expect("the request");
     }

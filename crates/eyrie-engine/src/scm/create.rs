@@ -29,8 +29,8 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Adds a new entry to a transaction that has just begun. Returns true if other entries may have moved.
-    /// The caller has checked that no entry has this name, and holds the directory's lock.
+    /// Adds a new entry to a transaction, which has no words yet. Returns true if other entries may have
+    /// moved. The caller has checked that no entry has this name, and holds the directory's lock.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -44,15 +44,17 @@ impl Scm {
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(false);
         }
-        // Growth commits transactions of its own, so this transaction must be empty.
-        debug_assert!(transaction.is_empty(), "other transactions commit now");
+        // Growth commits transactions of its own. This transaction has no words yet, so it does not depend on
+        // the pages that growth changes. A thread publishes nothing while its stores are not ordered.
+        debug_assert!(!transaction.has_words(), "other transactions commit now");
+        transaction.order()?;
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
         Ok(moved)
     }
 
-    /// Writes a new object, without its entry. The caller has checked that no entry has the name of the
-    /// object, and holds the directory's lock.
+    /// Writes a new object, without its entry. Returns the root of its bytes or entries. The caller has
+    /// reserved the object, so no other Op can reach it, and the caller needs no lock.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
@@ -63,7 +65,7 @@ impl Scm {
         content: Content<'_>,
         sealed: bool,
         time: Time,
-    ) -> Result<()> {
+    ) -> Result<Pointer> {
         let (root, size, parent_or_device) = match (id.kind(), content) {
             (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.raw()),
             (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
@@ -80,7 +82,8 @@ impl Scm {
         let generation = self.volume.generation()?;
         let new =
             NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
-        Header::of(id).write_new(transaction, &new)
+        Header::of(id).write_new(transaction, &new)?;
+        Ok(root)
     }
 
     pub(super) fn create_object(
@@ -94,16 +97,23 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
+        let peeked = self.peek(dir, name)?;
+        if peeked.id().is_some() {
+            return Err(Error::Exists);
+        }
+        // The object is written before the Op takes its locks. So other Ops on the directory wait only while
+        // its entry is added.
+        let mut transaction = Transaction::begin(&self.volume);
+        self.add_object(&mut transaction, dir, id, owner, content, false, time)
+            .or_else(|error| self.parent(dir).and(Err(error)))?;
         // The new object is locked too. Therefore the next Op on the object waits until its creation has
         // settled.
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
-        if self.find(&parent.hot, name)?.is_some() {
+        if self.confirm(&parent, name, &peeked)? != Some(None) {
             return Err(Error::Exists);
         }
-        let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
-        self.add_object(&mut transaction, dir, id, owner, content, false, time)?;
         self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied { created: true, ..Applied::default() })
     }

@@ -11,6 +11,7 @@ use crate::notices::Notice;
 use crate::object::collection;
 use crate::object::header::HotChange;
 use crate::object::mfile::{self, FileTree};
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
@@ -97,23 +98,29 @@ impl Scm {
         data: &[u8],
         time: Time,
     ) -> Result<Applied> {
+        check_entry(dir, name)?;
         let value = NewValue { id, owner, data, time };
         loop {
-            check_entry(dir, name)?;
             let peeked = self.peek(dir, name)?;
             // This check follows the look-up, so that errors come in the order of the model.
             value.check()?;
             let existing = peeked.id();
+            // The bytes are stored before the Op takes its locks. So other Ops on the directory do not wait
+            // while the bytes are copied.
+            let mut transaction = Transaction::begin(&self.volume);
+            let root = self.prepare_value(&mut transaction, dir, existing, value);
+            let root = root.or_else(|error| self.parent(dir).and(Err(error)))?;
             let _held = self.locks.hold(&[dir, existing.unwrap_or(id)]);
             let mut parent = self.parent(dir)?;
             if self.confirm(&parent, name, &peeked)?.is_none() {
                 continue;
             }
-            let mut transaction = Transaction::begin(&self.volume);
-            if existing.is_none() {
-                self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+            match existing {
+                Some(existing) => self.replace_value(&mut transaction, existing, root, value)?,
+                None => {
+                    self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+                }
             }
-            self.set_value(&mut transaction, dir, existing, value)?;
             match existing {
                 Some(existing) => {
                     let settled = transaction.commit()?;
@@ -130,22 +137,36 @@ impl Scm {
         }
     }
 
-    /// Prepares the value of one put, without the entry of a new key. The caller holds all locks.
-    fn set_value(
+    /// Stores the bytes of one put, and the object of a new key. Returns the root of the bytes. The caller
+    /// needs no lock, because no other Op can reach this storage.
+    fn prepare_value(
         &self,
         transaction: &mut Transaction<'_>,
         dir: ObjectId,
         existing: Option<ObjectId>,
         value: NewValue<'_>,
-    ) -> Result<()> {
+    ) -> Result<Pointer> {
         let NewValue { id, owner, data, time } = value;
-        let Some(existing) = existing else {
-            return self.add_object(transaction, dir, id, owner, Content::Bytes(data), true, time);
-        };
-        require_file(existing)?;
+        match existing {
+            Some(existing) => {
+                require_file(existing)?;
+                mfile::fresh(transaction, data)
+            }
+            None => self.add_object(transaction, dir, id, owner, Content::Bytes(data), true, time),
+        }
+    }
+
+    /// Makes the bytes at `root` the value of an existing key. The caller holds all locks.
+    fn replace_value(
+        &self,
+        transaction: &mut Transaction<'_>,
+        existing: ObjectId,
+        root: Pointer,
+        value: NewValue<'_>,
+    ) -> Result<()> {
+        let NewValue { data, time, .. } = value;
         let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
-        let root = mfile::fresh(transaction, data)?;
         // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
         header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
@@ -201,7 +222,10 @@ impl Scm {
                         changes.push(EntryChange::added(&parent, name, id));
                     }
                     let value = NewValue { id, owner, data, time };
-                    self.set_value(&mut transaction, parent.id, existing, value)?;
+                    let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
+                    if let Some(existing) = existing {
+                        self.replace_value(&mut transaction, existing, root, value)?;
+                    }
                 }
                 (Op::Erase { name, .. }, Some(id)) => {
                     let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;

@@ -14,7 +14,7 @@ use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch, try_lock, wait};
 use smallvec::SmallVec;
 
 use super::Scm;
-use crate::object::collection::FoundEntry;
+use crate::object::collection::{Collection, FoundEntry};
 use crate::object::header::Hot;
 use crate::{Error, ObjectId, Result};
 
@@ -83,10 +83,22 @@ impl Locks {
     /// Locks these objects, in the order of their stripes.
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {
         let mut held = HeldLocks { stripes: SmallVec::new() };
-        // Most Ops lock one object and need no sorting.
-        if let [id] = ids {
-            held.add(&self.stripes[stripe_of(*id)]);
-            return held;
+        // Most Ops lock one or two objects and need no sorting.
+        match *ids {
+            [id] => {
+                held.add(&self.stripes[stripe_of(id)]);
+                return held;
+            }
+            [one, other] => {
+                let (one, other) = (stripe_of(one), stripe_of(other));
+                prefetch(&self.stripes[one.max(other)]);
+                held.add(&self.stripes[one.min(other)]);
+                if one != other {
+                    held.add(&self.stripes[one.max(other)]);
+                }
+                return held;
+            }
+            _ => {}
         }
         let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
         for &id in ids {
@@ -109,20 +121,39 @@ impl Locks {
     }
 }
 
+impl Stripe {
+    /// Counts one more Op that has ended. The caller holds the mutex.
+    fn end(&self) {
+        // Only the holder of the mutex stores the count. With release ordering, a reader that sees the new
+        // count also sees the changes of the Op.
+        self.ended.store(self.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
 impl<'a> HeldLocks<'a> {
     #[inline]
     fn add(&mut self, stripe: &'a Stripe) {
         self.stripes.push((stripe, lock(&stripe.mutex)));
     }
+
+    /// Ends the Op for one object, unless the object `kept` shares its stripe. The Op has committed, and its
+    /// remaining work does not concern the object. Other Ops on the object need not wait for this work.
+    pub(super) fn release(&mut self, locks: &'a Locks, id: ObjectId, kept: ObjectId) {
+        let released = &locks.stripes[stripe_of(id)];
+        let place = self.stripes.iter().position(|(stripe, _)| std::ptr::eq(*stripe, released));
+        if stripe_of(id) != stripe_of(kept)
+            && let Some(place) = place
+        {
+            let (stripe, guard) = self.stripes.swap_remove(place);
+            stripe.end();
+            drop(guard);
+        }
+    }
 }
 
 impl Drop for HeldLocks<'_> {
     fn drop(&mut self) {
-        for (stripe, _) in &self.stripes {
-            // Only the holder of the mutex stores the count. With release ordering, a reader that sees the
-            // new count also sees the changes of the Op.
-            stripe.ended.store(stripe.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
-        }
+        self.stripes.iter().for_each(|(stripe, _)| stripe.end());
     }
 }
 
@@ -143,6 +174,11 @@ pub(super) struct PeekedEntry {
 }
 
 impl PeekedEntry {
+    #[cfg(test)]
+    pub(super) fn entry(&self) -> Option<FoundEntry> {
+        self.found
+    }
+
     /// Returns the object that the entry names, if the entry exists.
     pub(super) fn id(&self) -> Option<ObjectId> {
         self.found.map(|found| found.id)
@@ -183,6 +219,12 @@ impl Scm {
         // The caller holds the lock, so no other Op on the directory is running. If none has ended since the
         // look-up either, the entry is unchanged, and no second look-up is needed.
         if self.locks.ended(parent.id) == peeked.ended {
+            return Ok(Some(peeked.found));
+        }
+        // In a large directory, the other Ops have probably changed other pages.
+        if let Some(found) = &peeked.found
+            && Collection::new(&self.volume, parent.hot.root).is_unchanged(name, found)?
+        {
             return Ok(Some(peeked.found));
         }
         let found = self.find(&parent.hot, name)?;

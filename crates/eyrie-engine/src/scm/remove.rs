@@ -28,7 +28,7 @@ impl Scm {
                 (_, RemovedAs::Key) => return Err(Error::Invalid("the key names no file")),
             }
             self.opens.prefetch(id);
-            let _held = self.locks.hold(&[dir, id]);
+            let mut held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
             // If the entry changed between the look-up and the locks, look it up again.
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
@@ -38,6 +38,7 @@ impl Scm {
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self.commit_entries(&mut transaction, time, &[removed])?;
             if last {
+                held.release(&self.locks, dir, id);
                 self.free_unnamed(id, time, &settled);
             }
             return Ok(Applied::default());
@@ -70,7 +71,7 @@ impl Scm {
             if !id.is_directory() {
                 return Err(Error::NotDirectory);
             }
-            let _held = self.locks.hold(&[dir, id]);
+            let mut held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             self.require_empty(id)?;
@@ -79,6 +80,7 @@ impl Scm {
             self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self.changes.during(|| self.commit_entries(&mut transaction, time, &[removed]))?;
+            held.release(&self.locks, dir, id);
             self.free_unnamed(id, time, &settled);
             return Ok(Applied::default());
         }

@@ -502,3 +502,49 @@ fn panic_inside_an_op_leaves_the_volume_to_recovery() {
     }
     assert!(panics_seen > 10, "only {panics_seen} stores panicked");
 }
+
+#[test]
+fn peeked_entry_is_confirmed_where_a_look_up_finds_it() {
+    let engine = engine();
+    let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
+    let name = |number: usize| format!("file-{number}").into_bytes();
+    let mut unchanged = 0;
+    for number in 0..600 {
+        create(&engine, dir, &name(number), Kind::File).expect("room");
+        let _pin = eyrie_medium::epoch::pin();
+        let peeked = engine.peek(dir, &name(number / 2)).expect("sound");
+        // This Op may change the page of the peeked entry, and the directory may grow.
+        create(&engine, dir, &name(1000 + number), Kind::File).expect("room");
+        let parent = engine.parent(dir).expect("alive");
+        let found = engine.find(&parent.hot, &name(number / 2)).expect("sound");
+        let confirmed = engine.confirm(&parent, &name(number / 2), &peeked).expect("sound");
+        assert!(confirmed == Some(found) && found.is_some(), "{number}");
+        let collection = Collection::new(&engine.volume, parent.hot.root);
+        let known = peeked.entry().expect("there");
+        unchanged += usize::from(collection.is_unchanged(&name(number / 2), &known).expect("sound"));
+    }
+    assert!((300..600).contains(&unchanged), "{unchanged} of 600 pages were unchanged");
+    let peeked = engine.peek(dir, &name(7)).expect("sound");
+    engine.apply(&Op::Unlink { dir, name: &name(7), time: LATER }).expect("there");
+    let parent = engine.parent(dir).expect("alive");
+    assert_eq!(engine.confirm(&parent, &name(7), &peeked).expect("sound"), None);
+    create(&engine, dir, &name(7), Kind::File).expect("room");
+    let confirmed = engine.confirm(&parent, &name(7), &peeked).expect("sound");
+    let now = engine.lookup(dir, &name(7)).expect("sound");
+    assert!(confirmed.is_none() || now == peeked.id(), "another object has the name");
+}
+
+#[test]
+fn released_lock_ends_the_op_for_its_object() {
+    let engine = engine();
+    let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    let mut held = engine.locks.hold(&[engine.root, file]);
+    let ended = engine.locks.ended(engine.root);
+    held.release(&engine.locks, file, file);
+    assert!(engine.locks.try_hold(file).is_none(), "an object that shares the stripe stays locked");
+    held.release(&engine.locks, engine.root, file);
+    assert_eq!(engine.locks.ended(engine.root), ended + 1);
+    assert!(engine.locks.try_hold(engine.root).is_some() && engine.locks.try_hold(file).is_none());
+    drop(held);
+    assert!(engine.locks.try_hold(file).is_some());
+}

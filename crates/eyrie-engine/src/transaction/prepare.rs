@@ -79,10 +79,10 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
-    /// True if the transaction has no change so far.
-    pub fn is_empty(&self) -> bool {
-        let has_words = self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty();
-        self.dirty.is_none() && !has_words && self.allocated.is_empty()
+    /// True if the commit will set words. Until then, the transaction depends on no word of the volume that
+    /// another transaction may change.
+    pub fn has_words(&self) -> bool {
+        self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty()
     }
 
     /// True if this transaction allocated the extent. No other thread can reach such an extent.
@@ -239,6 +239,15 @@ impl<'v> Transaction<'v> {
             return Ok(());
         }
         Err(Error::corrupt(extent.addr, "endless storage of an object"))
+    }
+
+    /// Orders all stores of the transaction so far, so that other transactions may commit before this one.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub(crate) fn order(&mut self) -> Result<()> {
+        self.barrier().map(drop)
     }
 
     /// Orders all stores of the transaction so far before the commit.

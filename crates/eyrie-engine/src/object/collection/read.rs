@@ -21,6 +21,8 @@ pub(crate) struct FoundEntry {
     pub(super) page: Addr,
     /// The entry's slot in that page.
     pub(super) slot: u32,
+    /// The commit word of that page at the time of the look-up.
+    commit: Commit,
 }
 
 impl<'v> Collection<'v> {
@@ -48,6 +50,17 @@ impl<'v> Collection<'v> {
             }
             buckets = now;
         }
+    }
+
+    /// Returns true if the entry of `name` is certainly the same as at the time of its look-up: its page has
+    /// not changed, and still belongs to the bucket of the name. The caller holds the directory's lock.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    pub(crate) fn is_unchanged(&self, name: &[u8], found: &FoundEntry) -> Result<bool> {
+        let table = Table::open(self.volume.medium(), self.root)?;
+        let bucket = table.page(table.buckets()?.of(self.hash(name)))?;
+        Ok(bucket == found.bucket && load(table.medium, found.page)? == found.commit.raw())
     }
 
     /// Prefetches lines that a look-up of `name` and a change of its entry use in the first page of the
@@ -92,9 +105,10 @@ fn find(medium: &Medium, bucket: Addr, wanted: NameRecord<'_>) -> Result<Option<
     let mut chain = Chain::new();
     let mut page = bucket;
     loop {
-        let (hit, link) = read_page(medium, page, |commit| search(medium, page, commit, wanted))?;
+        let (commit, (hit, link)) =
+            read_page(medium, page, |commit| Ok((commit, search(medium, page, commit, wanted)?)))?;
         if let Some((slot, id)) = hit {
-            return Ok(Some(FoundEntry { id, bucket, page, slot }));
+            return Ok(Some(FoundEntry { id, bucket, page, slot, commit }));
         }
         match chain.next(page, link)? {
             Some(next) => page = next.addr,
