@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie::{MediumChoice, PosixExt};
 use eyrie_bench::method::{Control, FileWork, Plan, Rounds, ThreadPart, Worker};
+use eyrie_bench::workload::bpfs::Bpfs;
+use eyrie_bench::workload::catd::Catd;
+use eyrie_bench::workload::jobs::Jobs;
 use eyrie_bench::workload::kv::Keys;
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
@@ -133,6 +136,17 @@ fn profiles_run_with_every_source_of_parameters() {
         }
     }
     assert_eq!(runs, 11);
+}
+
+#[test]
+fn papers_and_jobs_run_with_one_and_two_threads() {
+    let workloads: [&dyn Workload; 3] = [&Catd::new(100), &Bpfs::quick(), &Jobs::quick()];
+    for workload in workloads {
+        for shared in [false, true] {
+            let settings = Try { threads: vec![1, 2], shared, ..Try::default() };
+            require_complete(&settings.run(workload).unwrap(), 2);
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use eyrie::MediumChoice;
 use eyrie_bench::method::Rounds;
 use eyrie_bench::report::{BenchReport, ReportTable};
+use eyrie_bench::workload::bpfs::Bpfs;
+use eyrie_bench::workload::catd::Catd;
+use eyrie_bench::workload::jobs::Jobs;
 use eyrie_bench::workload::kv::{Keys, StoreScale};
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
@@ -46,6 +49,22 @@ enum BenchWorkload {
     Kv(KvOptions),
     /// Application profiles of filebench
     Profile(ProfileOptions),
+    /// Create, append with fsync, truncate and delete many files: the benchmark of the paper about SpanFS
+    Catd(CatdOptions),
+    /// Appends and random writes of several sizes, new files, mails, a tree: those of the paper about BPFS
+    Bpfs(BenchOptions),
+    /// Work of users: import a tree, ask for its status, read it in random order, change pages of a database
+    Jobs(BenchOptions),
+}
+
+/// The options of `catd`.
+#[derive(Debug, Args)]
+struct CatdOptions {
+    #[command(flatten)]
+    options: BenchOptions,
+    /// Files of each thread [default: 10,000, the number of the paper]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    files: Option<u64>,
 }
 
 /// The options of `profile`.
@@ -227,6 +246,18 @@ pub fn run(arguments: &BenchArgs, output: &mut Output) -> Result<()> {
         BenchWorkload::Micro(options) => {
             let amounts = if options.quick { Amounts::quick() } else { Amounts::aerie(options.rounds) };
             measure(&Micro::new(amounts), options, Durability::Later, output)
+        }
+        BenchWorkload::Catd(arguments) => {
+            let files = arguments.files.unwrap_or(if arguments.options.quick { 100 } else { 10_000 });
+            measure(&Catd::new(files), &arguments.options, Durability::Later, output)
+        }
+        BenchWorkload::Bpfs(options) => {
+            let workload = if options.quick { Bpfs::quick() } else { Bpfs::new(options.rounds) };
+            measure(&workload, options, Durability::Later, output)
+        }
+        BenchWorkload::Jobs(options) => {
+            let workload = if options.quick { Jobs::quick() } else { Jobs::new() };
+            measure(&workload, options, Durability::Later, output)
         }
         BenchWorkload::Profile(arguments) => {
             let workload = arguments.workload().map_err(|error| failure("bench profile", &error))?;
