@@ -21,7 +21,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Keys", &["kv"]),
-    ("Checking", &["fsck", "scrub", "tour", "run"]),
+    ("Checking", &["fsck", "scrub", "tour", "bench", "run"]),
     ("Exploring crashes", &["explore", "trace", "replay"]),
     ("Help", &["help", "completions", "man"]),
 ];

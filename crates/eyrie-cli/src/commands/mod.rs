@@ -1,5 +1,6 @@
 //! The command line. Each subcommand has a file or a folder with its arguments, its help and its code.
 
+mod bench;
 mod cat;
 mod chmod;
 mod chown;
@@ -120,6 +121,7 @@ enum Command {
     Stats(stats::StatsArgs),
     Sync(sync::SyncArgs),
     Tour(tour::TourArgs),
+    Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -188,6 +190,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Sync(arguments) => sync::run(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
+        Command::Bench(arguments) => bench::run(&arguments, output),
         // These two subcommands describe the command line, so they get its definition.
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command(), output),
         Command::Man(arguments) => man::run(&arguments, Arguments::command(), output),

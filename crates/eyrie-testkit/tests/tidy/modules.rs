@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Source, assert_none, sources};
 
 /// The top-level modules of each crate, lowest first. A module uses only modules before it in this list.
-const ORDER: [(&str, &[&str]); 9] = [
+const ORDER: [(&str, &[&str]); 10] = [
     (
         "eyrie-medium",
         &[
@@ -95,6 +95,13 @@ const ORDER: [(&str, &[&str]); 9] = [
             "requests",
             "invalidate",
             "session",
+        ],
+    ),
+    (
+        "eyrie-bench",
+        &[
+            "error", "values", "machine", "place", "keys", "peers", "method", "side", "report", "run",
+            "workload",
         ],
     ),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),

@@ -1,0 +1,80 @@
+//! The error of a run.
+
+use std::io;
+
+/// Result of a part of a run.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The reason why a run failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The user interrupted the run.
+    #[error("interrupted")]
+    Interrupted,
+    /// A call on a volume or on the host failed.
+    #[error(transparent)]
+    Call(#[from] eyrie::Error),
+    /// A call of another store failed.
+    #[error("{0}")]
+    Peer(String),
+    /// A side returned other bytes than the last write, or has too few or too many files.
+    #[error("{0}")]
+    Wrong(String),
+    /// A row touched too few of its blocks, files or keys.
+    #[error("only {touched} of {least} different {unit} were touched")]
+    Uncovered {
+        /// Number of different targets that the row touched.
+        touched: u64,
+        /// Number of different targets that the row must touch.
+        least: u64,
+        /// The kind of the targets, such as blocks.
+        unit: &'static str,
+    },
+    /// The arguments of the run make no sense together.
+    #[error("{0}")]
+    Request(String),
+    /// Something outside the measured calls failed, such as a mount.
+    #[error("{action}: {source}")]
+    Host {
+        /// The action that failed.
+        action: String,
+        /// The error of the host.
+        source: io::Error,
+    },
+    /// An error with its side and row.
+    #[error("{place}: {source}")]
+    At {
+        /// The side and the row.
+        place: String,
+        /// The error.
+        source: Box<Error>,
+    },
+}
+
+impl Error {
+    /// Adds the place of the error. An interrupt has no place.
+    #[must_use]
+    pub fn at(self, place: impl Into<String>) -> Error {
+        match self {
+            Error::Interrupted => Error::Interrupted,
+            source => Error::At { place: place.into(), source: Box::new(source) },
+        }
+    }
+
+    /// Makes an error of an action outside the measured calls.
+    pub(crate) fn host(action: impl Into<String>, source: impl Into<io::Error>) -> Error {
+        Error::Host { action: action.into(), source: source.into() }
+    }
+
+    /// Makes an error of wrong contents.
+    pub(crate) fn wrong(what: impl Into<String>) -> Error {
+        Error::Wrong(what.into())
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(source: io::Error) -> Error {
+        Error::host("a call", source)
+    }
+}

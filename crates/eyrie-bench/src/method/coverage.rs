@@ -1,0 +1,110 @@
+//! The different blocks, files and keys that a row touches.
+
+use crate::error::{Error, Result};
+
+/// The way in which a row chooses its targets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetOrder {
+    /// At random, so that some targets are chosen several times.
+    Random,
+    /// Every target once, before any target twice.
+    Each,
+}
+
+/// The targets of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Targets {
+    /// The kind of the targets, such as blocks.
+    pub unit: &'static str,
+    /// Number of targets from which each thread chooses.
+    pub among: u64,
+    /// The way in which the row chooses.
+    pub order: TargetOrder,
+}
+
+impl Targets {
+    /// Makes targets that are chosen at random.
+    pub fn random(unit: &'static str, among: u64) -> Targets {
+        Targets { unit, among, order: TargetOrder::Random }
+    }
+
+    /// Makes targets each of which is touched before any is touched twice.
+    pub fn each(unit: &'static str, among: u64) -> Targets {
+        Targets { unit, among, order: TargetOrder::Each }
+    }
+
+    /// Returns the number of different targets that `done` choices must touch: 90 % of the expected number.
+    pub fn least(&self, done: u64) -> u64 {
+        let (done, among) = (done as f64, self.among as f64);
+        let expected = match self.order {
+            TargetOrder::Random => among * (1.0 - (-done / among).exp()),
+            TargetOrder::Each => done.min(among),
+        };
+        (0.9 * expected).ceil() as u64
+    }
+}
+
+/// The targets that one thread has touched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage {
+    seen: Vec<u64>,
+    distinct: u64,
+    done: u64,
+}
+
+impl Coverage {
+    /// Adds a target.
+    pub fn add(&mut self, target: u64) {
+        let (word, bit) = ((target / 64) as usize, 1 << (target % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        self.distinct += u64::from(self.seen[word] & bit == 0);
+        self.seen[word] |= bit;
+        self.done += 1;
+    }
+
+    /// Returns the number of different targets.
+    ///
+    /// # Errors
+    /// Fails if the number is too small for the way in which the row chooses, or if it is 0.
+    pub fn proven(&self, targets: &Targets) -> Result<u64> {
+        let least = targets.least(self.done).max(1);
+        if self.distinct < least {
+            return Err(Error::Uncovered { touched: self.distinct, least, unit: targets.unit });
+        }
+        Ok(self.distinct)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::Chooser;
+
+    fn covered(numbers: impl Iterator<Item = u64>) -> Coverage {
+        let mut coverage = Coverage::default();
+        numbers.for_each(|number| coverage.add(number));
+        coverage
+    }
+
+    #[test]
+    fn good_choices_are_covering() {
+        let mut chooser = Chooser::new(3);
+        for count in [100, 1000, 100_000] {
+            let random = covered((0..count).map(|_| chooser.below(10_000)));
+            assert!(random.proven(&Targets::random("keys", 10_000)).is_ok());
+            let each = covered((0..count).map(|number| number % 10_000));
+            assert_eq!(each.proven(&Targets::each("keys", 10_000)).unwrap(), count.min(10_000));
+        }
+    }
+
+    #[test]
+    fn too_few_targets_are_noticed() {
+        let again = covered((0..10_000).map(|number| number % 200));
+        for targets in [Targets::random("blocks", 1 << 18), Targets::each("blocks", 1 << 18)] {
+            assert!(matches!(again.proven(&targets), Err(Error::Uncovered { touched: 200, .. })));
+        }
+        assert!(Coverage::default().proven(&Targets::each("files", 10)).is_err());
+    }
+}

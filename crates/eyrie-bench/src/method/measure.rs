@@ -1,0 +1,250 @@
+//! The rounds of a workload on all sides.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::crew::Crew;
+use super::figures::{Figures, Latency, Row, median, quartiles};
+use super::plan::{Plan, Rounds, RowPlan, Worker};
+use super::watch::{Tally, Watch};
+use crate::error::Result;
+
+/// Work of the medium of a side since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Bytes that were written to the medium.
+    pub written_bytes: u64,
+    /// Drains of a volume on a disk. `None` on other sides.
+    pub drains: Option<u64>,
+}
+
+/// Makes the changes of a side durable, and returns the work of its medium. `None` if nobody counts it.
+pub type Count = Box<dyn Fn() -> Result<Option<Counters>>>;
+
+/// One side of a run, with a worker for each thread.
+pub struct Contestant {
+    /// The name of the side.
+    pub name: String,
+    /// The workers.
+    pub workers: Vec<Box<dyn Worker>>,
+    /// Counts the work of the medium.
+    pub count: Count,
+}
+
+/// The outside of a run.
+pub struct Control<'a> {
+    /// The rounds of each row.
+    pub rounds: Rounds,
+    /// Returns true after an interrupt.
+    pub stop: fn() -> bool,
+    /// Gets the name of each row before its rounds.
+    pub progress: &'a mut dyn FnMut(&str),
+}
+
+/// A worker and its tallies, one for each row. It moves to the thread for each round.
+struct Station {
+    worker: Box<dyn Worker>,
+    tallies: Vec<Tally>,
+}
+
+/// A side during a run.
+struct Bench {
+    name: String,
+    stations: Vec<Station>,
+    count: Count,
+}
+
+/// The samples of one side in one row.
+#[derive(Default)]
+struct Samples {
+    /// µs for one operation: an element for each counted round.
+    us: Vec<f64>,
+    operations: u64,
+    written_bytes: Option<f64>,
+    drains: Option<f64>,
+}
+
+/// One round of one thread: its time and operations, or `None` if the side lacks the operation.
+type Lap = Option<(Duration, u64)>;
+
+/// Makes one round of a row on one side, and returns µs for one operation and the number of operations.
+fn round(
+    crew: &Crew,
+    bench: &mut Bench,
+    row: usize,
+    stop: fn() -> bool,
+    (counts, single): (bool, bool),
+) -> Result<Option<(f64, u64)>> {
+    let stations = std::mem::take(&mut bench.stations);
+    let start = Arc::new(Barrier::new(stations.len()));
+    let tasks: Vec<_> = stations
+        .into_iter()
+        .map(|mut station| {
+            let start = Arc::clone(&start);
+            move || {
+                let tally = if counts { std::mem::take(&mut station.tallies[row]) } else { Tally::default() };
+                let mut watch = Watch::new(stop, tally, single);
+                start.wait();
+                let result = station.worker.round(row, &mut watch);
+                let (tally, spent, operations) = watch.finish();
+                if counts {
+                    station.tallies[row] = tally;
+                }
+                (station, result.map(|able| -> Lap { able.then_some((spent, operations)) }))
+            }
+        })
+        .collect();
+    let (mut rate, mut all, mut able, mut failed) = (0.0, 0, true, None);
+    for (station, lap) in crew.run(tasks) {
+        bench.stations.push(station);
+        match lap {
+            Ok(Some((spent, operations))) => {
+                rate += operations as f64 / spent.as_secs_f64();
+                all += operations;
+            }
+            Ok(None) => able = false,
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(able.then_some((1e6 / rate, all))),
+    }
+}
+
+/// Makes all rounds of the rows of one group. Returns the samples by row and side, or `None` in place of the
+/// samples of a side that lacks the operation.
+fn group(
+    crew: &Crew,
+    benches: &mut [Bench],
+    first: usize,
+    rows: &[RowPlan],
+    (control, share): (&mut Control<'_>, Duration),
+) -> Result<Vec<Vec<Option<Samples>>>> {
+    let started = Instant::now();
+    let empty = || benches.iter().map(|_| Some(Samples::default())).collect();
+    let mut found: Vec<Vec<Option<Samples>>> = rows.iter().map(|_| empty()).collect();
+    let Rounds { least, most, latency, .. } = control.rounds;
+    let once = rows.iter().all(|row| row.once);
+    let limit = rows.iter().map(|row| row.most).min().unwrap_or(u32::MAX);
+    let (least, most) = (least.min(limit), most.min(limit));
+    // Round 0 does not count.
+    let mut number = if once { 1 } else { 0 };
+    loop {
+        let is_over = number > least && (number > most || started.elapsed() > share);
+        let single = if once { number > 1 } else { is_over };
+        if single && (once || !latency) {
+            return Ok(found);
+        }
+        for (offset, row) in rows.iter().enumerate() {
+            for (side, bench) in benches.iter_mut().enumerate() {
+                let place = |bench: &Bench| format!("{}: {}", bench.name, row.name);
+                let before = if single { (bench.count)()? } else { None };
+                let lap = round(crew, bench, first + offset, control.stop, (number > 0, single))
+                    .map_err(|error| error.at(place(bench)))?;
+                let Some((us, operations)) = lap else {
+                    found[offset][side] = None;
+                    continue;
+                };
+                let Some(samples) = &mut found[offset][side] else { continue };
+                if let Some((before, after)) = before.zip(if single { (bench.count)()? } else { None }) {
+                    let each = |after: u64, before: u64| (after - before) as f64 / operations.max(1) as f64;
+                    samples.written_bytes = Some(each(after.written_bytes, before.written_bytes));
+                    samples.drains =
+                        after.drains.zip(before.drains).map(|(after, before)| each(after, before));
+                }
+                if number > 0 && !single {
+                    samples.us.push(us);
+                    samples.operations += operations;
+                }
+            }
+        }
+        if single {
+            return Ok(found);
+        }
+        number += 1;
+    }
+}
+
+/// Measures all rows of a plan on all sides, and proves the contents of the sides at the end.
+///
+/// # Errors
+/// As the calls. Fails after an interrupt, if a result is wrong, and if a row covers too little.
+pub fn measure(plan: &Plan, contestants: Vec<Contestant>, mut control: Control<'_>) -> Result<Vec<Row>> {
+    let threads = contestants.first().map_or(1, |contestant| contestant.workers.len());
+    let crew = Crew::new(threads);
+    let station = |worker| Station { worker, tallies: vec![Tally::default(); plan.rows()] };
+    let bench = |contestant: Contestant| Bench {
+        name: contestant.name,
+        stations: contestant.workers.into_iter().map(station).collect(),
+        count: contestant.count,
+    };
+    let mut benches: Vec<Bench> = contestants.into_iter().map(bench).collect();
+    let share = control.rounds.budget / u32::try_from(plan.groups.len().max(1)).unwrap_or(u32::MAX);
+    let (mut results, mut first) = (Vec::new(), 0);
+    for rows in &plan.groups {
+        (control.progress)(&rows[0].name);
+        let samples = group(&crew, &mut benches, first, rows, (&mut control, share))?;
+        for (offset, (row, samples)) in rows.iter().zip(&samples).enumerate() {
+            results.push(result(row, samples, &benches, first + offset)?);
+        }
+        first += rows.len();
+    }
+    (control.progress)("comparison of all contents");
+    for bench in &mut benches {
+        for station in &mut bench.stations {
+            let mut watch = Watch::new(control.stop, Tally::default(), false);
+            station
+                .worker
+                .prove(&mut watch)
+                .map_err(|error| error.at(format!("{}: at the end", bench.name)))?;
+        }
+    }
+    Ok(results)
+}
+
+/// Computes the figures of one row.
+fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number: usize) -> Result<Row> {
+    let first = samples.first().and_then(Option::as_ref);
+    let (mut touched, mut sides) = (0, Vec::new());
+    for (side, (samples, bench)) in samples.iter().zip(benches).enumerate() {
+        let Some(samples) = samples else {
+            sides.push(None);
+            continue;
+        };
+        let tallies = bench.stations.iter().map(|station| &station.tallies[number]);
+        let (mut distinct, mut compared) = (0, 0);
+        let mut all: Option<Histogram<u64>> = None;
+        for tally in tallies {
+            let place = || format!("{}: {}", bench.name, row.name);
+            distinct += tally.coverage.proven(&row.targets).map_err(|error| error.at(place()))?;
+            compared += tally.compared;
+            match (&mut all, &tally.latency) {
+                (Some(all), Some(latency)) => drop(all.add(latency)),
+                (None, Some(latency)) => all = Some(latency.clone()),
+                (_, None) => {}
+            }
+        }
+        touched = if side == 0 { distinct } else { touched.max(distinct) };
+        let ratios: Option<Vec<f64>> = first
+            .filter(|_| side > 0)
+            .map(|first| samples.us.iter().zip(&first.us).map(|(other, first)| other / first).collect());
+        sides.push(Some(Figures {
+            us: median(&samples.us),
+            quartiles_us: quartiles(&samples.us),
+            ratio: ratios.as_deref().map(median),
+            ratio_quartiles: ratios.as_deref().map(quartiles),
+            latency: all.as_ref().map(Latency::of),
+            rounds: samples.us.len(),
+            operations: samples.operations,
+            compared,
+            written_bytes: samples.written_bytes,
+            drains: samples.drains,
+        }));
+    }
+    let threads = benches.first().map_or(1, |bench| bench.stations.len());
+    let among = row.targets.among * threads as u64;
+    Ok(Row { name: row.name.clone(), threads, unit: row.targets.unit, among, touched, sides })
+}

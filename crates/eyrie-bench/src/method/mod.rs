@@ -1,0 +1,24 @@
+//! The method of a run: rounds that alternate between the sides, on pinned threads.
+//!
+//! A *row* is one operation of a workload. A *round* of a row makes the same operations, with the same
+//! targets and bytes, on one side after the other. The first round of a row does not count, because it warms
+//! caches and memory. The result of a side is the median over its counted rounds. Its ratio to the first side
+//! is the median of the ratios of single rounds, because the two times of one round have the same noise. In a
+//! last round every call is timed for itself, for the percentiles of the latency.
+//!
+//! Invariants:
+//! - A run fails if a side returns wrong bytes, or if a row touches too few different blocks, files or keys.
+//! - Only the calls are timed: names and bytes are prepared before, and results are compared afterwards.
+
+mod coverage;
+mod crew;
+mod figures;
+mod measure;
+mod plan;
+mod watch;
+
+pub use coverage::{TargetOrder, Targets};
+pub use figures::{Figures, Latency, Row, digits, median};
+pub use measure::{Contestant, Control, Counters, measure};
+pub use plan::{FileWork, Plan, Rounds, RowPlan, ThreadPart, Worker};
+pub use watch::Watch;

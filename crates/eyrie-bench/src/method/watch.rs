@@ -1,0 +1,117 @@
+//! The clock of one thread in one round.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::coverage::Coverage;
+use crate::error::{Error, Result};
+
+/// Longest latency that is told from a longer one, in ns.
+const MOST_NS: u64 = 60_000_000_000;
+
+/// The work of one thread in one row, over all its counted rounds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub coverage: Coverage,
+    /// Number of results that were compared with the right ones.
+    pub compared: u64,
+    /// The latencies of single calls in ns.
+    pub latency: Option<Histogram<u64>>,
+}
+
+/// Times the calls of one thread in one round.
+#[derive(Debug)]
+pub struct Watch {
+    stop: fn() -> bool,
+    tally: Tally,
+    /// True in the round in which each call is timed for itself.
+    single: bool,
+    spent: Duration,
+    operations: u64,
+}
+
+impl Watch {
+    pub(super) fn new(stop: fn() -> bool, tally: Tally, single: bool) -> Watch {
+        let mut watch = Watch { stop, tally, single, spent: Duration::ZERO, operations: 0 };
+        if single && watch.tally.latency.is_none() {
+            watch.tally.latency = Histogram::new_with_bounds(1, MOST_NS, 3).ok();
+        }
+        watch
+    }
+
+    pub(super) fn finish(self) -> (Tally, Duration, u64) {
+        (self.tally, self.spent, self.operations)
+    }
+
+    /// Makes `count` calls, and adds their time. Calls must not prepare or compare anything.
+    ///
+    /// # Errors
+    /// As the calls. Fails after an interrupt.
+    #[inline]
+    pub fn time(&mut self, count: usize, mut call: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        self.check()?;
+        let started = Instant::now();
+        if self.single {
+            let mut last = started;
+            for number in 0..count {
+                call(number)?;
+                let now = Instant::now();
+                self.record(now - last);
+                last = now;
+            }
+        } else {
+            for number in 0..count {
+                call(number)?;
+            }
+        }
+        self.spent += started.elapsed();
+        self.operations += count as u64;
+        Ok(())
+    }
+
+    /// Makes one call that counts as `operations` operations, such as a listing of as many names.
+    ///
+    /// # Errors
+    /// As the call. Fails after an interrupt.
+    pub fn time_whole(&mut self, operations: u64, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.check()?;
+        let started = Instant::now();
+        call()?;
+        let spent = started.elapsed();
+        if self.single {
+            self.record(spent / u32::try_from(operations.max(1)).unwrap_or(u32::MAX));
+        }
+        self.spent += spent;
+        self.operations += operations;
+        Ok(())
+    }
+
+    fn record(&mut self, latency: Duration) {
+        if let Some(histogram) = &mut self.tally.latency {
+            histogram.saturating_record(latency.as_nanos().clamp(1, u128::from(MOST_NS)) as u64);
+        }
+    }
+
+    /// Notes that the row touched a target: a block, file or key.
+    pub fn touch(&mut self, target: u64) {
+        self.tally.coverage.add(target);
+    }
+
+    /// Notes that a result was compared. Fails unless it was right.
+    ///
+    /// # Errors
+    /// Fails with the text of `what` unless `right`.
+    pub fn require(&mut self, right: bool, what: impl FnOnce() -> String) -> Result<()> {
+        self.tally.compared += 1;
+        if right { Ok(()) } else { Err(Error::wrong(what())) }
+    }
+
+    /// Fails after an interrupt. Long preparations call it.
+    ///
+    /// # Errors
+    /// Only [`Error::Interrupted`].
+    pub fn check(&self) -> Result<()> {
+        if (self.stop)() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,457 @@
+//! The sides of a run: Eyrie, and everything with which it is compared.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use eyrie::{Credentials, Files, Host, MediumChoice, PosixExt, Volume};
+use eyrie_fuse::{Mount, MountOptions};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::keys::{Durability, HostKeys, KeyStore, VolumeKeys};
+use crate::method::{Contestant, Counters, FileWork, ThreadPart, Worker};
+use crate::peers::{self, Peer};
+use crate::place::{HostMount, Scratch, device_written_bytes, file_system_name, free_bytes};
+
+/// Room of a volume beyond the files of a workload, in bytes.
+const VOLUME_BYTES: u64 = 256 << 20;
+
+/// A kind of side with which Eyrie can be compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rival {
+    /// A directory of a tmpfs.
+    Tmpfs,
+    /// A new ramfs.
+    Ramfs,
+    /// A new ext4 on a loop device.
+    Ext4,
+    /// A new xfs on a loop device.
+    Xfs,
+    /// A directory beside the volume, on the same file system of the host.
+    Host,
+    /// A second volume of Eyrie, mounted with FUSE.
+    Mount,
+    /// A store of keys and values that is no file system.
+    Store(Peer),
+}
+
+impl Rival {
+    /// All rivals, in the order of the help.
+    pub const ALL: [Rival; 10] = [
+        Rival::Tmpfs,
+        Rival::Ramfs,
+        Rival::Ext4,
+        Rival::Xfs,
+        Rival::Host,
+        Rival::Mount,
+        Rival::Store(Peer::Lmdb),
+        Rival::Store(Peer::Redb),
+        Rival::Store(Peer::Fjall),
+        Rival::Store(Peer::Sqlite),
+    ];
+
+    /// Returns the name in arguments and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rival::Tmpfs => "tmpfs",
+            Rival::Ramfs => "ramfs",
+            Rival::Ext4 => "ext4",
+            Rival::Xfs => "xfs",
+            Rival::Host => "host",
+            Rival::Mount => "mount",
+            Rival::Store(Peer::Lmdb) => "lmdb",
+            Rival::Store(Peer::Redb) => "redb",
+            Rival::Store(Peer::Fjall) => "fjall",
+            Rival::Store(Peer::Sqlite) => "sqlite",
+        }
+    }
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Rival {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Rival, String> {
+        let found = Rival::ALL.into_iter().find(|rival| rival.name() == name);
+        found.ok_or_else(|| format!("it is none of {}", Rival::ALL.map(Rival::name).join(", ")))
+    }
+}
+
+/// The place and the promise of a side, for the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct SideInformation {
+    /// The name.
+    pub name: String,
+    /// The place of its files.
+    pub place: String,
+    /// The promise of its changes, and the settings that matter for it.
+    pub durability: String,
+    /// Bytes that the side used at the end of the run.
+    pub used_bytes: Option<u64>,
+}
+
+/// The storage of a side. The fields of each variant are dropped in their order.
+enum Storage {
+    Volume { mount: Option<(Mount, Host)>, volume: Arc<Volume>, files: Files },
+    Directory { host: Host, path: PathBuf, _mount: Option<HostMount> },
+    Peer { peer: Peer, path: PathBuf },
+}
+
+/// One side of a run.
+pub struct Side {
+    /// The description of the side.
+    pub information: SideInformation,
+    stores: StorePlace,
+}
+
+/// The place in which a side makes stores of keys and values.
+#[derive(Clone)]
+pub struct StorePlace {
+    storage: Arc<Storage>,
+    durability: Durability,
+}
+
+/// The sides that a run asks for.
+#[derive(Clone, Debug)]
+pub struct SideRequest {
+    /// The directory for the volume and for the other sides.
+    pub directory: PathBuf,
+    /// The medium of the volume.
+    pub medium: MediumChoice,
+    /// The promise of each change of a key.
+    pub durability: Durability,
+    /// The sides beside Eyrie.
+    pub against: Vec<Rival>,
+    /// Bytes that the workload needs on each side.
+    pub bytes: u64,
+    /// True for a workload on keys. Only such a workload can run on a store that is no file system.
+    pub keys: bool,
+}
+
+/// All sides of a run, and the directory that has them.
+pub struct Arena {
+    /// The sides. The first one is Eyrie.
+    pub sides: Vec<Side>,
+    /// A line for each side that could not be made, with the reason.
+    pub skipped: Vec<String>,
+    /// Dropped last, because the sides have their files in it.
+    _scratch: Scratch,
+}
+
+impl Arena {
+    /// Makes the sides. A side beside Eyrie that cannot be made is skipped.
+    ///
+    /// # Errors
+    /// Fails if Eyrie's own side cannot be made.
+    pub fn new(request: &SideRequest) -> Result<Arena> {
+        let scratch = Scratch::new(&request.directory)?;
+        let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.needed()));
+        if room < needed {
+            let (place, room, needed) = (request.directory.display(), room >> 20, needed >> 20);
+            let text = format!("{place} has {room} MiB free, but the run needs about {needed} MiB");
+            return Err(Error::Request(text));
+        }
+        let mut arena = Arena { sides: Vec::new(), skipped: Vec::new(), _scratch: scratch };
+        let volume = arena
+            .volume("eyrie", request, false)
+            .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
+        arena.sides.push(volume);
+        for &rival in &request.against {
+            match arena.rival(rival, request) {
+                Ok(side) => arena.sides.push(side),
+                Err(reason) => arena.skipped.push(format!("{rival} is left out: {reason}")),
+            }
+        }
+        Ok(arena)
+    }
+
+    fn volume(&self, name: &str, request: &SideRequest, mounted: bool) -> std::result::Result<Side, String> {
+        let place = self._scratch.path().join(name);
+        let size = (2 * request.bytes + VOLUME_BYTES).next_multiple_of(64 << 20);
+        let options = Volume::options().size(size).medium(request.medium);
+        let volume = Arc::new(options.create(&place).map_err(|error| error.to_string())?);
+        let information = volume.information();
+        let files = volume.files(Credentials::of_process());
+        let mount = if mounted {
+            let at = self._scratch.directory(&format!("{name}-at")).map_err(|error| error.to_string())?;
+            let mount = eyrie_fuse::mount(&volume, &at, &MountOptions::default());
+            let mount = mount.map_err(|error| error.to_string())?;
+            let host = Host::new(&at).map_err(|error| error.to_string())?;
+            Some((mount, host))
+        } else {
+            None
+        };
+        let kind = if mounted { "volume mounted with FUSE, " } else { "volume on " };
+        let sync = match (request.keys, request.durability) {
+            (true, Durability::EachCall) => "; a sync after each change of a key",
+            (true, Durability::Later) => "; no sync",
+            (false, _) if information.medium == "dram" => "; fsync has nothing to do",
+            (false, _) => "; fsync only where a row has it",
+        };
+        Ok(Side {
+            information: SideInformation {
+                name: name.to_owned(),
+                place: format!("{kind}{}, in {}", information.medium, request.shown()),
+                durability: format!("{}{sync}", information.promise),
+                used_bytes: None,
+            },
+            stores: StorePlace::new(Storage::Volume { mount, volume, files }, request.durability),
+        })
+    }
+
+    fn rival(&self, rival: Rival, request: &SideRequest) -> std::result::Result<Side, String> {
+        let name = rival.name();
+        let directory = || self._scratch.directory(name).map_err(|error| error.to_string());
+        let image = || self._scratch.path().join(format!("{name}.image"));
+        let (path, mount, place) = match rival {
+            Rival::Mount => return self.volume(name, request, true),
+            Rival::Store(peer) => return self.peer(peer, directory()?, request),
+            Rival::Host => (directory()?, None, format!("{}, in {}", self.host(), request.shown())),
+            Rival::Tmpfs if self.host() == name => (directory()?, None, format!("in {}", request.shown())),
+            Rival::Tmpfs => return Err(format!("--dir {} is not on a tmpfs", request.shown())),
+            Rival::Ramfs => {
+                let path = directory()?;
+                (path.clone(), Some(HostMount::ramfs(path)?), "a new ramfs".to_owned())
+            }
+            Rival::Ext4 | Rival::Xfs => {
+                let path = directory()?;
+                let mount = HostMount::of_image(name, image(), 2 * request.bytes, path.clone())?;
+                (
+                    path,
+                    Some(mount),
+                    format!("a loop device on a file in {} ({})", request.shown(), self.host()),
+                )
+            }
+        };
+        let in_memory = matches!(rival, Rival::Ramfs | Rival::Tmpfs) || self.host() == "tmpfs";
+        let sync = match (request.keys, request.durability) {
+            (true, Durability::EachCall) => "a syncfs after each change of a key",
+            (true, Durability::Later) => "no sync",
+            (false, _) if matches!(rival, Rival::Ramfs | Rival::Tmpfs) => "fsync has nothing to do",
+            (false, _) => "fsync only where a row has it",
+        };
+        let lost = if in_memory { "; the storage is memory" } else { "" };
+        let host = Host::new(&path).map_err(|error| error.to_string())?;
+        Ok(Side {
+            information: SideInformation {
+                name: name.to_owned(),
+                place,
+                durability: format!("{sync}{lost}"),
+                used_bytes: None,
+            },
+            stores: StorePlace::new(Storage::Directory { host, path, _mount: mount }, request.durability),
+        })
+    }
+
+    fn peer(&self, peer: Peer, path: PathBuf, request: &SideRequest) -> std::result::Result<Side, String> {
+        if !request.keys {
+            return Err("it has no files; `kv` and `profile webproxy --keys` can use it".to_owned());
+        }
+        let durability = peers::settings(peer, request.durability)?.to_owned();
+        Ok(Side {
+            information: SideInformation {
+                name: Rival::Store(peer).name().to_owned(),
+                place: format!("files in {} ({})", request.shown(), self.host()),
+                durability,
+                used_bytes: None,
+            },
+            stores: StorePlace::new(Storage::Peer { peer, path }, request.durability),
+        })
+    }
+
+    /// Returns the name of the file system of the directory.
+    fn host(&self) -> &'static str {
+        file_system_name(self._scratch.path())
+    }
+
+    /// Notes the bytes that each side uses now.
+    pub fn note_used_bytes(&mut self) {
+        for side in &mut self.sides {
+            side.information.used_bytes = side.used_bytes();
+        }
+    }
+}
+
+impl SideRequest {
+    /// Asks for these sides. A run fills in the other fields.
+    pub fn new(
+        directory: impl Into<PathBuf>,
+        medium: MediumChoice,
+        durability: Durability,
+        against: Vec<Rival>,
+    ) -> SideRequest {
+        SideRequest { directory: directory.into(), medium, durability, against, bytes: 0, keys: false }
+    }
+
+    fn shown(&self) -> String {
+        self.directory.display().to_string()
+    }
+
+    /// Returns the number of sides whose files are in the directory or in memory.
+    pub(crate) fn needed(&self) -> u64 {
+        1 + self.against.len() as u64
+    }
+}
+
+/// Adds up the bytes of the files below a directory.
+fn bytes_below(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else { return 0 };
+    let bytes = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(data) if data.is_dir() => bytes_below(&entry.path()),
+        Ok(data) => std::os::unix::fs::MetadataExt::blocks(&data) * 512,
+        Err(_) => 0,
+    };
+    entries.flatten().map(bytes).sum()
+}
+
+impl Side {
+    /// Makes a side of files and stores in an open volume.
+    pub fn of_volume(volume: Arc<Volume>) -> Side {
+        let information = volume.information();
+        let files = volume.files(Credentials::of_process());
+        Side {
+            information: SideInformation {
+                name: "eyrie".to_owned(),
+                place: format!("volume on {}", information.medium),
+                durability: information.promise.to_owned(),
+                used_bytes: None,
+            },
+            stores: StorePlace::new(Storage::Volume { mount: None, volume, files }, Durability::Later),
+        }
+    }
+
+    /// Makes a side of files and stores in a directory of the host.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be opened.
+    pub fn of_directory(path: &Path) -> Result<Side> {
+        let storage = Storage::Directory { host: Host::new(path)?, path: path.to_owned(), _mount: None };
+        Ok(Side {
+            information: SideInformation {
+                name: file_system_name(path).to_owned(),
+                place: path.display().to_string(),
+                durability: "no sync".to_owned(),
+                used_bytes: None,
+            },
+            stores: StorePlace::new(storage, Durability::Later),
+        })
+    }
+
+    /// Makes the worker of one thread of a workload on files.
+    ///
+    /// # Errors
+    /// As the workload.
+    pub fn file_worker(&self, work: &impl FileWork, part: ThreadPart) -> Result<Box<dyn Worker>> {
+        match &*self.stores.storage {
+            Storage::Volume { mount: Some((_, host)), .. } => work.worker(host.clone(), part),
+            Storage::Volume { files, .. } => work.worker(files.clone(), part),
+            Storage::Directory { host, .. } => work.worker(host.clone(), part),
+            Storage::Peer { .. } => Err(Error::Request("this side has no files".to_owned())),
+        }
+    }
+
+    /// Returns the place in which the side makes stores.
+    pub fn stores(&self) -> StorePlace {
+        self.stores.clone()
+    }
+
+    /// Makes the contestant of a run from its workers.
+    pub fn contestant(&self, workers: Vec<Box<dyn Worker>>) -> Contestant {
+        let name = self.information.name.clone();
+        let count: Box<dyn Fn() -> Result<Option<Counters>>> = match &*self.stores.storage {
+            Storage::Volume { volume, .. } if volume.stats().disk.is_some() => {
+                let volume = Arc::clone(volume);
+                Box::new(move || {
+                    volume.sync()?;
+                    let disk = volume.stats().disk;
+                    Ok(disk.map(|disk| Counters {
+                        written_bytes: disk.written_bytes,
+                        drains: Some(disk.drains),
+                    }))
+                })
+            }
+            Storage::Directory { host, path, .. } if device_written_bytes(path).is_some() => {
+                let (host, path) = (host.clone(), path.clone());
+                Box::new(move || {
+                    host.sync()?;
+                    let written = device_written_bytes(&path);
+                    Ok(written.map(|written_bytes| Counters { written_bytes, drains: None }))
+                })
+            }
+            _ => Box::new(|| Ok(None)),
+        };
+        Contestant { name, workers, count }
+    }
+
+    /// Returns the bytes that the side uses now.
+    fn used_bytes(&self) -> Option<u64> {
+        match &*self.stores.storage {
+            Storage::Volume { volume, .. } => Some(volume.stats().used_bytes),
+            Storage::Directory { path, _mount: Some(_), .. } => {
+                let space = rustix::fs::statvfs(path).ok()?;
+                let used = space.f_blocks.checked_sub(space.f_bfree)?;
+                // A ramfs counts nothing.
+                (space.f_blocks > 0).then(|| used * space.f_frsize)
+            }
+            Storage::Directory { path, .. } | Storage::Peer { path, .. } => Some(bytes_below(path)),
+        }
+    }
+}
+
+impl StorePlace {
+    fn new(storage: Storage, durability: Durability) -> StorePlace {
+        StorePlace { storage: Arc::new(storage), durability }
+    }
+
+    /// Makes an empty store with this name, for values of about `value_bytes`. A store with the name must not
+    /// exist.
+    ///
+    /// # Errors
+    /// As the side.
+    pub fn new_store(&self, name: &str, value_bytes: usize) -> Result<Arc<dyn KeyStore>> {
+        match &*self.storage {
+            Storage::Volume { mount: Some((mount, host)), .. } => {
+                host.create_dir(name)?;
+                Ok(Arc::new(HostKeys::open(mount.path().join(name), self.durability)?))
+            }
+            Storage::Volume { volume, files, .. } => {
+                files.create_dir(name)?;
+                let store = volume.store(name, Credentials::of_process())?;
+                let durable = (self.durability == Durability::EachCall).then(|| Arc::clone(volume));
+                Ok(Arc::new(VolumeKeys { store, durable }))
+            }
+            Storage::Directory { host, path, .. } => {
+                host.create_dir(name)?;
+                Ok(Arc::new(HostKeys::open(path.join(name), self.durability)?))
+            }
+            Storage::Peer { peer, path } => {
+                let path = path.join(name);
+                fs::create_dir(&path).map_err(|error| Error::host(format!("cannot make {name}"), error))?;
+                peers::open(*peer, &path, self.durability, value_bytes)
+            }
+        }
+    }
+
+    /// Removes a store, which nobody may use any more.
+    ///
+    /// # Errors
+    /// As the side.
+    pub fn remove_store(&self, name: &str) -> Result<()> {
+        match &*self.storage {
+            Storage::Volume { files, .. } => Ok(files.remove_dir_all(name)?),
+            Storage::Directory { host, .. } => Ok(host.remove_dir_all(name)?),
+            Storage::Peer { path, .. } => {
+                let path = path.join(name);
+                fs::remove_dir_all(path).map_err(|error| Error::host(format!("cannot remove {name}"), error))
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! `kv`: calls on keys and values, at several numbers of keys. Each call is one transaction.
+
+use std::sync::Arc;
+
+use super::micro::thousands;
+use crate::error::{Error, Result};
+use crate::keys::{Durability, KeySession, KeyStore};
+use crate::method::{Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::run::Workload;
+use crate::side::{Side, StorePlace};
+use crate::values::{Chooser, NumberedName, Pattern};
+
+/// Calls between two readings of the clock. Their results are kept, and compared afterwards.
+const STEP: usize = 16;
+/// Keys in one transaction of a load.
+const LOAD: u64 = 1000;
+/// Keys in one transaction of a batch.
+const BATCH: u64 = 100;
+/// Counted rounds of a load, in which each round makes a new store.
+const LOADS: u32 = 3;
+/// With more keys than this, stores of files are left out, and long rows have fewer rounds.
+const MANY: u64 = 200_000;
+
+/// A store of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreScale {
+    /// Number of keys, for all threads together.
+    pub keys: u64,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+}
+
+/// The workload.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    scales: Vec<StoreScale>,
+    durability: Durability,
+    wanted: Vec<KeyOperation>,
+    /// Gets and changes in a round, if they do not follow from the number of keys.
+    calls: Option<u64>,
+}
+
+/// A measured call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyOperation {
+    /// Put all keys into a new store, 1,000 in each transaction.
+    Load,
+    /// Copy out the value of an existing key.
+    Get,
+    /// Read the length and the first word of a value in place.
+    View,
+    /// Replace the value of an existing key.
+    Put,
+    /// Remove an existing key.
+    Erase,
+    /// Replace the values of 100 keys in one transaction.
+    Batch,
+    /// Visit all keys and read each byte of their values, in any order.
+    Scan,
+    /// The same, in the order of the keys.
+    ScanSorted,
+}
+
+use KeyOperation::{Batch, Erase, Get, Load, Put, Scan, ScanSorted, View};
+
+const OPERATIONS: [KeyOperation; 8] = [Load, Get, View, Put, Erase, Batch, Scan, ScanSorted];
+
+impl KeyOperation {
+    /// Returns the name that tables show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load => "load, 1,000 in a transaction, each",
+            Get => "get",
+            View => "get in place",
+            Put => "put",
+            Erase => "erase",
+            Batch => "100 puts in a transaction, each",
+            Scan => "scan with values, each",
+            ScanSorted => "scan in order, each",
+        }
+    }
+}
+
+impl Keys {
+    /// Makes the workload with stores of these sizes and all calls.
+    pub fn new(scales: Vec<StoreScale>, durability: Durability) -> Keys {
+        Keys { scales, durability, wanted: OPERATIONS.to_vec(), calls: None }
+    }
+
+    /// Makes the workload with a load and these calls, so many of them in a round.
+    pub fn of(scales: Vec<StoreScale>, wanted: &[KeyOperation], calls: u64) -> Keys {
+        let wanted = [&[Load], wanted].concat();
+        Keys { scales, durability: Durability::Later, wanted, calls: Some(calls) }
+    }
+
+    /// Returns the sizes of `eyrie bench kv`.
+    pub fn standard() -> Vec<StoreScale> {
+        [(1000, 4096), (100_000, 4096), (1_000_000, 100)]
+            .map(|(keys, value_bytes)| StoreScale { keys, value_bytes })
+            .to_vec()
+    }
+
+    /// Returns sizes that prove the workload in less than a second. The figures mean little.
+    pub fn quick() -> Vec<StoreScale> {
+        [(100, 4096), (2000, 100)].map(|(keys, value_bytes)| StoreScale { keys, value_bytes }).to_vec()
+    }
+
+    /// Returns the operations and stores of the rows, in the order of the plan.
+    pub fn rows(&self) -> Vec<(KeyOperation, usize)> {
+        let of = |scale| self.wanted.iter().map(move |&operation| (operation, scale));
+        (0..self.scales.len()).flat_map(of).collect()
+    }
+
+    /// Returns the calls of an operation in a round of one thread, with so many keys.
+    fn calls(&self, operation: KeyOperation, keys: u64) -> u64 {
+        let durable = self.durability == Durability::EachCall;
+        let calls = match operation {
+            Get | View => self.calls.unwrap_or((keys / 5).clamp(1000, 20_000)),
+            Put | Erase if durable => (keys / 1500).clamp(16, 64),
+            Put | Erase => self.calls.unwrap_or((keys / 10).clamp(500, 10_000)),
+            Batch if durable => (keys / 10_000).clamp(1, 10),
+            Batch => (keys / 1000).clamp(2, 100),
+            Load | Scan | ScanSorted => 1,
+        };
+        if operation == Erase { calls.min(keys) } else { calls }
+    }
+}
+
+impl Workload for Keys {
+    fn title(&self) -> String {
+        "bench kv".to_owned()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let scale = |scale: &StoreScale| {
+            let StoreScale { keys, value_bytes } = *scale;
+            format!("{} keys with values of {} bytes", thousands(keys), thousands(value_bytes as u64))
+        };
+        let all: Vec<String> = self.scales.iter().map(scale).collect();
+        let mut notes =
+            vec![format!("{}; keys have 12 bytes, and each call is one transaction", all.join("; "))];
+        if self.scales.iter().any(|scale| scale.keys > MANY) {
+            notes.push(format!("more than {} keys: not on sides with a file for each key", thousands(MANY)));
+        }
+        notes
+    }
+
+    fn bytes(&self) -> u64 {
+        // During a load the old store may still use its storage. Trees of keys are half full at worst.
+        let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 200) * 3;
+        self.scales.iter().map(store).sum::<u64>() + (64 << 20)
+    }
+
+    fn uses_keys(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, threads: u64) -> Plan {
+        let part = ThreadPart { threads, ..ThreadPart::WHOLE };
+        let row = |(operation, scale): (KeyOperation, usize)| {
+            let keys = part.share(self.scales[scale].keys);
+            let targets = match operation {
+                Get | View | Put => Targets::random("keys", keys),
+                Load | Erase | Batch | Scan | ScanSorted => Targets::each("keys", keys),
+            };
+            let all = thousands(self.scales[scale].keys);
+            let row = RowPlan::new(format!("{}, of {all}", operation.name()), targets);
+            let is_long = self.scales[scale].keys > MANY;
+            match operation {
+                Load => RowPlan { once: threads > 1 || is_long, ..row }.at_most(LOADS),
+                Scan | ScanSorted if is_long => row.at_most(LOADS),
+                _ => row,
+            }
+        };
+        Plan { groups: self.rows().into_iter().map(|at| vec![row(at)]).collect() }
+    }
+
+    fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
+        let rows = Arc::new(self.rows());
+        // Without `--shared` each thread has stores of its own.
+        let owner = |part: &ThreadPart| if part.shared { 0 } else { part.thread };
+        let mut stores: Vec<Vec<Option<Arc<dyn KeyStore>>>> = Vec::new();
+        for part in parts {
+            let own: Result<Vec<_>> = (0..self.scales.len())
+                .map(|scale| match stores.get(owner(part) as usize) {
+                    Some(shared) => Ok(shared[scale].clone()),
+                    None if part.threads == 1 => Ok(None),
+                    None => {
+                        let name = format!("store-{scale}-{}", part.thread);
+                        side.stores().new_store(&name, self.scales[scale].value_bytes).map(Some)
+                    }
+                })
+                .collect();
+            stores.push(own?);
+        }
+        let worker =
+            |(&part, stores): (&ThreadPart, Vec<Option<Arc<dyn KeyStore>>>)| -> Result<Box<dyn Worker>> {
+                let scale = |(scale, store): (&StoreScale, Option<Arc<dyn KeyStore>>)| -> Result<Scale> {
+                    let keys = part.share(scale.keys);
+                    let session = store.map(|store| store.session()).transpose()?;
+                    let first = if part.shared { part.thread * keys } else { 0 };
+                    let versions = vec![0; keys as usize];
+                    let all = if part.shared { keys * part.threads } else { keys };
+                    Ok(Scale {
+                        session,
+                        first,
+                        versions,
+                        all,
+                        value_bytes: scale.value_bytes,
+                        erased: 0,
+                        batched: 0,
+                    })
+                };
+                Ok(Box::new(KeyWorker {
+                    work: self.clone(),
+                    rows: Arc::clone(&rows),
+                    place: side.stores(),
+                    scales: self.scales.iter().zip(stores).map(scale).collect::<Result<_>>()?,
+                    chooser: Chooser::new(part.thread),
+                    key: NumberedName::new("key-"),
+                }))
+            };
+        parts.iter().zip(stores).map(worker).collect()
+    }
+}
+
+/// One store, and the values that it should have.
+struct Scale {
+    /// `None` before the first load.
+    session: Option<Box<dyn KeySession>>,
+    /// The number of the first key of this thread.
+    first: u64,
+    /// The number of changes of each key.
+    versions: Vec<u32>,
+    /// Number of keys of the store, with those of other threads.
+    all: u64,
+    value_bytes: usize,
+    /// The keys at which the next erases and the next batch begin.
+    erased: u64,
+    batched: u64,
+}
+
+impl Scale {
+    fn keys(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
+    fn session(&mut self) -> Result<&mut Box<dyn KeySession>> {
+        self.session.as_mut().ok_or_else(|| Error::wrong("there is no store before the first load"))
+    }
+
+    fn content(&self, key: u64) -> Pattern {
+        Pattern::new(self.first + key, self.versions[key as usize])
+    }
+
+    fn is_right(&self, key: u64, found: &[u8]) -> bool {
+        found.len() == self.value_bytes && self.content(key).matches(found, 0)
+    }
+
+    /// Returns keys with new values.
+    fn pairs(&mut self, keys: impl Iterator<Item = u64>) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut name = NumberedName::new("key-");
+        keys.map(|key| {
+            self.versions[key as usize] += 1;
+            let mut value = vec![0; self.value_bytes];
+            self.content(key).fill(&mut value, 0);
+            (name.key(self.first + key).to_vec(), value)
+        })
+        .collect()
+    }
+}
+
+/// The work of one thread.
+struct KeyWorker {
+    work: Keys,
+    rows: Arc<Vec<(KeyOperation, usize)>>,
+    place: StorePlace,
+    scales: Vec<Scale>,
+    chooser: Chooser,
+    key: NumberedName,
+}
+
+impl Worker for KeyWorker {
+    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+        let (operation, at) = self.rows[row];
+        let calls = self.work.calls(operation, self.scales[at].keys());
+        let is_many = self.work.scales[at].keys > MANY;
+        if operation == Load {
+            return self.load(at, is_many, watch);
+        }
+        let scale = &mut self.scales[at];
+        let (keys, all) = (scale.keys(), scale.all);
+        let Some(session) = &scale.session else { return Ok(false) };
+        if operation == View && !session.has_views() {
+            return Ok(false);
+        }
+        match operation {
+            Get => self.get(at, calls, watch)?,
+            View => self.view(at, calls, watch)?,
+            Put => self.put(at, calls, watch)?,
+            Erase => self.erase(at, calls, watch)?,
+            Batch => {
+                for _ in 0..calls {
+                    let start = scale.batched;
+                    let count = BATCH.min(keys);
+                    scale.batched = (start + count) % keys;
+                    let pairs = scale.pairs((start..start + count).map(|key| key % keys));
+                    let session = scale.session()?;
+                    watch.time_whole(count, || session.put_all(&pairs))?;
+                    (start..start + count).for_each(|key| watch.touch(key % keys));
+                }
+            }
+            Load | Scan | ScanSorted => {
+                let (mut count, mut sum) = (0, 0_u64);
+                let session = scale.session()?;
+                watch.time_whole(all, || {
+                    session.scan(operation == ScanSorted, &mut |_, value| {
+                        count += 1;
+                        let (words, rest) = value.as_chunks::<8>();
+                        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
+                        sum = rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+                    })
+                })?;
+                std::hint::black_box(sum);
+                (0..keys).for_each(|key| watch.touch(key));
+                watch.require(count == all, || format!("a scan found {count} keys"))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares all keys and values, and the order of the keys.
+    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+        for scale in &mut self.scales {
+            let Some(mut session) = scale.session.take() else { continue };
+            let (mut name, mut next, mut wrong, mut last) = (NumberedName::new("key-"), 0, 0, Vec::new());
+            session.scan(true, &mut |key, found| {
+                wrong += u64::from(!last.is_empty() && &last[..] >= key);
+                last.clear();
+                last.extend_from_slice(key);
+                // A shared store also has the keys of other threads.
+                if next < scale.keys() && name.key(scale.first + next) == key {
+                    wrong += u64::from(!scale.is_right(next, found));
+                    next += 1;
+                }
+            })?;
+            let right = next == scale.keys() && wrong == 0;
+            let keys = scale.keys();
+            watch.require(right, || format!("{next} of {keys} keys were found, and {wrong} are wrong"))?;
+        }
+        Ok(())
+    }
+}
+
+impl KeyWorker {
+    /// Puts all keys: into a new store, or with several threads into the store of the thread.
+    fn load(&mut self, at: usize, is_many: bool, watch: &mut Watch) -> Result<bool> {
+        let scale = &mut self.scales[at];
+        if self.work.scales[at].keys == scale.keys() {
+            let name = format!("store-{at}");
+            if scale.session.take().is_some() {
+                self.place.remove_store(&name)?;
+            }
+            let session = self.place.new_store(&name, scale.value_bytes)?.session()?;
+            if session.is_of_files() && is_many {
+                return Ok(false);
+            }
+            scale.session = Some(session);
+        }
+        let keys = scale.keys();
+        for first in (0..keys).step_by(LOAD as usize) {
+            let last = (first + LOAD).min(keys);
+            let pairs = scale.pairs(first..last);
+            let session = scale.session()?;
+            watch.time_whole(last - first, || session.put_all(&pairs))?;
+            (first..last).for_each(|key| watch.touch(key));
+        }
+        Ok(true)
+    }
+
+    fn random_keys(&mut self, at: usize) -> [u64; STEP] {
+        let keys = self.scales[at].keys();
+        std::array::from_fn(|_| self.chooser.below(keys))
+    }
+
+    fn get(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+        // A buffer that is larger than the value lets a file be read with one call.
+        let mut found: [Vec<u8>; STEP] =
+            std::array::from_fn(|_| Vec::with_capacity(2 * self.scales[at].value_bytes));
+        for _ in 0..calls.div_ceil(STEP as u64) {
+            let numbers = self.random_keys(at);
+            let scale = &mut self.scales[at];
+            let first = scale.first;
+            let session = scale.session()?;
+            watch.time(STEP, |step| {
+                session.get(self.key.key(first + numbers[step]), &mut found[step])?;
+                Ok(())
+            })?;
+            for (number, found) in numbers.into_iter().zip(&found) {
+                watch.touch(number);
+                watch.require(scale.is_right(number, found), || format!("key {number} has a wrong value"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+        for _ in 0..calls.div_ceil(STEP as u64) {
+            let numbers = self.random_keys(at);
+            let scale = &mut self.scales[at];
+            let first = scale.first;
+            let session = scale.session()?;
+            let mut found = [(0, [0; 8]); STEP];
+            watch.time(STEP, |step| {
+                session.view(self.key.key(first + numbers[step]), &mut |value| {
+                    found[step] = (value.len(), value.first_chunk().copied().unwrap_or_default());
+                })?;
+                Ok(())
+            })?;
+            for (number, (length, word)) in numbers.into_iter().zip(found) {
+                watch.touch(number);
+                let head = &word[..length.min(8)];
+                let right = length == scale.value_bytes && scale.content(number).matches(head, 0);
+                watch.require(right, || format!("key {number} has a wrong value"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+        for _ in 0..calls.div_ceil(STEP as u64) {
+            let numbers = self.random_keys(at);
+            let pairs = self.scales[at].pairs(numbers.into_iter());
+            let session = self.scales[at].session()?;
+            watch.time(STEP, |step| session.put(&pairs[step].0, &pairs[step].1))?;
+            numbers.into_iter().for_each(|number| watch.touch(number));
+        }
+        Ok(())
+    }
+
+    /// Erases keys, and puts them again outside the timed part.
+    fn erase(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+        let scale = &mut self.scales[at];
+        let (keys, first, start) = (scale.keys(), scale.first, scale.erased);
+        // A stride spreads the keys, and visits each before any twice.
+        let stride = (keys / calls).max(1);
+        let number = |call: u64| (start + call * stride) % keys;
+        scale.erased = (start + 1) % keys;
+        let mut erased = 0;
+        let session = scale.session()?;
+        watch.time(calls as usize, |call| {
+            erased += u64::from(session.erase(self.key.key(first + number(call as u64)))?);
+            Ok(())
+        })?;
+        let mut found = Vec::new();
+        for call in 0..calls {
+            watch.touch(number(call));
+            let exists = session.get(self.key.key(first + number(call)), &mut found)?;
+            watch.require(!exists, || format!("key {} has a value after its erase", number(call)))?;
+        }
+        watch.require(erased == calls, || format!("{erased} of {calls} keys were erased"))?;
+        let pairs = scale.pairs((0..calls).map(number));
+        scale.session()?.put_all(&pairs)
+    }
+}

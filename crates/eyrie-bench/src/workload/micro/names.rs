@@ -1,0 +1,299 @@
+//! The calls on names.
+
+use std::path::Path;
+
+use eyrie::{OpenFlags, Posix, PosixExt, RenameMode, Target};
+
+use super::{MicroWorker, Scale};
+use crate::error::Result;
+use crate::method::Watch;
+use crate::values::{NumberedName, Pattern};
+use crate::workload::files::{BLOCK_BYTES, NEW, make_file, names_below, read_file, write_all};
+
+/// Calls between two readings of the clock.
+const STEP: u64 = 64;
+/// The numbers of the files of a directory, and of the files that rounds make, begin here.
+const FILES: [u64; 2] = [4 << 40, 5 << 40];
+const MADE: u64 = 6 << 40;
+/// Numbers of one thread in a directory that all threads share.
+const PER_THREAD: u64 = 1_000_000;
+
+/// Returns the ranges of at most [`STEP`] numbers below `count`.
+fn steps(count: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..count).step_by(STEP as usize).map(move |first| (first, STEP.min(count - first)))
+}
+
+impl<P: Posix + Clone> MicroWorker<P> {
+    fn directory(&self, scale: Scale) -> String {
+        let dir = if scale == Scale::Few { "few" } else { "many" };
+        format!("{}/{dir}", self.part.directory())
+    }
+
+    /// Returns names of three components.
+    fn names(&self, scale: Scale, base: &str) -> NumberedName {
+        NumberedName::new(&format!("{}/{base}", self.directory(scale)))
+    }
+
+    fn files(&self, scale: Scale) -> u64 {
+        self.part.share(self.amounts.files(scale))
+    }
+
+    /// Returns the first number of this thread's names.
+    fn first(&self) -> u64 {
+        self.part.thread * PER_THREAD
+    }
+
+    fn random_files(&mut self, scale: Scale) -> Vec<u64> {
+        let files = self.files(scale);
+        (0..STEP).map(|_| self.chooser.below(files)).collect()
+    }
+
+    /// Makes the files of the directory.
+    pub(super) fn make(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "file-"));
+        for (from, count) in steps(self.files(scale)) {
+            self.write_new(&mut names, FILES[scale as usize], first + from, count, watch)?;
+            (from..from + count).for_each(|file| watch.touch(file));
+        }
+        Ok(())
+    }
+
+    /// Creates files with consecutive numbers, each with one block, and closes them.
+    fn write_new(
+        &mut self,
+        names: &mut NumberedName,
+        contents: u64,
+        from: u64,
+        count: u64,
+        watch: &mut Watch,
+    ) -> Result<()> {
+        let blocks = self.buffers.len() as u64;
+        for first in (from..from + count).step_by(blocks as usize) {
+            let last = (first + blocks).min(from + count);
+            for (block, number) in self.buffers.iter_mut().zip(first..last) {
+                Pattern::new(contents + number, 0).fill(block, 0);
+            }
+            watch.time((last - first) as usize, |at| {
+                let handle = self.fs.open(names.path(first + at as u64).into(), NEW, 0o644)?;
+                write_all(&self.fs, &handle, &self.buffers[at], 0)?;
+                Ok(self.fs.close(handle)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "file-"));
+        for _ in steps(self.share.names) {
+            let files = self.random_files(scale);
+            watch.time(files.len(), |at| {
+                let handle = self.fs.open(names.path(first + files[at]).into(), OpenFlags::READ, 0)?;
+                Ok(self.fs.close(handle)?)
+            })?;
+            files.into_iter().for_each(|file| watch.touch(file));
+        }
+        Ok(())
+    }
+
+    pub(super) fn stat(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "file-"));
+        let mut sizes = [0; STEP as usize];
+        for _ in steps(self.share.names) {
+            let files = self.random_files(scale);
+            watch.time(files.len(), |at| {
+                sizes[at] = self.fs.stat(names.path(first + files[at]).into())?.size;
+                Ok(())
+            })?;
+            for (file, size) in files.into_iter().zip(sizes) {
+                watch.touch(file);
+                watch.require(size == BLOCK_BYTES as u64, || format!("file {file} has {size} bytes"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates new files, and compares their bytes.
+    pub(super) fn create(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let from = self.first() + self.made[scale as usize];
+        let mut names = self.names(scale, "new-");
+        for (at, count) in steps(self.share.names) {
+            self.write_new(&mut names, MADE, from + at, count, watch)?;
+            for number in from + at..from + at + count {
+                watch.touch(number - from);
+                let found = read_file(&self.fs, names.path(number), &mut self.buffers[0])?;
+                let right =
+                    found == BLOCK_BYTES && Pattern::new(MADE + number, 0).matches(&self.buffers[0], 0);
+                watch.require(right, || format!("new file {number} is wrong"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files that `create` made.
+    pub(super) fn unlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let from = self.first() + self.made[scale as usize];
+        let mut names = self.names(scale, "new-");
+        for (at, count) in steps(self.share.names) {
+            watch.time(count as usize, |step| {
+                Ok(self.fs.unlink(names.path(from + at + step as u64).into())?)
+            })?;
+            (at..at + count).for_each(|number| watch.touch(number));
+        }
+        self.made[scale as usize] += self.share.names;
+        Ok(())
+    }
+
+    /// Renames files and gives them their old names again. Both directions are timed.
+    pub(super) fn rename(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (files, offset) = (self.files(scale), self.first());
+        let (mut names, mut moved) = (self.names(scale, "file-"), self.names(scale, "two-"));
+        for (_, count) in steps(self.share.names.min(files)) {
+            let first = self.renamed[scale as usize];
+            let file = |at: usize| offset + (first + at as u64) % files;
+            watch.time(count as usize, |at| {
+                let (from, to) = (names.path(file(at)), moved.path(file(at)));
+                Ok(self.fs.rename_with(from.into(), to.into(), RenameMode::Replace)?)
+            })?;
+            watch.time(count as usize, |at| {
+                let (from, to) = (moved.path(file(at)), names.path(file(at)));
+                Ok(self.fs.rename_with(from.into(), to.into(), RenameMode::Replace)?)
+            })?;
+            for at in 0..count {
+                watch.touch((first + at) % files);
+            }
+            self.renamed[scale as usize] = (first + count) % files;
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "dir-"));
+        for (from, count) in steps(self.share.names) {
+            watch.time(count as usize, |at| {
+                Ok(self.fs.mkdir(names.path(first + from + at as u64).into(), 0o755)?)
+            })?;
+            (from..from + count).for_each(|number| watch.touch(number));
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "dir-"));
+        for (from, count) in steps(self.share.names) {
+            watch.time(count as usize, |at| {
+                Ok(self.fs.rmdir(names.path(first + from + at as u64).into())?)
+            })?;
+            (from..from + count).for_each(|number| watch.touch(number));
+        }
+        Ok(())
+    }
+
+    pub(super) fn symlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "link-"));
+        let mut targets = NumberedName::new("target-");
+        for (from, count) in steps(self.share.names) {
+            watch.time(count as usize, |at| {
+                let number = first + from + at as u64;
+                Ok(self.fs.symlink(targets.path(number), names.path(number).into())?)
+            })?;
+            (from..from + count).for_each(|number| watch.touch(number));
+        }
+        Ok(())
+    }
+
+    /// Reads the links that `symlink` made, compares their targets, and removes them.
+    pub(super) fn read_link(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "link-"));
+        let mut targets = NumberedName::new("target-");
+        let mut found = vec![Vec::new(); STEP as usize];
+        for (from, count) in steps(self.share.names) {
+            watch.time(count as usize, |at| {
+                found[at] = self.fs.readlink(names.path(first + from + at as u64).into())?;
+                Ok(())
+            })?;
+            for (at, found) in found.iter().enumerate().take(count as usize) {
+                let number = first + from + at as u64;
+                watch.touch(from + at as u64);
+                let right = targets.key(number) == &found[..];
+                watch.require(right, || format!("link {number} has another target"))?;
+                self.fs.unlink(names.path(number).into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts files of one block to no bytes. They are made before and removed afterwards.
+    pub(super) fn truncate(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let (first, mut names) = (self.first(), self.names(scale, "cut-"));
+        for (from, count) in steps(self.share.names) {
+            let numbers = first + from..first + from + count;
+            for number in numbers.clone() {
+                let content = Pattern::new(number, 0);
+                make_file(&self.fs, names.path(number), content, BLOCK_BYTES, &mut self.buffers[0])?;
+            }
+            watch.time(count as usize, |at| {
+                let path = names.path(first + from + at as u64);
+                Ok(self.fs.truncate(path.into(), 0)?)
+            })?;
+            for number in numbers {
+                let size = self.fs.stat(Target::NoFollow(names.path(number).into()))?.size;
+                watch.touch(number - first);
+                watch.require(size == 0, || format!("file {number} still has {size} bytes"))?;
+                self.fs.unlink(names.path(number).into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the directory, and compares the sum of the numbers in its names.
+    pub(super) fn list(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+        let directory = self.directory(scale);
+        let (own, shared) = (self.files(scale), self.part.shared);
+        let threads = if shared { 0..self.part.threads } else { self.part.thread..self.part.thread + 1 };
+        let files = own * (threads.end - threads.start);
+        let numbers = threads.flat_map(|thread| (0..own).map(move |file| thread * PER_THREAD + file));
+        let wanted = numbers.fold(0, u64::wrapping_add);
+        let (mut count, mut sum) = (0, 0_u64);
+        watch.time_whole(files, || {
+            let handle =
+                self.fs.open(Path::new(&directory).into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
+            self.fs.list(&handle, 0, &mut |entry| {
+                if let Some(digits) = entry.name.strip_prefix(b"file-") {
+                    count += 1;
+                    let digit = |number, digit: &u8| number * 10 + u64::from(digit - b'0');
+                    sum = sum.wrapping_add(digits.iter().fold(0, digit));
+                }
+                true
+            })?;
+            Ok(self.fs.close(handle)?)
+        })?;
+        (0..own).for_each(|file| watch.touch(file));
+        watch.require(count == files && sum == wanted, || format!("a listing has {count} of {files} names"))
+    }
+
+    /// Compares the files of both directories, and the number of names.
+    pub(super) fn prove_names(&mut self, watch: &mut Watch) -> Result<()> {
+        // The buffer is larger than a file, so that a file that is too long is noticed.
+        let mut buffer = vec![0; BLOCK_BYTES + 1];
+        for scale in [Scale::Few, Scale::Many] {
+            if !self.rows.contains(&(super::FileOperation::Make, scale)) {
+                continue;
+            }
+            let (first, files, mut names) = (self.first(), self.files(scale), self.names(scale, "file-"));
+            for number in first..first + files {
+                if number % 1024 == 0 {
+                    watch.check()?;
+                }
+                let found = read_file(&self.fs, names.path(number), &mut buffer)?;
+                let content = Pattern::new(FILES[scale as usize] + number, 0);
+                let right = found == BLOCK_BYTES && content.matches(&buffer[..found], 0);
+                watch.require(right, || format!("file {number} is wrong"))?;
+            }
+            let wanted = if self.part.shared { files * self.part.threads } else { files };
+            let found = names_below(&self.fs, &self.directory(scale))?;
+            watch.require(found == wanted, || format!("{found} names in place of {wanted}"))?;
+        }
+        self.fs.metadata(self.part.directory())?;
+        Ok(())
+    }
+}

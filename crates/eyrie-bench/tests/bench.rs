@@ -1,0 +1,308 @@
+//! Small runs of all workloads, and sides that are wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie::{MediumChoice, PosixExt};
+use eyrie_bench::method::{Control, FileWork, Plan, Rounds, ThreadPart, Worker};
+use eyrie_bench::workload::bpfs::Bpfs;
+use eyrie_bench::workload::catd::Catd;
+use eyrie_bench::workload::jobs::Jobs;
+use eyrie_bench::workload::kv::Keys;
+use eyrie_bench::workload::micro::{Amounts, Micro};
+use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
+use eyrie_bench::{
+    BenchReport, Durability, Error, Result, Rival, Setting, Side, SideRequest, Workload, measure_on, run,
+};
+
+fn place() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The sides of a run, and its other settings.
+struct Try {
+    medium: MediumChoice,
+    durability: Durability,
+    against: Vec<Rival>,
+    threads: Vec<usize>,
+    shared: bool,
+    stop: fn() -> bool,
+}
+
+impl Default for Try {
+    fn default() -> Try {
+        Try {
+            medium: MediumChoice::Auto,
+            durability: Durability::Later,
+            against: vec![Rival::Host],
+            threads: vec![1],
+            shared: false,
+            stop: || false,
+        }
+    }
+}
+
+impl Try {
+    /// Runs a workload in a new directory, which must be empty afterwards.
+    fn run(self, workload: &dyn Workload) -> Result<BenchReport> {
+        let place = place();
+        let setting = Setting {
+            request: SideRequest::new(place.path(), self.medium, self.durability, self.against),
+            threads: self.threads,
+            shared: self.shared,
+            rounds: Rounds::exactly(2),
+            command: "test".to_owned(),
+            stop: self.stop,
+            progress: &mut |_, _, _| {},
+        };
+        let report = run(workload, setting);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "the run left files");
+        report
+    }
+}
+
+/// Checks that every row of a report has figures of all sides.
+fn require_complete(report: &BenchReport, sides: usize) {
+    assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+    assert_eq!(report.sides.len(), sides);
+    assert!(!report.rows.is_empty());
+    for row in &report.rows {
+        assert!(row.touched > 0 && row.sides.len() == sides, "{}", row.name);
+        for side in row.sides.iter().flatten() {
+            assert!(side.us > 0.0 && side.us.is_finite() && side.operations > 0, "{}", row.name);
+        }
+        assert!(row.sides[0].is_some(), "{} lacks Eyrie", row.name);
+    }
+}
+
+#[test]
+fn micro_runs_on_volume_and_host() {
+    let report = Try::default().run(&Micro::new(Amounts::quick())).unwrap();
+    require_complete(&report, 2);
+    let random = report.rows.iter().find(|row| row.name == "read 4 KiB").unwrap();
+    let figures = random.sides[1].as_ref().unwrap();
+    assert_eq!((figures.rounds, figures.operations), (2, 128));
+    assert!(figures.ratio.unwrap() > 0.0 && figures.latency.unwrap().p50 > 0.0);
+    // Each block of the counted rounds and of the round for the latency was compared.
+    assert_eq!(figures.compared, 3 * 64);
+}
+
+#[test]
+fn micro_runs_with_threads_apart_and_together() {
+    for shared in [false, true] {
+        let settings = Try { threads: vec![1, 2], shared, ..Try::default() };
+        let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
+        require_complete(&report, 2);
+        assert!(report.rows.iter().any(|row| row.threads == 2));
+    }
+}
+
+#[test]
+fn disks_count_their_bytes() {
+    let settings = Try { medium: MediumChoice::Paged, ..Try::default() };
+    let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
+    let row = report.rows.iter().find(|row| row.name == "write 4 KiB + fsync").unwrap();
+    let figures = row.sides[0].as_ref().unwrap();
+    assert!(figures.written_bytes.unwrap() >= 4096.0 && figures.drains.unwrap() >= 1.0, "{figures:?}");
+    assert!(report.media().is_some() && report.html().contains("drains"));
+}
+
+#[test]
+fn keys_run_on_volume_and_host() {
+    for (durability, threads, shared) in
+        [(Durability::Later, 1, false), (Durability::EachCall, 1, false), (Durability::Later, 2, true)]
+    {
+        let settings = Try { durability, threads: vec![threads], shared, ..Try::default() };
+        let report = settings.run(&Keys::new(Keys::quick(), durability)).unwrap();
+        require_complete(&report, 2);
+        let row = report.rows.iter().find(|row| row.name.starts_with("get in place")).unwrap();
+        assert!(row.sides[1].is_none(), "a file cannot be lent");
+    }
+}
+
+#[test]
+fn profiles_run_with_every_source_of_parameters() {
+    let mut runs = 0;
+    for profile in [Profile::Fileserver, Profile::Webserver, Profile::Webproxy, Profile::Varmail] {
+        for parameters in [Parameters::Stock, Parameters::Aerie, Parameters::Spanfs] {
+            for keys in [false, true] {
+                let Ok(workload) = Filebench::new(profile, parameters, keys) else { continue };
+                let settings = Try { threads: vec![1 + runs % 2], ..Try::default() };
+                require_complete(&settings.run(&workload.quick()).unwrap(), 2);
+                runs += 1;
+            }
+        }
+    }
+    assert_eq!(runs, 11);
+}
+
+#[test]
+fn papers_and_jobs_run_with_one_and_two_threads() {
+    let workloads: [&dyn Workload; 3] = [&Catd::new(100), &Bpfs::quick(), &Jobs::quick()];
+    for workload in workloads {
+        for shared in [false, true] {
+            let settings = Try { threads: vec![1, 2], shared, ..Try::default() };
+            require_complete(&settings.run(workload).unwrap(), 2);
+        }
+    }
+}
+
+#[test]
+fn store_without_feature_or_files_is_left_out_with_a_reason() {
+    let lmdb: Rival = "lmdb".parse().unwrap();
+    let settings = Try { against: vec![lmdb, Rival::Host], ..Try::default() };
+    let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
+    assert!(report.skipped[0].starts_with("lmdb is left out: it has no files"), "{:?}", report.skipped);
+    assert_eq!(report.sides.len(), 2);
+    let settings = Try { against: vec![lmdb], ..Try::default() };
+    let report = settings.run(&Keys::new(Keys::quick(), Durability::Later)).unwrap();
+    if cfg!(feature = "peers") {
+        assert!(report.skipped.is_empty());
+    } else {
+        assert!(report.skipped[0].contains("--features peers"), "{:?}", report.skipped);
+    }
+    assert!("ntfs".parse::<Rival>().unwrap_err().contains("tmpfs, ramfs"));
+}
+
+#[cfg(feature = "peers")]
+#[test]
+fn every_result_of_every_store_is_compared() {
+    let against: Vec<Rival> =
+        ["lmdb", "redb", "fjall", "sqlite"].into_iter().map(|name| name.parse().unwrap()).collect();
+    for (durability, threads) in [(Durability::Later, 1), (Durability::Later, 2), (Durability::EachCall, 1)] {
+        for shared in [false, true] {
+            let against = against.clone();
+            let settings = Try { durability, against, threads: vec![threads], shared, ..Try::default() };
+            let report = settings.run(&Keys::new(Keys::quick(), durability)).unwrap();
+            require_complete(&report, 5);
+        }
+    }
+    let workload = Filebench::new(Profile::Webproxy, Parameters::Aerie, true).unwrap();
+    require_complete(&Try { against, ..Try::default() }.run(&workload.quick()).unwrap(), 5);
+}
+
+#[test]
+fn interrupt_ends_the_run_and_leaves_nothing() {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..5 {
+        CALLS.store(0, Ordering::Relaxed);
+        let settings = Try { stop: || CALLS.fetch_add(1, Ordering::Relaxed) > 300, ..Try::default() };
+        let error = settings.run(&Micro::new(Amounts::quick())).unwrap_err();
+        assert!(matches!(error, Error::Interrupted), "{error}");
+    }
+}
+
+#[test]
+fn mounts_of_the_run_disappear() {
+    let mounts = || std::fs::read_to_string("/proc/mounts").unwrap();
+    let against = vec![Rival::Ramfs, Rival::Ext4, Rival::Xfs, Rival::Mount];
+    let report = Try { against, ..Try::default() }.run(&Micro::new(Amounts::quick())).unwrap();
+    assert_eq!(report.sides.len() + report.skipped.len(), 5);
+    let place = format!("eyrie-bench-{}", std::process::id());
+    assert!(!mounts().contains(&place), "{}", mounts());
+}
+
+/// A workload that damages a file of its side before the final comparison.
+struct Damaging(Micro, &'static str);
+
+impl Workload for Damaging {
+    fn title(&self) -> String {
+        self.0.title()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn plan(&self, threads: u64) -> Plan {
+        Workload::plan(&self.0, threads)
+    }
+
+    fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
+        parts.iter().map(|&part| side.file_worker(self, part)).collect()
+    }
+}
+
+/// The work of the damaging workload: another worker, and the damage.
+struct DamagingWorker<P>(Box<dyn Worker>, P, &'static str);
+
+impl FileWork for Damaging {
+    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    where
+        P: eyrie::Posix + Clone + Send + Sync + 'static,
+        P::Handle: Send + Sync,
+    {
+        Ok(Box::new(DamagingWorker(self.0.worker(fs.clone(), part)?, fs, self.1)))
+    }
+}
+
+impl<P: eyrie::Posix + Clone + Send> Worker for DamagingWorker<P> {
+    fn round(&mut self, row: usize, watch: &mut eyrie_bench::method::Watch) -> Result<bool> {
+        self.0.round(row, watch)
+    }
+
+    fn prove(&mut self, watch: &mut eyrie_bench::method::Watch) -> Result<()> {
+        if self.2.ends_with("more") {
+            self.1.write(self.2, "")?;
+        } else {
+            self.1.options().write(true).open(self.2)?.write_all_at(b"other", 5000)?;
+        }
+        self.0.prove(watch)
+    }
+}
+
+#[test]
+fn wrong_bytes_and_wrong_names_fail_the_run() {
+    for (path, message) in [
+        ("/bench-0/large", "block 1 is wrong"),
+        ("/bench-0/scattered-0", "the scattered file is wrong"),
+        ("/bench-0/few/file-00000003", "file 3 is wrong"),
+        ("/bench-0/many/more", "1001 names in place of 1000"),
+    ] {
+        let work = Damaging(Micro::new(Amounts::quick()), path);
+        let error = Try::default().run(&work).unwrap_err().to_string();
+        assert!(error.starts_with("eyrie: at the end: ") && error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn sides_that_exist_can_be_measured() {
+    let place = place();
+    let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
+    let sides = [Side::of_directory(place.path()).unwrap()];
+    let rows = measure_on(&Micro::new(Amounts::quick()), &sides, (1, false), control).unwrap();
+    assert!(rows.iter().all(|row| row.sides.len() == 1 && row.sides[0].as_ref().unwrap().ratio.is_none()));
+    assert!(Side::of_directory(Path::new("/nowhere")).is_err());
+}
+
+#[test]
+fn page_has_everything_in_itself() {
+    let report = Try::default().run(&Micro::new(Amounts::quick())).unwrap();
+    let page = report.html();
+    assert!(page.matches("<svg").count() == 2 && page.contains("prefers-color-scheme: dark"));
+    for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<script"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(!page.contains("NaN"));
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["rows"].as_array().unwrap().len(), report.rows.len());
+}
+
+#[test]
+fn impossible_requests_have_reasons() {
+    let too_many = Try { threads: vec![0], ..Try::default() }.run(&Micro::new(Amounts::quick()));
+    assert!(matches!(too_many.unwrap_err(), Error::Request(_)));
+    for (profile, parameters, keys) in [
+        (Profile::Varmail, Parameters::Aerie, false),
+        (Profile::Webproxy, Parameters::Spanfs, false),
+        (Profile::Varmail, Parameters::Stock, true),
+    ] {
+        assert!(matches!(Filebench::new(profile, parameters, keys), Err(Error::Request(_))));
+    }
+}

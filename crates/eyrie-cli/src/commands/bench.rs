@@ -1,0 +1,375 @@
+//! `eyrie bench`: measures a workload on a new volume and on other file systems and stores, in alternation.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use eyrie::MediumChoice;
+use eyrie_bench::method::Rounds;
+use eyrie_bench::report::{BenchReport, ReportTable};
+use eyrie_bench::workload::bpfs::Bpfs;
+use eyrie_bench::workload::catd::Catd;
+use eyrie_bench::workload::jobs::Jobs;
+use eyrie_bench::workload::kv::{Keys, StoreScale};
+use eyrie_bench::workload::micro::{Amounts, Micro};
+use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
+use eyrie_bench::{Durability, Error, Rival, Setting, SideRequest, Workload};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::output::{Output, table};
+use crate::{interrupt, text};
+
+/// Rounds of each row, unless the user asks for another number.
+const ROUNDS: u32 = 10;
+
+/// Measure a workload beside other file systems and stores
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie bench micro
+  eyrie bench micro --against tmpfs,ramfs,ext4 --html report.html
+  eyrie bench kv --against lmdb,redb,fjall,sqlite
+  eyrie bench profile varmail --against tmpfs,ext4 --threads 1,2
+
+Every side gets new files, and the run removes all of them. Rounds of the sides alternate. A result is the \
+median of the rounds. A ratio (×) is the median of the ratios of single rounds; above 1, Eyrie is faster. \
+The run fails if a side returns a wrong byte.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    workload: BenchWorkload,
+}
+
+/// The workloads.
+#[derive(Debug, Subcommand)]
+enum BenchWorkload {
+    /// Single calls on files: the sizes of Aerie's Table 3, and further calls
+    Micro(BenchOptions),
+    /// Keys and values: get, put, erase, batches, scans and loads
+    Kv(KvOptions),
+    /// Application profiles of filebench
+    Profile(ProfileOptions),
+    /// Create, append with fsync, truncate and delete many files: the benchmark of the paper about SpanFS
+    Catd(CatdOptions),
+    /// Appends and random writes of several sizes, new files, mails, a tree: those of the paper about BPFS
+    Bpfs(BenchOptions),
+    /// Work of users: import a tree, ask for its status, read it in random order, change pages of a database
+    Jobs(BenchOptions),
+}
+
+/// The options of `catd`.
+#[derive(Debug, Args)]
+struct CatdOptions {
+    #[command(flatten)]
+    options: BenchOptions,
+    /// Files of each thread [default: 10,000, the number of the paper]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    files: Option<u64>,
+}
+
+/// The options of `profile`.
+#[derive(Debug, Args)]
+struct ProfileOptions {
+    /// Profile to measure
+    #[arg(value_enum, value_name = "NAME")]
+    profile: BenchProfile,
+    #[command(flatten)]
+    options: BenchOptions,
+    /// Source of the numbers and sizes of files
+    #[arg(long, value_enum, default_value_t)]
+    parameters: BenchParameters,
+    /// Use put, get and erase in place of files; only for webproxy
+    #[arg(long)]
+    keys: bool,
+}
+
+/// The value of the profile's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum BenchProfile {
+    /// Create, append, read, delete and stat large files in many directories
+    Fileserver,
+    /// Read ten files and append to a log
+    Webserver,
+    /// Replace a file of one directory and read five
+    Webproxy,
+    /// Replace, append to and read the mails of one directory, with syncs
+    Varmail,
+}
+
+/// The value of `--parameters`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+enum BenchParameters {
+    /// Those of filebench
+    #[default]
+    Stock,
+    /// Those of the paper about Aerie
+    Aerie,
+    /// Those of the paper about SpanFS
+    Spanfs,
+}
+
+impl ProfileOptions {
+    fn workload(&self) -> eyrie_bench::Result<Filebench> {
+        let profile = match self.profile {
+            BenchProfile::Fileserver => Profile::Fileserver,
+            BenchProfile::Webserver => Profile::Webserver,
+            BenchProfile::Webproxy => Profile::Webproxy,
+            BenchProfile::Varmail => Profile::Varmail,
+        };
+        let parameters = match self.parameters {
+            BenchParameters::Stock => Parameters::Stock,
+            BenchParameters::Aerie => Parameters::Aerie,
+            BenchParameters::Spanfs => Parameters::Spanfs,
+        };
+        let workload = Filebench::new(profile, parameters, self.keys)?;
+        Ok(if self.options.quick { workload.quick() } else { workload })
+    }
+}
+
+/// The options of `kv`.
+#[derive(Debug, Args)]
+struct KvOptions {
+    #[command(flatten)]
+    options: BenchOptions,
+    /// Number of keys [default: 1,000, then 100,000, and 1,000,000 keys with values of 100 bytes]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    keys: Option<u64>,
+    /// Size of each value, such as 100 or 16K [default: 4K]
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    value: Option<u64>,
+    /// The moment at which each change is durable, on all sides [default: later on dram, else each]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    sync: Option<BenchSync>,
+}
+
+/// The value of `--sync`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum BenchSync {
+    /// Some time after the call, or never
+    Later,
+    /// Before the call returns
+    Each,
+}
+
+impl KvOptions {
+    fn durability(&self) -> Durability {
+        match self.sync {
+            Some(BenchSync::Later) => Durability::Later,
+            Some(BenchSync::Each) => Durability::EachCall,
+            None if self.options.medium == BenchMedium::Dram => Durability::Later,
+            None => Durability::EachCall,
+        }
+    }
+
+    fn scales(&self) -> Vec<StoreScale> {
+        let value_bytes = self.value.map(|bytes| bytes as usize);
+        match (self.keys, self.options.quick) {
+            (Some(keys), _) => vec![StoreScale { keys, value_bytes: value_bytes.unwrap_or(4096) }],
+            (None, quick) => {
+                let scales = if quick { Keys::quick() } else { Keys::standard() };
+                let sized = |scale: StoreScale| StoreScale {
+                    value_bytes: value_bytes.unwrap_or(scale.value_bytes),
+                    ..scale
+                };
+                scales.into_iter().map(sized).collect()
+            }
+        }
+    }
+}
+
+/// The options of all workloads.
+#[derive(Debug, Args)]
+struct BenchOptions {
+    /// Sides to compare with: tmpfs, ramfs, ext4, xfs, host (a directory beside the volume), mount (a volume
+    /// mounted with FUSE), and for keys lmdb, redb, fjall, sqlite
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "tmpfs")]
+    against: Vec<Rival>,
+    /// Numbers of threads; each number gets a run of its own
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Vec<u16>,
+    /// Let all threads use one directory, one file and one store
+    #[arg(long)]
+    shared: bool,
+    /// Medium of the volume
+    #[arg(long, value_enum, default_value_t)]
+    medium: BenchMedium,
+    /// Directory for all files of the run [default: /dev/shm for dram, else the current directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Counted rounds of each row
+    #[arg(long, value_name = "NUMBER", default_value_t = ROUNDS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Use tiny amounts, which prove the workload in seconds; their figures mean little
+    #[arg(long)]
+    quick: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write the report as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// The value of `--medium`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+enum BenchMedium {
+    /// Memory
+    #[default]
+    Dram,
+    /// Disk
+    Paged,
+    /// Persistent memory mounted with DAX
+    Pmem,
+}
+
+impl BenchOptions {
+    fn directory(&self) -> PathBuf {
+        let default = if self.medium == BenchMedium::Dram { "/dev/shm" } else { "." };
+        self.dir.clone().unwrap_or_else(|| default.into())
+    }
+
+    fn request(&self, durability: Durability) -> SideRequest {
+        let medium = match self.medium {
+            BenchMedium::Dram => MediumChoice::Dram,
+            BenchMedium::Paged => MediumChoice::Paged,
+            BenchMedium::Pmem => MediumChoice::Pmem,
+        };
+        SideRequest::new(self.directory(), medium, durability, self.against.clone())
+    }
+}
+
+pub fn run(arguments: &BenchArgs, output: &mut Output) -> Result<()> {
+    interrupt::install();
+    match &arguments.workload {
+        BenchWorkload::Micro(options) => {
+            let amounts = if options.quick { Amounts::quick() } else { Amounts::aerie(options.rounds) };
+            measure(&Micro::new(amounts), options, Durability::Later, output)
+        }
+        BenchWorkload::Catd(arguments) => {
+            let files = arguments.files.unwrap_or(if arguments.options.quick { 100 } else { 10_000 });
+            measure(&Catd::new(files), &arguments.options, Durability::Later, output)
+        }
+        BenchWorkload::Bpfs(options) => {
+            let workload = if options.quick { Bpfs::quick() } else { Bpfs::new(options.rounds) };
+            measure(&workload, options, Durability::Later, output)
+        }
+        BenchWorkload::Jobs(options) => {
+            let workload = if options.quick { Jobs::quick() } else { Jobs::new() };
+            measure(&workload, options, Durability::Later, output)
+        }
+        BenchWorkload::Profile(arguments) => {
+            let workload = arguments.workload().map_err(|error| failure("bench profile", &error))?;
+            measure(&workload, &arguments.options, Durability::Later, output)
+        }
+        BenchWorkload::Kv(arguments) => {
+            let durability = arguments.durability();
+            measure(&Keys::new(arguments.scales(), durability), &arguments.options, durability, output)
+        }
+    }
+}
+
+/// Measures a workload, and prints and writes the report.
+fn measure(
+    workload: &dyn Workload,
+    options: &BenchOptions,
+    durability: Durability,
+    output: &mut Output,
+) -> Result<()> {
+    let title = workload.title();
+    for (number, rival) in options.against.iter().enumerate() {
+        if options.against[..number].contains(rival) {
+            return Err(Failure::usage("cannot compare", rival, "it is named twice in --against"));
+        }
+    }
+    if let Some(path) = &options.html {
+        // A page that cannot be written is noticed before the run.
+        std::fs::write(path, "").doing("write", text::path(path))?;
+    }
+    let bar = progress();
+    let mut progress = |done: usize, all: usize, name: &str| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+        bar.set_message(name.to_owned());
+    };
+    let setting = Setting {
+        request: options.request(durability),
+        threads: options.threads.iter().map(|&threads| threads.into()).collect(),
+        shared: options.shared,
+        rounds: Rounds::exactly(options.rounds),
+        command: command_line(),
+        stop: interrupt::requested,
+        progress: &mut progress,
+    };
+    let report = eyrie_bench::run(workload, setting);
+    bar.finish_and_clear();
+    let report = report.map_err(|error| {
+        if let Some(path) = &options.html {
+            let _ = std::fs::remove_file(path);
+        }
+        failure(&title, &error)
+    })?;
+    if let Some(path) = &options.html {
+        std::fs::write(path, report.html()).doing("write", text::path(path))?;
+    }
+    if options.json {
+        let json = serde_json::to_value(&report);
+        return output.json(&json.map_err(|error| Failure::new("cannot print", title, error))?);
+    }
+    print(&report, output)
+}
+
+fn failure(title: &str, error: &Error) -> Failure {
+    match error {
+        Error::Interrupted => {
+            let failure = Failure::new("interrupted", title, "everything that it made is removed");
+            failure.with_status(interrupt::STATUS)
+        }
+        Error::Request(reason) => Failure::usage("cannot measure", title, reason),
+        error => Failure::new("cannot measure", title, error),
+    }
+}
+
+/// Returns the command line as the user wrote it.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let quoted = shlex::try_join(words.iter().map(String::as_str));
+    format!("eyrie {}", quoted.unwrap_or_else(|_| words.join(" ")))
+}
+
+/// Makes a progress bar, which is shown only if standard error is a terminal.
+fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} rows: {msg} ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn print(report: &BenchReport, output: &mut Output) -> Result<()> {
+    for line in report.lines() {
+        writeln!(output, "{line}")?;
+    }
+    print_table(&report.times(), output)?;
+    print_table(&report.latencies(), output)?;
+    if let Some(media) = report.media() {
+        print_table(&media, output)?;
+    }
+    Ok(())
+}
+
+fn print_table(found: &ReportTable, output: &mut Output) -> Result<()> {
+    writeln!(output)?;
+    output.heading(&found.title)?;
+    let header: Vec<&str> = found.header.iter().map(String::as_str).collect();
+    let numbers: Vec<usize> = (1..header.len()).collect();
+    let mut rows = table(&header, &numbers);
+    for row in &found.rows {
+        rows.add_row(row);
+    }
+    Ok(output.table(&rows)?)
+}
