@@ -60,7 +60,8 @@ impl Workload for Jobs {
     fn notes(&self) -> Vec<String> {
         vec![format!(
             "a tree of {} files with a mean of {} KiB; a transaction reads {CHANGED} of {} pages of 4 KiB, \
-             writes them to a journal, syncs it, writes their new bytes, syncs the file and empties the journal",
+             writes them to a journal, syncs it, writes their new bytes, syncs the file and empties the \
+             journal",
             thousands(self.files),
             FILE_BYTES >> 10,
             thousands(self.pages)
