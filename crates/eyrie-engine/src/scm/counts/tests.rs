@@ -1,7 +1,6 @@
 //! Compares summaries of directories with full passes over their pages.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_medium::{Medium, epoch};
 use rand::rngs::SmallRng;
@@ -166,21 +165,19 @@ fn summary_matches_pages_after_threads_end() {
     for seed in 0..10 {
         let engine = engine(32 << 20);
         let dirs = [directory(&engine, b"one", 1000), directory(&engine, b"two", 200)];
-        let writing = AtomicUsize::new(3);
         std::thread::scope(|scope| {
-            for thread in 0..3 {
-                let (engine, writing) = (&engine, &writing);
+            let engine = &engine;
+            let writers = [0, 1, 2].map(|thread| {
                 scope.spawn(move || {
                     let mut random = SmallRng::seed_from_u64(seed * 3 + thread);
                     for _ in 0..2000 {
                         let _pin = epoch::pin();
                         change(engine, &mut random, dirs);
                     }
-                    writing.fetch_sub(1, Ordering::SeqCst);
-                });
-            }
+                })
+            });
             let mut random = SmallRng::seed_from_u64(seed);
-            while writing.load(Ordering::SeqCst) > 0 {
+            while writers.iter().any(|writer| !writer.is_finished()) {
                 let _pin = epoch::pin();
                 let dir = dirs[random.random_range(0..2)];
                 let size = engine.attributes(dir).expect("sound").size;
