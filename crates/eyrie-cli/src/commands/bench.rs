@@ -44,16 +44,38 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchWorkload {
     /// Single calls on files: the sizes of Aerie's Table 3, and further calls
+    #[command(after_help = "\
+Examples:
+  eyrie bench micro
+  eyrie bench micro --against tmpfs,ramfs,ext4 --html report.html")]
     Micro(BenchOptions),
     /// Keys and values: get, put, erase, batches, scans and loads
+    #[command(after_help = "\
+Examples:
+  eyrie bench kv --keys 10000 --value 100
+  eyrie bench kv --medium paged --sync each --against lmdb,redb,fjall,sqlite")]
     Kv(KvOptions),
     /// Application profiles of filebench
+    #[command(after_help = "\
+Examples:
+  eyrie bench profile varmail --against tmpfs,ext4 --threads 1,2
+  eyrie bench profile webproxy --parameters aerie --keys")]
     Profile(ProfileOptions),
     /// Create, append with fsync, truncate and delete many files: the benchmark of the paper about SpanFS
+    #[command(after_help = "\
+Examples:
+  eyrie bench catd --threads 1,2
+  eyrie bench catd --files 1000 --medium paged --against ext4")]
     Catd(CatdOptions),
     /// Appends and random writes of several sizes, new files, mails, a tree: those of the paper about BPFS
+    #[command(after_help = "\
+Examples:
+  eyrie bench bpfs --against tmpfs,ext4")]
     Bpfs(BenchOptions),
     /// Work of users: import a tree, ask for its status, read it in random order, change pages of a database
+    #[command(after_help = "\
+Examples:
+  eyrie bench jobs --against tmpfs,mount --json")]
     Jobs(BenchOptions),
 }
 
