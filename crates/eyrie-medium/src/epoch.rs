@@ -1,43 +1,116 @@
 //! Grace periods: memory that a reader may still see is not reused.
 //!
-//! The process has one clock. A thread that reads pins the current epoch in a slot of its own. The clock
-//! advances only when every pinned slot shows the current epoch. At *e + 2* every pin of epoch *e* is
-//! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
+//! The process has one clock. A thread that reads holds a pin: it makes the count in a slot of its own odd,
+//! and the end of the pin makes the count even again. At the start of each epoch the clock notes the count of
+//! every slot. The clock advances only when no slot still has an odd count that it had at the start of the
+//! epoch. At *e + 2* every pin that began in epoch *e* or earlier has therefore ended, and memory retired in
+//! epoch *e* is out of every reader's sight.
 //!
-//! A pin is one atomic exchange on a cache line that only its thread writes, except for threads without a
+//! The slots are in memory that other processes can map. The owner of a volume that other processes read
+//! [watches](watch_pins) their slots, so its clock also waits for their pins. Counts need no clock in common,
+//! and a process that stores wrong counts delays the reuse of memory, or spoils its own reads.
+//!
+//! A pin is one atomic addition on a cache line that only its thread writes, except for threads without a
 //! slot. A guard that is held for a long time only delays the reuse of memory.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::marker::PhantomData;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
-use crate::sync::{interleave, thread_local};
+use crate::shared::{SharedAccess, SharedMemory};
+use crate::sync::{interleave, thread_local, unpoisoned};
 
-/// Maximum number of threads with a slot. Further threads share [`CROWD`].
+/// Maximum number of threads with a slot. Further threads share the count of the crowd.
 const SLOTS: usize = 256;
-/// The content of a slot without a pin. The clock starts at 2, so no epoch has this number.
-const IDLE: u64 = 0;
+/// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
+/// thread does not slow another thread's pin.
+const SLOT_WORDS: usize = 16;
+/// Size of a table of pins, in bytes: one slot's room for the two words of the head, and the slots.
+const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
+/// Word of the head: number of slots, counted from the first, that threads have ever claimed. The slots after
+/// them are idle, so the clock skips those.
+const USED: usize = 0;
+/// Word of the head: number of pins of threads without a slot. The clock stands still while one exists,
+/// because a number does not show if all earlier pins have ended.
+const CROWD: usize = 1;
 
-/// A slot of one thread. The alignment gives each slot two cache lines, because processors prefetch lines in
-/// pairs. So a pin of one thread does not slow another thread's pin.
-#[repr(align(128))]
-struct PinSlot {
-    /// [`IDLE`], or the epoch that the slot's thread has pinned.
-    pinned: AtomicU64,
-    claimed: AtomicBool,
+/// The pins of one process, in memory that other processes can map.
+struct PinTable(SharedMemory);
+
+impl PinTable {
+    fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    /// Returns the count of a slot: odd while the thread of the slot holds a pin.
+    fn count(&self, slot: usize) -> &AtomicU64 {
+        &self.words()[(slot + 1) * SLOT_WORDS]
+    }
+
+    fn used(&self) -> usize {
+        (self.words()[USED].load(Ordering::SeqCst) as usize).min(SLOTS)
+    }
+}
+
+/// A table of pins, and the counts at the start of the current epoch.
+struct WatchedPins {
+    table: PinTable,
+    at_start: Box<[AtomicU64]>,
+}
+
+impl WatchedPins {
+    fn new(memory: SharedMemory) -> WatchedPins {
+        WatchedPins { table: PinTable(memory), at_start: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// True if a pin of an earlier epoch may not have ended.
+    fn are_behind(&self) -> bool {
+        let is_behind = |slot: usize| {
+            let count = self.table.count(slot).load(Ordering::Relaxed);
+            count % 2 == 1 && count == self.at_start[slot].load(Ordering::Relaxed)
+        };
+        self.table.words()[CROWD].load(Ordering::Acquire) != 0 || (0..self.table.used()).any(is_behind)
+    }
+
+    /// Notes the counts at the start of an epoch.
+    fn start_epoch(&self) {
+        for slot in 0..self.table.used() {
+            let count = self.table.count(slot).load(Ordering::Relaxed);
+            self.at_start[slot].store(count, Ordering::Relaxed);
+        }
+    }
 }
 
 static CLOCK: AtomicU64 = AtomicU64::new(2);
-static TABLE: [PinSlot; SLOTS] =
-    [const { PinSlot { pinned: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) } }; SLOTS];
-/// Number of slots, counted from the first, that threads have ever claimed. The slots after them are idle, so
-/// `advance` skips those.
-static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Number of pins of threads without a slot. Such a pin records no epoch, so the clock stands still while one
-/// exists.
-static CROWD: AtomicUsize = AtomicUsize::new(0);
+/// True while a thread tries to advance the clock. Only this thread uses the counts at the start of the
+/// epoch.
+static ADVANCING: AtomicBool = AtomicBool::new(false);
+/// The pins of this process. `None` if the host had no memory for them. All threads then share [`NO_TABLE`].
+static OWN: OnceLock<Option<WatchedPins>> = OnceLock::new();
+/// Number of pins if the process has no table.
+static NO_TABLE: AtomicU64 = AtomicU64::new(0);
+/// Number of watched tables of other processes.
+static OTHERS: AtomicUsize = AtomicUsize::new(0);
+/// The watched tables of other processes.
+static WATCHED: Mutex<Vec<Arc<WatchedPins>>> = Mutex::new(Vec::new());
+
+fn own() -> Option<&'static WatchedPins> {
+    let make = || {
+        // A forked child must not change the table of its parent, so it gets a copy before it runs.
+        register_fork_handler();
+        Some(WatchedPins::new(SharedMemory::create(TABLE_BYTES).ok()?))
+    };
+    OWN.get_or_init(make).as_ref()
+}
+
+/// Returns the count of the pins of threads without a slot.
+fn crowd() -> &'static AtomicU64 {
+    OWN.get().and_then(Option::as_ref).map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
+}
 
 /// A time on the process's clock of grace periods.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,35 +124,60 @@ impl Epoch {
     }
 }
 
-/// The slot of one thread, and the number of its nested pins. A thread without a slot pins in [`CROWD`].
+/// The slot of one thread, and the number of its nested pins. A thread without a slot pins in the crowd.
 struct ThreadPins {
+    /// Number of the slot; `usize::MAX` before the first pin, [`SLOTS`] for a thread without a slot.
     slot: Cell<usize>,
+    /// The count that the pins of this thread change: that of its slot, or that of the crowd.
+    count: Cell<Option<&'static AtomicU64>>,
     depth: Cell<u32>,
 }
 
 thread_local! {
-    static LOCAL: ThreadPins = const { ThreadPins { slot: Cell::new(usize::MAX), depth: Cell::new(0) } };
+    static LOCAL: ThreadPins =
+        const { ThreadPins { slot: Cell::new(usize::MAX), count: Cell::new(None), depth: Cell::new(0) } };
 }
 
 impl ThreadPins {
     /// Returns the number of this thread's slot, or [`SLOTS`] if it has none. The first call claims a slot.
     #[inline]
     fn slot(&self) -> usize {
-        let slot = self.slot.get();
-        if slot == usize::MAX { self.claim() } else { slot }
+        if self.slot.get() == usize::MAX {
+            self.claim();
+        }
+        self.slot.get()
     }
 
     #[cold]
-    fn claim(&self) -> usize {
-        static AT_FORK: Once = Once::new();
-        AT_FORK.call_once(register_fork_handler);
-        let free = |slot: &PinSlot| {
-            slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    fn claim(&self) -> &'static AtomicU64 {
+        let (slot, count) = match own() {
+            Some(own) => own.table.claim(),
+            None => (SLOTS, &NO_TABLE),
         };
-        let index = TABLE.iter().position(free).unwrap_or(SLOTS);
-        CLAIMED.fetch_max((index + 1).min(SLOTS), Ordering::SeqCst);
-        self.slot.set(index);
-        index
+        self.slot.set(slot);
+        self.count.set(Some(count));
+        count
+    }
+
+    fn has_slot(&self) -> bool {
+        self.slot.get() < SLOTS
+    }
+}
+
+impl PinTable {
+    /// Claims a slot for a thread. Returns its number and its count.
+    fn claim(&self) -> (usize, &AtomicU64) {
+        let is_free = |&slot: &usize| {
+            let claimed = &self.words()[(slot + 1) * SLOT_WORDS + 1];
+            claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let Some(slot) = (0..SLOTS).find(is_free) else { return (SLOTS, &self.words()[CROWD]) };
+        self.words()[USED].fetch_max(slot as u64 + 1, Ordering::SeqCst);
+        (slot, self.count(slot))
+    }
+
+    fn release(&self, slot: usize) {
+        self.words()[(slot + 1) * SLOT_WORDS + 1].store(0, Ordering::Release);
     }
 }
 
@@ -88,8 +186,10 @@ impl Drop for ThreadPins {
         if self.depth.get() > 0 {
             self.end_pin();
         }
-        if let Some(slot) = TABLE.get(self.slot.get()) {
-            slot.claimed.store(false, Ordering::Release);
+        if self.has_slot()
+            && let Some(own) = own()
+        {
+            own.table.release(self.slot.get());
         }
     }
 }
@@ -104,7 +204,7 @@ impl Drop for ThreadPins {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// True if the guard was made while its thread ended. It then has a pin of its own in [`CROWD`].
+    /// True if the guard was made while its thread ended. It then has a pin of its own in the crowd.
     ending: bool,
     /// Keeps a guard on its thread, because the guard belongs to the pins of that thread.
     _not_send: PhantomData<*const ()>,
@@ -116,7 +216,7 @@ pub fn pin() -> Guard {
     // A thread that is ending has given its slot back, so it pins in the crowd.
     let ending = LOCAL.try_with(ThreadPins::pin).is_err();
     if ending {
-        CROWD.fetch_add(1, Ordering::SeqCst);
+        crowd().fetch_add(1, Ordering::SeqCst);
     }
     Guard { ending, _not_send: PhantomData }
 }
@@ -127,14 +227,14 @@ impl ThreadPins {
     fn pin(&self) {
         let depth = self.depth.get();
         if depth == 0 {
-            // The pin must be visible before this thread reads any protected byte. Otherwise `advance` could
-            // miss the pin, and this thread could follow a pointer to reused memory. An exchange does the
-            // work of a store and a full fence in less time. A stale value of the clock is harmless: the
-            // thread then pins an older epoch, which delays reuse longer.
-            match TABLE.get(self.slot()) {
-                Some(slot) => slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst),
-                None => CROWD.fetch_add(1, Ordering::SeqCst) as u64,
+            let count = match self.count.get() {
+                Some(count) => count,
+                None => self.claim(),
             };
+            // The pin must be visible before this thread reads any protected byte. Otherwise `advance` could
+            // miss the pin, and this thread could follow a pointer to reused memory. A locked addition does
+            // the work of a store and a full fence in less time.
+            count.fetch_add(1, Ordering::SeqCst);
             interleave();
         }
         self.depth.set(depth + 1);
@@ -153,17 +253,13 @@ impl ThreadPins {
     /// Ends the pin of the thread, after its last guard.
     #[inline(always)]
     fn end_pin(&self) {
-        match TABLE.get(self.slot.get()) {
-            Some(slot) => slot.pinned.store(IDLE, Ordering::Release),
-            None => {
-                CROWD.fetch_sub(1, Ordering::Release);
-            }
+        let Some(count) = self.count.get() else { return };
+        if self.has_slot() {
+            // Only this thread stores to the count, so a plain addition is enough.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+        } else {
+            count.fetch_sub(1, Ordering::Release);
         }
-    }
-
-    /// Returns the number of pins that the thread has in [`CROWD`].
-    fn in_crowd(&self) -> usize {
-        usize::from(self.depth.get() > 0 && self.slot.get() >= SLOTS)
     }
 }
 
@@ -171,7 +267,7 @@ impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
         if self.ending {
-            CROWD.fetch_sub(1, Ordering::Release);
+            crowd().fetch_sub(1, Ordering::Release);
         } else {
             // A thread that is ending has given its slot back, and the pin with the slot.
             let _ = LOCAL.try_with(ThreadPins::unpin);
@@ -190,25 +286,45 @@ pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))
 }
 
-/// Advances the clock by one if every pin is of the current epoch. Returns the epoch that is current then.
+/// Advances the clock by one if every pin of an earlier epoch has ended. Returns the epoch that is current
+/// then.
 pub fn advance() -> Epoch {
-    // This fence pairs with the exchange in `pin`: either the scan below sees the pin, or the pinned reader
+    // This fence pairs with the addition in `pin`: either the scan below sees the pin, or the pinned reader
     // sees every store made before this fence. In the second case the reader finds no pointer to memory that
     // those stores unlinked.
     fence(Ordering::SeqCst);
-    let epoch = CLOCK.load(Ordering::Acquire);
-    let behind = |slot: &PinSlot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
-    let claimed = CLAIMED.load(Ordering::SeqCst);
-    if CROWD.load(Ordering::Acquire) != 0 || TABLE[..claimed].iter().any(behind) {
-        return Epoch(epoch);
+    // One thread at a time compares and notes the counts. Another thread that advances the clock meanwhile
+    // serves this thread as well.
+    if ADVANCING.swap(true, Ordering::Acquire) {
+        return now();
     }
-    // The scan loads the slots with relaxed ordering. This fence orders the reads of threads that have
+    let epoch = advance_alone();
+    ADVANCING.store(false, Ordering::Release);
+    epoch
+}
+
+fn advance_alone() -> Epoch {
+    let own = own();
+    let others = if OTHERS.load(Ordering::SeqCst) == 0 {
+        Vec::new()
+    } else {
+        unpoisoned(WATCHED.lock()).clone()
+    };
+    let is_behind = NO_TABLE.load(Ordering::Acquire) != 0
+        || own.is_some_and(WatchedPins::are_behind)
+        || others.iter().any(|other| other.are_behind());
+    if is_behind {
+        return now();
+    }
+    // The scan loads the counts with relaxed ordering. This fence orders the reads of threads that have
     // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
-    match CLOCK.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Epoch(epoch + 1),
-        Err(now) => Epoch(now),
-    }
+    own.into_iter().for_each(WatchedPins::start_epoch);
+    others.iter().for_each(|other| other.start_epoch());
+    // Only the holder of `ADVANCING` stores the clock.
+    let epoch = CLOCK.load(Ordering::Relaxed) + 1;
+    CLOCK.store(epoch, Ordering::Release);
+    Epoch(epoch)
 }
 
 /// Returns the number of the calling thread's slot, by which callers choose one of several shards. Threads
@@ -218,25 +334,71 @@ pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// Registers a handler that removes the pins of all other threads in a forked child. The child has none of
-/// these threads, so their pins would stop its clock for ever.
+/// Returns a file of the pins of this process. The process that owns a volume [watches](watch_pins) them
+/// while this process reads the volume.
+///
+/// # Errors
+/// [`Fault::Io`] if the host has no memory or no descriptor for the pins.
+pub fn pins_file() -> Result<File, Fault> {
+    let fault = |source| Fault::Io { what: "sharing the pins of this process".to_string(), source };
+    let own = own().ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?;
+    own.table.0.file().try_clone().map_err(fault)
+}
+
+/// The watch over the pins of another process. A drop ends the watch, so the process must not read the
+/// volumes of this process any more.
+#[must_use = "a watch ends when it is dropped"]
+pub struct PinWatch(Arc<WatchedPins>);
+
+/// Makes the clock of this process also wait for the pins of another process, whose file `pins` is.
+///
+/// # Errors
+/// [`Fault::Io`] if the file is not that of the pins of a process, or the host refuses to map it.
+pub fn watch_pins(pins: File) -> Result<PinWatch, Fault> {
+    let memory = SharedMemory::map(pins.into(), TABLE_BYTES, SharedAccess::Read)?;
+    let watched = Arc::new(WatchedPins::new(memory));
+    let mut all = unpoisoned(WATCHED.lock());
+    all.push(Arc::clone(&watched));
+    OTHERS.store(all.len(), Ordering::SeqCst);
+    Ok(PinWatch(watched))
+}
+
+impl Drop for PinWatch {
+    fn drop(&mut self) {
+        let mut all = unpoisoned(WATCHED.lock());
+        all.retain(|watched| !Arc::ptr_eq(watched, &self.0));
+        OTHERS.store(all.len(), Ordering::SeqCst);
+    }
+}
+
+/// Registers a handler that gives a forked child a table of its own. The child has none of the other threads,
+/// so their pins would stop its clock for ever. And its own pins must not change the table of its parent.
 fn register_fork_handler() {
     extern "C" fn child() {
-        // If this thread is ending, it has no slot. The handler does not know the pins of this thread, so it
-        // removes no pin from the crowd.
-        let mine = LOCAL.try_with(|local| {
-            CROWD.store(local.in_crowd(), Ordering::Relaxed);
-            local.slot.get()
-        });
-        let mine = mine.unwrap_or(SLOTS);
-        for (index, slot) in TABLE.iter().enumerate() {
-            if index != mine {
-                slot.pinned.store(IDLE, Ordering::Relaxed);
-                slot.claimed.store(false, Ordering::Relaxed);
-            }
+        ADVANCING.store(false, Ordering::Relaxed);
+        NO_TABLE.store(0, Ordering::Relaxed);
+        // A child owns no volume that other processes read.
+        OTHERS.store(0, Ordering::Relaxed);
+        let Some(own) = OWN.get().and_then(Option::as_ref) else { return };
+        // If this thread is ending, it has no slot, and the handler does not know its pins.
+        let mine = LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).ok();
+        if !own.table.0.replace_in_child() {
+            // Without memory of its own, the child would change the pins of its parent.
+            std::process::abort();
+        }
+        if let Some((slot, is_pinned)) = mine
+            && slot < SLOTS
+        {
+            let words = own.table.words();
+            words[USED].store(slot as u64 + 1, Ordering::Relaxed);
+            words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);
+            own.table.count(slot).store(is_pinned.into(), Ordering::Relaxed);
+        } else if mine.is_some_and(|(_, is_pinned)| is_pinned) {
+            own.table.words()[CROWD].store(1, Ordering::Relaxed);
         }
     }
-    // SAFETY: the handler only stores to atomics and reads cells of a thread-local, and so cannot panic.
+    // SAFETY: the handler stores to atomics, reads cells of a thread-local, and makes system calls that are
+    // safe in a signal handler. So it cannot panic.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 

@@ -37,6 +37,7 @@ mod pmem;
 mod provider;
 mod provision;
 pub mod rules;
+pub mod shared;
 mod site;
 pub mod sync;
 mod token;

@@ -1,0 +1,209 @@
+//! Memory that several processes map: words that all of them access, and bytes that one side writes and the
+//! other reads.
+//!
+//! Invariants:
+//! - The file of the memory has a fixed size: it is sealed against truncation, so no access faults because
+//!   another process has shortened it.
+//! - Other processes may change the memory at any moment. So words are atomics, and bytes are copied by
+//!   inline assembly. Callers validate the copies.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::copy;
+use crate::fault::Fault;
+
+/// Rights of this process to shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedAccess {
+    /// The process reads the memory.
+    Read,
+    /// The process reads and writes the memory.
+    ReadWrite,
+}
+
+/// Memory that several processes map.
+#[derive(Debug)]
+pub struct SharedMemory {
+    base: NonNull<u8>,
+    len: usize,
+    access: SharedAccess,
+    file: File,
+}
+
+// SAFETY: the mapping is plain memory. Threads access it by atomics and by copies that tolerate races.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as for Send.
+unsafe impl Sync for SharedMemory {}
+
+/// The seals of a file of fixed size.
+const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+fn io_fault(what: &str, errno: rustix::io::Errno) -> Fault {
+    Fault::Io { what: what.to_string(), source: errno.into() }
+}
+
+impl SharedMemory {
+    /// Makes `len` bytes of zeros. The host provides a page at its first use.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] if the host refuses, for example because the process has too many open files.
+    pub fn create(len: usize) -> Result<SharedMemory, Fault> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("eyrie", flags).map_err(|e| io_fault("making shared memory", e))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(|e| io_fault("sizing shared memory", e))?;
+        rustix::fs::fcntl_add_seals(&fd, FIXED_SIZE).map_err(|e| io_fault("sealing shared memory", e))?;
+        SharedMemory::over(fd, len, SharedAccess::ReadWrite)
+    }
+
+    /// Maps memory that another process made. It must have `len` bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] with `EINVAL` if the file has another size or a changeable size. [`Fault::Io`] if the
+    /// host refuses the mapping.
+    pub fn map(fd: OwnedFd, len: usize, access: SharedAccess) -> Result<SharedMemory, Fault> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| io_fault("checking shared memory", e))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| io_fault("checking shared memory", e))?;
+        if !seals.contains(SealFlags::SHRINK) || stat.st_size as u64 != len as u64 {
+            return Err(io_fault("checking shared memory", rustix::io::Errno::INVAL));
+        }
+        SharedMemory::over(fd, len, access)
+    }
+
+    fn over(fd: OwnedFd, len: usize, access: SharedAccess) -> Result<SharedMemory, Fault> {
+        let rights = match access {
+            SharedAccess::Read => ProtFlags::READ,
+            SharedAccess::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: the kernel chooses the address of the new mapping.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, fd.as_fd(), 0) };
+        let base = base.map_err(|errno| io_fault("mapping shared memory", errno))?;
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(SharedMemory { base, len, access, file: fd.into() })
+    }
+
+    /// Returns the file of the memory, which another process can map.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the size in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the words of the memory. A process with [`SharedAccess::Read`] only loads them.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is mapped and aligned to a page as long as `self` lives, and every process
+        // accesses its words only by atomics or by copies about which the compiler assumes nothing.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// Returns the words of four bytes of the memory, such as those on which a thread waits. A process with
+    /// [`SharedAccess::Read`] only loads them.
+    pub fn short_words(&self) -> &[AtomicU32] {
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 4) }
+    }
+
+    /// Copies bytes from `offset` on. The bytes may be any mix of old and new ones.
+    ///
+    /// # Panics
+    /// If the range is outside the memory.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        self.require(offset, out.len());
+        // SAFETY: the range was checked, and `out` is private memory that is borrowed exclusively.
+        unsafe { copy::copy(out.as_mut_ptr(), self.base.as_ptr().add(offset), out.len()) };
+        compiler_fence(Ordering::Acquire);
+    }
+
+    /// Stores bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If the range is outside the memory, or the process may only read it.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.require(offset, bytes.len());
+        assert_eq!(self.access, SharedAccess::ReadWrite, "the memory is mapped for reading");
+        compiler_fence(Ordering::Release);
+        // SAFETY: the range was checked and is writable. `bytes` is private memory.
+        unsafe { copy::copy(self.base.as_ptr().add(offset), bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
+    /// longer share them. All bytes become zero. Returns false if the host refuses.
+    ///
+    /// The child calls this function in its fork handler, when it has one thread, and when no value derived
+    /// from the old bytes is in use. The function makes only system calls.
+    pub(crate) fn replace_in_child(&self) -> bool {
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the descriptor belongs to `self.file`, and has its number again after these calls. The new
+        // mapping replaces the one that `self` owns, with the same length and rights.
+        unsafe {
+            // The limit of descriptors may leave no other number, so the old descriptor is closed first.
+            libc::close(fd);
+            let new = libc::memfd_create(c"eyrie".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            if new == -1 {
+                return false;
+            }
+            if new != fd {
+                let moved = libc::dup3(new, fd, libc::O_CLOEXEC);
+                libc::close(new);
+                if moved == -1 {
+                    return false;
+                }
+            }
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            let base = self.base.as_ptr().cast();
+            libc::ftruncate(fd, self.len as libc::off_t) == 0
+                && libc::fcntl(fd, libc::F_ADD_SEALS, FIXED_SIZE.bits()) == 0
+                && libc::mmap(base, self.len, rights, flags, fd, 0) == base
+        }
+    }
+
+    fn require(&self, offset: usize, len: usize) {
+        assert!(len <= self.len && offset <= self.len - len, "a range outside shared memory");
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: no reference into the mapping outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_share_words_and_bytes() {
+        let mine = SharedMemory::create(8192).expect("room");
+        let fd = mine.file().try_clone().expect("room").into();
+        let other = SharedMemory::map(fd, 8192, SharedAccess::Read).expect("the same memory");
+        mine.words()[3].store(7, Ordering::Release);
+        mine.write(4090, b"nest");
+        let mut bytes = [0; 4];
+        other.read(4090, &mut bytes);
+        assert_eq!((other.words()[3].load(Ordering::Acquire), &bytes), (7, b"nest"));
+        assert_eq!(other.short_words()[6].load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn memory_that_can_shrink_or_has_another_size_is_refused() {
+        let open = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let open = open.expect("room");
+        rustix::fs::ftruncate(&open, 4096).expect("room");
+        assert!(SharedMemory::map(open, 4096, SharedAccess::Read).is_err());
+        let fixed = SharedMemory::create(4096).expect("room");
+        let fd = fixed.file().try_clone().expect("room").into();
+        assert!(SharedMemory::map(fd, 8192, SharedAccess::Read).is_err());
+        assert!(rustix::fs::ftruncate(fixed.file(), 0).is_err());
+    }
+}
