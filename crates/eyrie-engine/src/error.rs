@@ -85,6 +85,10 @@ pub enum Error {
         "the volume is open read-only: open it for changes, which needs that no other process has it open"
     )]
     OpenedReadOnly,
+    /// The service through which this process shares the volume has ended. A change in progress was made
+    /// whole or not at all.
+    #[error("the service of the volume has ended: start `eyrie serve` again and open the volume again")]
+    ServiceEnded,
     /// The medium refused an access, or failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -124,6 +128,7 @@ impl Error {
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::IO,
             Error::OpenedReadOnly => Errno::ROFS,
+            Error::ServiceEnded => Errno::NOTCONN,
             Error::Fault(fault) => match fault {
                 Fault::ReadOnly => Errno::ROFS,
                 fault if fault.lacks_room() => Errno::NOSPC,

@@ -16,7 +16,9 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod board;
 pub mod check;
+pub mod claims;
 pub mod engine;
 mod errno;
 pub mod error;

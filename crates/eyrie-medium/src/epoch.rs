@@ -305,11 +305,8 @@ pub fn advance() -> Epoch {
 
 fn advance_alone() -> Epoch {
     let own = own();
-    let others = if OTHERS.load(Ordering::SeqCst) == 0 {
-        Vec::new()
-    } else {
-        unpoisoned(WATCHED.lock()).clone()
-    };
+    let others =
+        if OTHERS.load(Ordering::SeqCst) == 0 { Vec::new() } else { unpoisoned(WATCHED.lock()).clone() };
     let is_behind = NO_TABLE.load(Ordering::Acquire) != 0
         || own.is_some_and(WatchedPins::are_behind)
         || others.iter().any(|other| other.are_behind());
@@ -341,8 +338,8 @@ pub fn thread_index() -> usize {
 /// [`Fault::Io`] if the host has no memory or no descriptor for the pins.
 pub fn pins_file() -> Result<File, Fault> {
     let fault = |source| Fault::Io { what: "sharing the pins of this process".to_string(), source };
-    let own = own().ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?;
-    own.table.0.file().try_clone().map_err(fault)
+    let file = own().and_then(|own| own.table.0.file());
+    file.ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?.try_clone().map_err(fault)
 }
 
 /// The watch over the pins of another process. A drop ends the watch, so the process must not read the

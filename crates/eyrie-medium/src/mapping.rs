@@ -92,11 +92,25 @@ impl Mapping {
         Mapping::map(file, len, sentinel, MapFlags::PRIVATE)
     }
 
+    /// Maps the first `len` bytes of `file`, which another process changes, for reading.
+    pub(crate) fn view(file: &File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+        Mapping::map_with(file, len, sentinel, MapFlags::SHARED, ProtFlags::READ)
+    }
+
     /// Maps the first `len` bytes of `file`, shared or private as `sharing` says.
     fn map(file: &File, len: u64, sentinel: &Sentinel, sharing: MapFlags) -> Result<Mapping, Fault> {
+        Mapping::map_with(file, len, sentinel, sharing, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map_with(
+        file: &File,
+        len: u64,
+        sentinel: &Sentinel,
+        sharing: MapFlags,
+        rights: ProtFlags,
+    ) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
         let flags = sharing | MapFlags::NORESERVE | MapFlags::FIXED;
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the new mapping replaces the reservation, to which no other code refers.
         let base =
             host::call(|| unsafe { rustix::mm::mmap(place, len as usize, rights, flags, file.as_fd(), 0) });

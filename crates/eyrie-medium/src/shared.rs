@@ -33,7 +33,8 @@ pub struct SharedMemory {
     base: NonNull<u8>,
     len: usize,
     access: SharedAccess,
-    file: File,
+    /// `None` for memory of this process alone.
+    file: Option<File>,
 }
 
 // SAFETY: the mapping is plain memory. Threads access it by atomics and by copies that tolerate races.
@@ -61,6 +62,19 @@ impl SharedMemory {
         SharedMemory::over(fd, len, SharedAccess::ReadWrite)
     }
 
+    /// Makes `len` bytes of zeros that no other process can map, in a process that shares nothing.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] if the host has no memory.
+    pub fn private(len: usize) -> Result<SharedMemory, Fault> {
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses the address of the new mapping.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rights, flags) };
+        let base = base.map_err(|errno| io_fault("mapping memory", errno))?;
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None })
+    }
+
     /// Maps memory that another process made. It must have `len` bytes.
     ///
     /// # Errors
@@ -84,12 +98,12 @@ impl SharedMemory {
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, fd.as_fd(), 0) };
         let base = base.map_err(|errno| io_fault("mapping shared memory", errno))?;
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
-        Ok(SharedMemory { base, len, access, file: fd.into() })
+        Ok(SharedMemory { base, len, access, file: Some(fd.into()) })
     }
 
-    /// Returns the file of the memory, which another process can map.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Returns the file of the memory, which another process can map. `None` for private memory.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 
     /// Returns the size in bytes.
@@ -140,7 +154,7 @@ impl SharedMemory {
     /// The child calls this function in its fork handler, when it has one thread, and when no value derived
     /// from the old bytes is in use. The function makes only system calls.
     pub(crate) fn replace_in_child(&self) -> bool {
-        let fd = self.file.as_raw_fd();
+        let Some(fd) = self.file.as_ref().map(AsRawFd::as_raw_fd) else { return true };
         // SAFETY: the descriptor belongs to `self.file`, and has its number again after these calls. The new
         // mapping replaces the one that `self` owns, with the same length and rights.
         unsafe {
@@ -185,7 +199,7 @@ mod tests {
     #[test]
     fn two_mappings_share_words_and_bytes() {
         let mine = SharedMemory::create(8192).expect("room");
-        let fd = mine.file().try_clone().expect("room").into();
+        let fd = mine.file().expect("shared").try_clone().expect("room").into();
         let other = SharedMemory::map(fd, 8192, SharedAccess::Read).expect("the same memory");
         mine.words()[3].store(7, Ordering::Release);
         mine.write(4090, b"nest");
@@ -202,8 +216,8 @@ mod tests {
         rustix::fs::ftruncate(&open, 4096).expect("room");
         assert!(SharedMemory::map(open, 4096, SharedAccess::Read).is_err());
         let fixed = SharedMemory::create(4096).expect("room");
-        let fd = fixed.file().try_clone().expect("room").into();
+        let fd = fixed.file().expect("shared").try_clone().expect("room").into();
         assert!(SharedMemory::map(fd, 8192, SharedAccess::Read).is_err());
-        assert!(rustix::fs::ftruncate(fixed.file(), 0).is_err());
+        assert!(rustix::fs::ftruncate(fixed.file().expect("shared"), 0).is_err());
     }
 }

@@ -7,7 +7,7 @@ use super::header::Header;
 use super::mfile::{self, FileTree};
 use super::xattr::XattrRoot;
 use crate::extent::Extent;
-use crate::volume::Volume;
+use crate::volume::VolumeView;
 use crate::{Error, Kind, ObjectId, Result};
 
 /// Verifies the header of an object, and calls `visit` with each extent of the object's storage.
@@ -15,7 +15,7 @@ use crate::{Error, Kind, ObjectId, Result};
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.
 pub(crate) fn visit_object(
-    volume: &Volume,
+    volume: &VolumeView,
     id: ObjectId,
     visit: &mut dyn FnMut(Extent) -> Result<()>,
 ) -> Result<()> {

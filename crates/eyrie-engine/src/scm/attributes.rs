@@ -54,7 +54,7 @@ impl Scm {
         header.change_cold(&mut transaction, &hot, &cold, next)?;
         let rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
         if id.is_directory() && rights {
-            self.changes.during(|| transaction.commit())?;
+            self.volume.board().changing_directories(|| transaction.commit())?;
         } else {
             transaction.commit()?;
         }

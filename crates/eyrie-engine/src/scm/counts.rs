@@ -11,6 +11,7 @@
 //! get the lock stops building, and adds up the pages without the lock. The next reader continues the summary
 //! after the finished parts.
 
+use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
@@ -63,7 +64,13 @@ struct DirectoryView {
 }
 
 impl Scm {
-    pub(super) fn read_directory(&self, id: ObjectId) -> Result<Attributes> {
+    #[inline(always)]
+    pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
+        if id.is_directory() { self.read_directory(id) } else { self.volume.read_object(id) }
+    }
+
+    fn read_directory(&self, id: ObjectId) -> Result<Attributes> {
+        let _pin = pin();
         let header = self.header(id)?;
         let DirectoryView { hot, cold, summary } = self.view(id, header)?;
         let unlinked = hot.selector.unlinked();
@@ -98,7 +105,7 @@ impl Scm {
                 continue;
             }
             let ended = self.locks.ended(id);
-            let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(self.medium()))?;
+            let (hot, cold) = self.volume.board().stable(|| header.hot_and_cold(self.medium()))?;
             let root = || Ok(header.hot(self.medium())?.root);
             let summary = collection::summary(&self.volume, root, cold.times_version)?;
             let unchanged = self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector;
@@ -115,7 +122,7 @@ impl Scm {
             return Ok(None);
         }
         let medium = self.medium();
-        self.volume.redo_slots().stable(|| {
+        self.volume.board().stable(|| {
             loop {
                 let (hot, cold) = header.hot_and_cold(medium)?;
                 let committed = |place: Addr, value| Ok(medium.load(place)? == value);

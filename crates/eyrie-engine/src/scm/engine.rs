@@ -30,7 +30,7 @@ impl Engine for Scm {
 
     #[inline]
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.sound(self.read_lookup(dir, name))
+        self.sound(self.volume.read_lookup(dir, name))
     }
 
     #[inline]
@@ -39,31 +39,29 @@ impl Engine for Scm {
     }
 
     fn birth(&self, id: ObjectId) -> Result<Birth> {
-        self.sound(self.read_birth(id))
+        self.sound(self.volume.read_birth(id))
     }
 
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
-        self.sound(self.read_parent(dir))
+        self.sound(self.volume.read_parent(dir))
     }
 
     fn is_removed(&self, id: ObjectId) -> Result<bool> {
-        let _pin = pin();
-        let selector = self.header(id).and_then(|header| header.selector(self.medium()));
-        self.sound(selector.map(|selector| selector.unlinked()))
+        self.sound(self.volume.read_is_removed(id))
     }
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.sound(self.read_owner(id))
+        self.sound(self.volume.read_owner(id))
     }
 
     #[inline]
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.sound(self.read_data(id, offset, out))
+        self.sound(self.volume.read_data(id, offset, out))
     }
 
     #[inline]
     fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
-        self.sound(self.read_view(id, range, guard))
+        self.sound(self.volume.read_view(id, range, self.read_only, guard))
     }
 
     fn seal(&self, id: ObjectId) -> Result<()> {
@@ -77,23 +75,23 @@ impl Engine for Scm {
     }
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.sound(self.read_seek(id, offset, hole))
+        self.sound(self.volume.read_seek(id, offset, hole))
     }
 
     fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.sound(self.read_has_storage(id))
+        self.sound(self.volume.read_has_storage(id))
     }
 
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.sound(self.read_xattr(id, name, out))
+        self.sound(self.volume.read_xattr(id, name, out))
     }
 
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.sound(self.read_xattr_names(id, visit))
+        self.sound(self.volume.read_xattr_names(id, visit))
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        self.sound(self.read_list(dir, cookie, visit))
+        self.sound(self.volume.read_list(dir, cookie, visit))
     }
 
     #[inline]
@@ -151,7 +149,7 @@ impl Engine for Scm {
 
     #[inline]
     fn directory_changes(&self) -> u64 {
-        self.changes.current()
+        self.volume.board().directory_changes()
     }
 
     fn watch(&self, capacity: usize) -> Option<Watcher> {

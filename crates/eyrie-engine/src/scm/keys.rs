@@ -255,7 +255,7 @@ impl Scm {
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<BatchTargets> {
         let target = |op: &Op<'_>| match *op {
             Op::Put { name, .. } | Op::Erase { name, .. } | Op::Expect { name, .. } => {
-                self.read_lookup(dir, name)
+                self.volume.read_lookup(dir, name)
             }
             _ => Err(Error::Invalid(PARTS)),
         };

@@ -14,6 +14,7 @@ use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch, try_lock, wait};
 use smallvec::SmallVec;
 
 use super::Scm;
+use crate::id::spread;
 use crate::object::collection::{Collection, FoundEntry};
 use crate::object::header::Hot;
 use crate::{Error, ObjectId, Result};
@@ -45,14 +46,6 @@ impl Default for Locks {
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,
-}
-
-/// Spreads ids over a table of `len` slots. `len` is a power of two. Ids are multiples of 64 plus a kind, so
-/// the low bits are shifted out. The rest is multiplied by a constant, 2^64 divided by the golden ratio. This
-/// product spreads successive ids evenly.
-pub(super) fn spread(id: ObjectId, len: usize) -> usize {
-    let mixed = (id.place() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as usize & (len - 1)
 }
 
 /// Returns the stripe of an object.
@@ -203,7 +196,7 @@ impl Scm {
     /// [confirms](Scm::confirm) the entry.
     pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<PeekedEntry> {
         let ended = self.locks.ended(dir);
-        Ok(PeekedEntry { ended, found: self.read_entry(dir, name)? })
+        Ok(PeekedEntry { ended, found: self.volume.read_entry(dir, name)? })
     }
 
     /// Returns the peeked entry as it is under the directory's lock. Returns `None` if the name now refers to

@@ -19,7 +19,6 @@
 
 mod arguments;
 mod attributes;
-mod changes;
 mod counts;
 mod create;
 mod engine;
@@ -40,15 +39,14 @@ mod tests;
 
 use std::sync::Arc;
 
+use eyrie_medium::Medium;
 use eyrie_medium::sync::Mutex;
-use eyrie_medium::{Addr, Medium};
 
 use crate::notices::Notices;
-use crate::object::collection::{self, Collection};
+use crate::object::collection::FoundEntry;
 use crate::object::header::{Header, Hot};
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result};
-use changes::DirectoryChanges;
 use locks::Locks;
 use opens::Opens;
 use summaries::Summaries;
@@ -63,8 +61,6 @@ pub struct Scm {
     /// Held by Ops that move directories between parents. Therefore only one such Op runs at a time. Two such
     /// moves together could make a cycle of directories.
     moves: Mutex<()>,
-    /// Lets front-ends detect that a cached path may be wrong.
-    changes: DirectoryChanges,
     notices: Arc<Notices>,
     /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
     /// versions a program has seen, and later changes would then get the same versions without this number.
@@ -113,28 +109,21 @@ impl Scm {
         result
     }
 
-    /// Returns the header of an id that came from a caller. The id is untrusted. Therefore its address is
-    /// checked to be that of a header slot.
+    /// Returns the header of an id that came from a caller, as [`VolumeView::header`] does.
     #[inline(always)]
     fn header(&self, id: ObjectId) -> Result<Header> {
-        if self.volume.is_header(Addr::from_raw(id.place())) { Ok(Header::of(id)) } else { Err(Error::Stale) }
+        self.volume.header(id)
     }
 
     /// Returns the header of a directory, and its hot fields.
     #[inline(always)]
     fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
-        if !id.is_directory() {
-            return Err(Error::NotDirectory);
-        }
-        let header = self.header(id)?;
-        let hot = header.hot(self.medium())?;
-        Ok((header, hot))
+        self.volume.directory(id)
     }
 
-    /// Looks `name` up in a directory. The caller holds the directory's lock, or checks the root of the
-    /// directory afterwards.
+    /// Looks `name` up in a directory, as [`VolumeView::find`] does.
     #[inline(always)]
-    fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<collection::FoundEntry>> {
-        Collection::new(&self.volume, hot.root).lookup(name)
+    fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<FoundEntry>> {
+        self.volume.find(hot, name)
     }
 }

@@ -8,7 +8,6 @@ use eyrie_medium::sync::Mutex;
 use eyrie_medium::{Fault, Medium, PagedOptions};
 
 use super::Scm;
-use super::changes::DirectoryChanges;
 use super::locks::Locks;
 use super::opens::Opens;
 use super::summaries::Summaries;
@@ -161,7 +160,6 @@ impl Scm {
             opens,
             summaries: Summaries::default(),
             moves: Mutex::new(()),
-            changes: DirectoryChanges::default(),
             notices: Arc::default(),
             // The keys of a `RandomState` are random, and so is their hash of nothing.
             session: RandomState::new().hash_one(()),

@@ -15,15 +15,17 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::sync::{Mutex, lock, prefetch};
+use eyrie_medium::sync::{Mutex, lock, prefetch, unpoisoned};
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
 use super::Scm;
-use super::locks::spread;
+use crate::board::Board;
+use crate::claims::{Claims, STRIPES, stripe_of};
 use crate::extent::Extent;
 use crate::holds::HoldTable;
 use crate::object::collection::Collection;
@@ -32,16 +34,15 @@ use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{AttributeChange, Error, Kind, ObjectId, Result, Time};
 
-/// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
-const STRIPES: usize = 1 << 16;
-
 /// The tables of open counts and holds, and the orphans.
 pub(super) struct Opens {
     counts: Box<[AtomicU32]>,
     holds: HoldTable,
     /// The orphans of each stripe that has some.
     orphans: Mutex<HashMap<usize, SmallVec<[ObjectId; 2]>>>,
-    orphan_count: AtomicUsize,
+    /// The opens of other processes.
+    claims: RwLock<Vec<Arc<Claims>>>,
+    claims_count: AtomicUsize,
 }
 
 impl Default for Opens {
@@ -50,14 +51,15 @@ impl Default for Opens {
             counts: (0..STRIPES).map(|_| AtomicU32::new(0)).collect(),
             holds: HoldTable::default(),
             orphans: Mutex::default(),
-            orphan_count: AtomicUsize::new(0),
+            claims: RwLock::default(),
+            claims_count: AtomicUsize::new(0),
         }
     }
 }
 
 impl Opens {
     fn count(&self, id: ObjectId) -> &AtomicU32 {
-        &self.counts[spread(id, STRIPES)]
+        &self.counts[stripe_of(id)]
     }
 
     /// Prefetches the count that [`Opens::is_closed`] will soon read.
@@ -75,16 +77,16 @@ impl Opens {
 
     /// Counts a close. Returns true if this close may be the last one of an orphan.
     #[must_use]
-    pub(super) fn remove(&self, id: ObjectId) -> bool {
+    pub(super) fn remove(&self, id: ObjectId, board: &Board) -> bool {
         let before = self.count(id).fetch_sub(1, Ordering::SeqCst);
-        before == 1 && self.orphan_count.load(Ordering::SeqCst) != 0
+        before == 1 && board.orphans() != 0
     }
 
     /// Removes `count` holds. Returns true if the last hold of an orphan may be gone.
     #[must_use]
-    pub(super) fn remove_holds(&self, id: ObjectId, count: u64) -> bool {
+    pub(super) fn remove_holds(&self, id: ObjectId, count: u64, board: &Board) -> bool {
         let ended = self.holds.remove(id, count);
-        ended != 0 && !self.holds.contain(id) && self.orphan_count.load(Ordering::SeqCst) != 0
+        ended != 0 && !self.holds.contain(id) && board.orphans() != 0
     }
 
     /// True if no object of this stripe is open, and the object is not held, so no front-end needs the
@@ -92,19 +94,41 @@ impl Opens {
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
         // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
         // store of the unlinked bit and the reads of the count and of the holds.
-        self.count(id).fetch_add(0, Ordering::SeqCst) == 0 && !self.holds.contain(id)
+        self.count(id).fetch_add(0, Ordering::SeqCst) == 0
+            && !self.holds.contain(id)
+            && (self.claims_count.load(Ordering::SeqCst) == 0 || !self.is_claimed(id))
+    }
+
+    /// True if another process has an object of this stripe open.
+    #[cold]
+    fn is_claimed(&self, id: ObjectId) -> bool {
+        unpoisoned(self.claims.read()).iter().any(|claims| claims.count(id).load(Ordering::SeqCst) != 0)
+    }
+
+    /// Adds the opens of another process.
+    fn add_claims(&self, claims: &Arc<Claims>) {
+        let mut all = unpoisoned(self.claims.write());
+        all.push(Arc::clone(claims));
+        self.claims_count.store(all.len(), Ordering::SeqCst);
+    }
+
+    /// Removes the opens of another process.
+    fn remove_claims(&self, claims: &Arc<Claims>) {
+        let mut all = unpoisoned(self.claims.write());
+        all.retain(|other| !Arc::ptr_eq(other, claims));
+        self.claims_count.store(all.len(), Ordering::SeqCst);
     }
 
     /// Keeps an unlinked object until its last close.
-    pub(super) fn add_orphan(&self, id: ObjectId) {
+    pub(super) fn add_orphan(&self, id: ObjectId, board: &Board) {
         let mut orphans = lock(&self.orphans);
-        orphans.entry(spread(id, STRIPES)).or_default().push(id);
-        self.orphan_count.fetch_add(1, Ordering::SeqCst);
+        orphans.entry(stripe_of(id)).or_default().push(id);
+        board.add_orphans(1);
     }
 
     /// True if a handle keeps this unlinked object alive. A further open of such an object is valid.
     pub(super) fn is_orphan(&self, id: ObjectId) -> bool {
-        lock(&self.orphans).get(&spread(id, STRIPES)).is_some_and(|orphans| orphans.contains(&id))
+        lock(&self.orphans).get(&stripe_of(id)).is_some_and(|orphans| orphans.contains(&id))
     }
 
     /// Returns the unlinked objects that are still open.
@@ -114,20 +138,25 @@ impl Opens {
 
     /// Removes an orphan from the list if nothing keeps it open. Returns true if this call removed the
     /// orphan.
-    pub(super) fn remove_if_closed(&self, id: ObjectId) -> bool {
-        !self.remove_closed(id, |orphan| orphan == id).is_empty()
+    pub(super) fn remove_if_closed(&self, id: ObjectId, board: &Board) -> bool {
+        !self.remove_closed(id, board, |orphan| orphan == id).is_empty()
     }
 
     /// Removes from the list the orphans of the stripe of `id` that nothing keeps open, and returns them.
-    pub(super) fn remove_closed_of_stripe(&self, id: ObjectId) -> SmallVec<[ObjectId; 2]> {
-        self.remove_closed(id, |_| true)
+    pub(super) fn remove_closed_of_stripe(&self, id: ObjectId, board: &Board) -> SmallVec<[ObjectId; 2]> {
+        self.remove_closed(id, board, |_| true)
     }
 
     /// Removes from the list those orphans of the stripe of `id` that are `wanted`, and that nothing keeps
     /// open. Returns them.
-    fn remove_closed(&self, id: ObjectId, wanted: impl Fn(ObjectId) -> bool) -> SmallVec<[ObjectId; 2]> {
+    fn remove_closed(
+        &self,
+        id: ObjectId,
+        board: &Board,
+        wanted: impl Fn(ObjectId) -> bool,
+    ) -> SmallVec<[ObjectId; 2]> {
         let mut orphans = lock(&self.orphans);
-        let Entry::Occupied(mut stripe) = orphans.entry(spread(id, STRIPES)) else { return SmallVec::new() };
+        let Entry::Occupied(mut stripe) = orphans.entry(stripe_of(id)) else { return SmallVec::new() };
         let (closed, open): (SmallVec<_>, SmallVec<_>) =
             std::mem::take(stripe.get_mut()).into_iter().partition(|&id| wanted(id) && self.is_closed(id));
         if open.is_empty() {
@@ -135,15 +164,16 @@ impl Opens {
         } else {
             *stripe.get_mut() = open;
         }
-        self.orphan_count.fetch_sub(closed.len(), Ordering::SeqCst);
+        board.add_orphans(-(closed.len() as i64));
         closed
     }
 
     /// Removes all orphans from the list, open or not.
-    fn remove_all(&self) -> Vec<ObjectId> {
+    fn remove_all(&self, board: &Board) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);
-        self.orphan_count.store(0, Ordering::SeqCst);
-        std::mem::take(&mut *orphans).into_values().flatten().collect()
+        let all: Vec<ObjectId> = std::mem::take(&mut *orphans).into_values().flatten().collect();
+        board.add_orphans(-(all.len() as i64));
+        all
     }
 }
 
@@ -174,17 +204,47 @@ impl Scm {
     pub(super) fn close_object(&self, id: ObjectId) {
         // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
         // medium refuses a forked child.
-        if self.opens.remove(id) && self.medium().check().is_ok() {
-            self.volume.space().stop_on_panic(|| self.free_orphans(&self.opens.remove_closed_of_stripe(id)));
+        if self.opens.remove(id, self.volume.board()) && self.medium().check().is_ok() {
+            self.volume.space().stop_on_panic(|| self.free_closed_of_stripe(id));
         }
+    }
+
+    fn free_closed_of_stripe(&self, id: ObjectId) {
+        self.free_orphans(&self.opens.remove_closed_of_stripe(id, self.volume.board()));
+    }
+
+    /// Begins to count the opens of another process, which reads the volume.
+    pub fn add_claims(&self, claims: &Arc<Claims>) {
+        self.opens.add_claims(claims);
+    }
+
+    /// Ends the opens of another process, which no longer reads the volume. Frees the orphans that only this
+    /// process kept open.
+    pub fn remove_claims(&self, claims: &Arc<Claims>) {
+        self.opens.remove_claims(claims);
+        for id in self.opens.orphans() {
+            self.close_claimed(id);
+        }
+    }
+
+    /// Frees the orphans of the stripe of `id` that nothing keeps open. Another process has ended an open.
+    pub fn close_claimed(&self, id: ObjectId) {
+        if self.volume.board().orphans() != 0 && self.medium().check().is_ok() {
+            self.volume.space().stop_on_panic(|| self.free_closed_of_stripe(id));
+        }
+    }
+
+    /// True if an open keeps this unlinked object alive.
+    pub fn is_orphan(&self, id: ObjectId) -> bool {
+        self.opens.is_orphan(id)
     }
 
     /// Ends `count` holds. The end of the last hold of an orphan that is not open frees the orphan.
     pub(super) fn release_object(&self, id: ObjectId, count: u64) {
         // A forked child frees nothing, as in `close_object`.
-        if self.opens.remove_holds(id, count) && self.medium().check().is_ok() {
+        if self.opens.remove_holds(id, count, self.volume.board()) && self.medium().check().is_ok() {
             self.volume.space().stop_on_panic(|| {
-                if self.opens.remove_if_closed(id) {
+                if self.opens.remove_if_closed(id, self.volume.board()) {
                     self.free_orphans(&[id]);
                 }
             });
@@ -206,9 +266,9 @@ impl Scm {
             // The change time becomes the time at which the object lost its name, for the handles that keep
             // it open. If the volume has no room for this change, the old time stays.
             let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
-            self.opens.add_orphan(id);
+            self.opens.add_orphan(id, self.volume.board());
             // The last close may have come before the object was on the list.
-            if self.opens.remove_if_closed(id) {
+            if self.opens.remove_if_closed(id, self.volume.board()) {
                 self.free_object(id, settled);
             }
         }
@@ -216,7 +276,7 @@ impl Scm {
 
     /// Frees the orphans that are still open: the engine is about to end, and their handles with it.
     pub(super) fn free_open_orphans(&self) {
-        let orphans = self.opens.remove_all();
+        let orphans = self.opens.remove_all(self.volume.board());
         self.free_orphans(if broken(SafetyRule::CloseFreesOpenOrphans) { &[] } else { &orphans });
     }
 

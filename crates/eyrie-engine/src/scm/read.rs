@@ -9,16 +9,41 @@
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
 
-use super::Scm;
 use super::arguments::{check_entry, require_bytes};
 use crate::extent::Extent;
-use crate::object::collection::{self, FoundEntry};
+use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Cold, Header, Hot};
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
+use crate::volume::VolumeView;
 use crate::{Attributes, Birth, Error, Kind, ListedEntry, ObjectId, Owner, Result, Time};
 
-impl Scm {
+impl VolumeView {
+    /// Returns the header of an id that came from a caller. The id is untrusted. Therefore its address is
+    /// checked to be that of a header slot.
+    #[inline(always)]
+    pub(super) fn header(&self, id: ObjectId) -> Result<Header> {
+        if self.is_header(Addr::from_raw(id.place())) { Ok(Header::of(id)) } else { Err(Error::Stale) }
+    }
+
+    /// Returns the header of a directory, and its hot fields.
+    #[inline(always)]
+    pub(super) fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
+        if !id.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        let header = self.header(id)?;
+        let hot = header.hot(self.medium())?;
+        Ok((header, hot))
+    }
+
+    /// Looks `name` up in a directory. The caller holds the directory's lock, or checks the root of the
+    /// directory afterwards.
+    #[inline(always)]
+    pub(super) fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<FoundEntry>> {
+        Collection::new(self, hot.root).lookup(name)
+    }
+
     #[inline(always)]
     pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         check_entry(dir, name)?;
@@ -30,7 +55,7 @@ impl Scm {
     #[inline(always)]
     pub(super) fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<FoundEntry>> {
         let medium = self.medium();
-        let found = self.volume.redo_slots().stable(|| {
+        let found = self.board().stable(|| {
             loop {
                 let (header, hot) = self.directory(dir)?;
                 let found = self.find(&hot, name)?;
@@ -42,7 +67,7 @@ impl Scm {
             }
         })?;
         match found {
-            Some(found) if self.volume.is_header(Addr::from_raw(found.id.place())) => Ok(Some(found)),
+            Some(found) if self.is_header(Addr::from_raw(found.id.place())) => Ok(Some(found)),
             Some(found) => {
                 Err(Error::corrupt(Addr::from_raw(found.id.place()), "entry that names no object"))
             }
@@ -50,15 +75,13 @@ impl Scm {
         }
     }
 
+    /// Returns the attributes of an object that is no directory.
     #[inline(always)]
-    pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
+    pub(super) fn read_object(&self, id: ObjectId) -> Result<Attributes> {
         let _pin = pin();
-        if id.is_directory() {
-            return self.read_directory(id);
-        }
         let medium = self.medium();
         let header = self.header(id)?;
-        let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(medium))?;
+        let (hot, cold) = self.board().stable(|| header.hot_and_cold(medium))?;
         let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
         Ok(Attributes {
             kind: id.kind(),
@@ -97,8 +120,13 @@ impl Scm {
         let _pin = pin();
         let medium = self.medium();
         let (header, _) = self.directory(dir)?;
-        let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(medium))?;
+        let (hot, cold) = self.board().stable(|| header.hot_and_cold(medium))?;
         Ok(ObjectId::from_raw(cold.parent_or_device).filter(|_| !hot.selector.unlinked()))
+    }
+
+    pub(super) fn read_is_removed(&self, id: ObjectId) -> Result<bool> {
+        let _pin = pin();
+        Ok(self.header(id)?.selector(self.medium())?.unlinked())
     }
 
     pub(super) fn read_owner(&self, id: ObjectId) -> Result<Owner> {
@@ -171,7 +199,7 @@ impl Scm {
     ) -> Result<()> {
         let _pin = pin();
         let (header, _) = self.directory(dir)?;
-        collection::list(&self.volume, || Ok(header.hot(self.medium())?.root), cookie, visit)?;
+        collection::list(self, || Ok(header.hot(self.medium())?.root), cookie, visit)?;
         Ok(())
     }
 }

@@ -79,7 +79,10 @@ impl Scm {
             collection::remove(&mut transaction, &found, time, parent.times_version)?;
             self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
-            let settled = self.changes.during(|| self.commit_entries(&mut transaction, time, &[removed]))?;
+            let settled = self
+                .volume
+                .board()
+                .changing_directories(|| self.commit_entries(&mut transaction, time, &[removed]))?;
             held.release(&self.locks, dir, id);
             self.free_unnamed(id, time, &settled);
             return Ok(Applied::default());

@@ -62,7 +62,7 @@ impl Scm {
                 return Ok(Applied::default());
             }
             if directories {
-                self.changes.during(|| self.commit_move(&request, ready))?;
+                self.volume.board().changing_directories(|| self.commit_move(&request, ready))?;
             } else {
                 self.commit_move(&request, ready)?;
             }

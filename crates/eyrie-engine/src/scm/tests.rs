@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use eyrie_medium::{Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Addr, Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
 
 use super::*;
 use crate::check::Report;
@@ -14,6 +14,7 @@ use crate::extent::{Class, Extent};
 use crate::host::HostPlace;
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use crate::object::collection::layout::{LINK, page_extent};
+use crate::object::collection::{self, Collection};
 use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;

@@ -7,29 +7,34 @@ use super::Scm;
 use super::arguments::require_file;
 use crate::object::mfile;
 use crate::transaction::Transaction;
+use crate::volume::VolumeView;
 use crate::{FileView, ObjectId, Result};
 
-impl Scm {
+impl VolumeView {
+    /// Returns bytes of a file in place, if the file is sealed. If `is_fixed` is true, no call changes the
+    /// bytes of any file, so the file need not be sealed.
     #[inline]
     pub(super) fn read_view<'a>(
         &'a self,
         id: ObjectId,
         range: (u64, u64),
+        is_fixed: bool,
         guard: &'a Guard,
     ) -> Result<Option<FileView<'a>>> {
         self.on_file(id, |hot, file| {
-            // No call changes the bytes of a volume that was opened read-only.
-            if !hot.selector.sealed() && !self.read_only && !broken(SafetyRule::OnlySealedBytesAreLent) {
+            if !hot.selector.sealed() && !is_fixed && !broken(SafetyRule::OnlySealedBytesAreLent) {
                 return Ok(None);
             }
             // Only an extent in the space for extents can be viewed in place, because headers and tables do
             // change.
-            let require = |extent| self.volume.require_own(extent);
+            let require = |extent| self.require_own(extent);
             let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
             Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))
         })
     }
+}
 
+impl Scm {
     /// Seals a file, so that no Op changes its bytes in place from now on. The lock of the file waits for an
     /// Op that is changing bytes in place.
     pub(super) fn seal_file(&self, id: ObjectId) -> Result<()> {

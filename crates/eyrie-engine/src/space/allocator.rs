@@ -277,12 +277,6 @@ impl Space {
         self.context.contains(extent)
     }
 
-    /// True if `addr` is the address of a header slot, free or not.
-    #[inline]
-    pub(crate) fn is_header(&self, addr: Addr) -> bool {
-        self.context.is_header(addr)
-    }
-
     /// Returns the number of live bytes and the number of live objects.
     fn live(&self) -> (u64, u64) {
         let (bytes, objects) = self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {

@@ -9,17 +9,21 @@ use super::headers::ChunkMap;
 use crate::extent::Extent;
 use crate::tables::Geometry;
 use crate::tables::geometry::page_of;
-use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
+use crate::tables::layout::{CHUNK_BYTES, GROUPS_IN_USE, HEADER_BYTES};
 use crate::{Error, Result};
 
-/// The state that is read without a lock. Each field is constant or only grows.
+/// The state that is read without a lock. Each field is constant or only grows. Clones share this state.
+#[derive(Clone)]
 pub(crate) struct SpaceContext {
     pub(crate) medium: Arc<Medium>,
     pub(crate) geometry: Geometry,
     pub(crate) chunks: ChunkMap,
     /// Offset of the end of the groups in use. A thread stores this offset with release ordering, after the
     /// count of groups on media has settled.
-    pub(crate) end: AtomicU64,
+    pub(crate) end: Arc<AtomicU64>,
+    /// True if another process changes the volume. The state then follows the tables on media, from which
+    /// that process removes nothing while the volume is open.
+    follows_owner: bool,
 }
 
 impl SpaceContext {
@@ -27,14 +31,49 @@ impl SpaceContext {
     pub(crate) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read(&medium, &geometry, end)?;
-        Ok(SpaceContext { medium, geometry, chunks, end: AtomicU64::new(end) })
+        Ok(SpaceContext {
+            medium,
+            geometry,
+            chunks,
+            end: Arc::new(AtomicU64::new(end)),
+            follows_owner: false,
+        })
     }
 
     /// Returns the context of a volume whose tables may be damaged. This context treats all groups as in use.
     pub(crate) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(geometry.groups());
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext { medium, geometry, chunks, end: AtomicU64::new(end) })
+        Ok(SpaceContext {
+            medium,
+            geometry,
+            chunks,
+            end: Arc::new(AtomicU64::new(end)),
+            follows_owner: false,
+        })
+    }
+
+    /// Returns the context of a volume that another process changes.
+    pub(crate) fn of_owner(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
+        let groups = medium.load(GROUPS_IN_USE)?;
+        if groups > geometry.groups() {
+            return Err(Error::corrupt(GROUPS_IN_USE, "more groups in use than the volume has"));
+        }
+        let end = geometry.end_of_groups(groups);
+        let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
+        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: true })
+    }
+
+    /// Reads the groups in use and the header chunks again. An unreadable or impossible number changes
+    /// nothing, so the caller then finds its address invalid.
+    #[cold]
+    fn follow(&self) {
+        if let Ok(groups) = self.medium.load(GROUPS_IN_USE)
+            && groups <= self.geometry.groups()
+        {
+            self.end.fetch_max(self.geometry.end_of_groups(groups), Ordering::Release);
+        }
+        self.chunks.follow(&self.medium, &self.geometry, self.end());
     }
 
     /// Returns the offset of the end of the groups in use.
@@ -47,16 +86,35 @@ impl SpaceContext {
     /// chunk.
     #[inline]
     pub(crate) fn contains(&self, extent: Extent) -> bool {
-        self.geometry.holds(extent, self.end())
-            && !self.chunks.overlaps(extent.addr.offset(), extent.class.bytes())
+        let is_held = self.geometry.holds(extent, self.end()) || self.is_held_after_growth(extent);
+        is_held && !self.chunks.overlaps(extent.addr.offset(), extent.class.bytes())
+    }
+
+    /// True if an extent lies in groups that another process has taken into use since the last look.
+    #[cold]
+    fn is_held_after_growth(&self, extent: Extent) -> bool {
+        self.follows_owner && {
+            self.follow();
+            self.geometry.holds(extent, self.end())
+        }
     }
 
     /// True if a header slot begins at `addr`.
     #[inline]
     pub(crate) fn is_header(&self, addr: Addr) -> bool {
-        addr.is_aligned(HEADER_BYTES)
-            && addr.segment_index() == 0
-            && self.chunks.contains((addr.offset() / CHUNK_BYTES) as u32)
+        addr.is_aligned(HEADER_BYTES) && addr.segment_index() == 0 && {
+            let chunk = (addr.offset() / CHUNK_BYTES) as u32;
+            self.chunks.contains(chunk) || self.is_new_chunk(chunk)
+        }
+    }
+
+    /// True if another process has made `chunk` a header chunk since the last look.
+    #[cold]
+    fn is_new_chunk(&self, chunk: u32) -> bool {
+        self.follows_owner && {
+            self.follow();
+            self.chunks.contains(chunk)
+        }
     }
 }
 

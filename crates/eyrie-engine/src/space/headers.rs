@@ -6,6 +6,7 @@
 //! for headers. The bit settles before a slot is allocated. After a crash between these two steps, the chunk
 //! is empty, and the next open uses its slots.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -44,8 +45,9 @@ pub(super) fn insert_slot(slots: &mut HeaderSlots, slot: u32) -> bool {
 /// The header chunks of the volume: the mirror of the bitmap on media. While a volume is open, no bit of the
 /// map is cleared. A reader without a lock may therefore miss a chunk that is being added, but never sees a
 /// wrong one.
+#[derive(Clone)]
 pub(crate) struct ChunkMap {
-    words: Box<[AtomicU64]>,
+    words: Arc<[AtomicU64]>,
 }
 
 impl ChunkMap {
@@ -76,6 +78,14 @@ impl ChunkMap {
         medium.read(CHUNK_MAP, &mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(ChunkMap { words: words.iter().map(|&word| u64::from_le_bytes(word).into()).collect() })
+    }
+
+    /// Adds the possible chunks of the bitmap on media. Another process adds chunks to that bitmap.
+    pub(super) fn follow(&self, medium: &Medium, geometry: &Geometry, end: u64) {
+        let Ok(now) = ChunkMap::read_possible(medium, geometry, end) else { return };
+        for (mine, now) in self.words.iter().zip(now.words.iter()) {
+            mine.fetch_or(now.load(Ordering::Relaxed), Ordering::Release);
+        }
     }
 
     fn is_possible(geometry: &Geometry, end: u64, chunk: u32) -> bool {

@@ -83,7 +83,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
                 let _ = medium.publish(slot, 0, Ordered::nothing())?;
             }
             // The record has settled. While its words are stored, readers of several words retry.
-            let applied = redo.applying(|| medium.publish_all(words.iter().copied(), settled));
+            let applied =
+                transaction.volume().board().applying(|| medium.publish_all(words.iter().copied(), settled));
             let settled = medium.settle(applied?);
             let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
                 true => medium.publish_nothing(settled),

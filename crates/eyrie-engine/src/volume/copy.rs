@@ -9,7 +9,9 @@ use eyrie_medium::{Medium, MediumKind, PagedOptions};
 use super::generation::Generations;
 use super::open::{Opened, Volume};
 use super::redo_slots::RedoSlots;
+use super::view::VolumeView;
 use crate::Result;
+use crate::board::Board;
 use crate::host::{Hold, HostPlace, Sharing, without_journal};
 use crate::space::{FreeMap, Space, SpaceContext};
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
@@ -68,12 +70,13 @@ impl Volume {
         let _pin = pin();
         let superblock = superblock::find(&medium, place)?;
         let context = SpaceContext::of_damaged(Arc::clone(&medium), superblock.geometry)?;
-        let space = Space::new(context, superblock.geometry.groups(), FreeMap::default());
+        let space = Space::new(context.clone(), superblock.geometry.groups(), FreeMap::default());
         space.central().free_is_unknown = true;
         // The largest limit leaves no generation to assign. None is needed, because nothing is created in a
         // damaged volume.
         let generations = Generations::new(u64::MAX);
-        Ok(Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold })
+        let view = VolumeView { context, superblock, board: Board::private()? };
+        Ok(Volume { view, space, generations, redo_slots: RedoSlots::default(), hold })
     }
 
     /// Returns the choice of medium that creates a volume on the same medium as this one.
@@ -91,12 +94,12 @@ impl Volume {
         match self.superblock.block.medium {
             MEDIUM_PMEM => MediumKind::Pmem,
             MEDIUM_PAGED => MediumKind::Paged,
-            _ => self.medium.kind(),
+            _ => self.medium().kind(),
         }
     }
 
     /// True if the volume was on a disk and its journal is gone. The changes in that journal are lost.
     pub fn lacks_journal(&self) -> bool {
-        self.superblock.block.medium == MEDIUM_PAGED && self.medium.journal_bytes().unwrap_or(0) == 0
+        self.superblock.block.medium == MEDIUM_PAGED && self.medium().journal_bytes().unwrap_or(0) == 0
     }
 }

@@ -22,9 +22,11 @@ mod save;
 mod scrub;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use open::{Opened, Volume};
 pub use scrub::Scrubbed;
+pub use view::VolumeView;
 
 pub use crate::host::{create_from, segment_path};
 pub use crate::space::{Marks, Overlap, Space};

@@ -1,5 +1,6 @@
 //! Creates, opens, saves and closes a volume.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,13 +11,14 @@ use eyrie_medium::{Addr, Medium, PAGE_SIZE, PagedOptions, SegmentId};
 use super::generation::Generations;
 use super::redo_slots::RedoSlots;
 use super::save;
-use crate::extent::Extent;
+use super::view::VolumeView;
+use crate::board::Board;
 use crate::host::{Hold, HostPlace};
 use crate::space::{Marks, Space, SpaceContext};
 use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
-use crate::tables::superblock::{self, VerifiedSuperblock};
+use crate::tables::superblock;
 use crate::tables::{Geometry, Options};
-use crate::{Error, ObjectId, Result, Time};
+use crate::{Error, ObjectId, Result};
 
 /// The state in which the last owner left a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,13 +34,21 @@ pub enum Opened {
 /// An open volume. A drop without [`Volume::close`] leaves the volume in the state after a killed process.
 /// (Volumes of crate `eyrie` are saved when they are dropped.)
 pub struct Volume {
+    pub(super) view: VolumeView,
     pub(super) space: Space,
-    pub(super) medium: Arc<Medium>,
-    pub(super) superblock: VerifiedSuperblock,
     pub(super) generations: Generations,
     pub(super) redo_slots: RedoSlots,
     /// This field is the last one, so that the lock is released after the mapping is dropped.
     pub(super) hold: Option<Hold>,
+}
+
+impl Deref for Volume {
+    type Target = VolumeView;
+
+    #[inline(always)]
+    fn deref(&self) -> &VolumeView {
+        &self.view
+    }
 }
 
 /// Announces the tables of a new volume, so that the first cut records their checksums. The two superblocks
@@ -84,7 +94,7 @@ impl Volume {
             let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
             // The checkpoint writes the superblock to its place on a device, as an open requires (see
             // `host::device`).
-            volume.medium.checkpoint()?;
+            volume.medium().checkpoint()?;
             fill(Volume { hold: Some(hold), ..volume })
         })
     }
@@ -170,11 +180,11 @@ impl Volume {
         }
         drop(gate);
         let opened = if map.is_some() { Opened::Clean } else { Opened::Crashed };
-        let space = Space::new(context, groups, map.unwrap_or_default());
+        let space = Space::new(context.clone(), groups, map.unwrap_or_default());
         space.central().free_is_unknown = opened == Opened::Crashed;
         let generations = Generations::new(page.generation_limit.get());
-        let volume =
-            Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold };
+        let view = VolumeView { context, superblock, board: Board::private()? };
+        let volume = Volume { view, space, generations, redo_slots: RedoSlots::default(), hold };
         volume.check_root()?;
         Ok((volume, opened))
     }
@@ -208,15 +218,15 @@ impl Volume {
         if self.space.central().free_is_unknown {
             return Ok(());
         }
-        self.medium.check()?;
+        self.medium().check()?;
         if self.space.has_leaks() {
             // The allocator may be wrong, so it must not choose memory to discard.
-            return Ok(self.medium.checkpoint()?);
+            return Ok(self.medium().checkpoint()?);
         }
         let volume_id = self.superblock.block.volume_id;
         let saved = self.space.trim(false).and_then(|_| save::save(&self.space, volume_id));
         // All changes become durable even if the host refuses to take memory back.
-        let durable = self.medium.checkpoint();
+        let durable = self.medium().checkpoint();
         saved?;
         Ok(durable?)
     }
@@ -241,12 +251,6 @@ impl Volume {
         self.space.adopt(marks.free_map());
     }
 
-    /// Returns the medium.
-    #[inline]
-    pub fn medium(&self) -> &Medium {
-        &self.medium
-    }
-
     /// Returns the allocator of the volume.
     #[inline]
     pub fn space(&self) -> &Space {
@@ -259,45 +263,14 @@ impl Volume {
         &self.redo_slots
     }
 
-    /// Returns the sizes and places of the volume.
-    pub fn geometry(&self) -> &Geometry {
-        &self.superblock.geometry
-    }
-
-    /// Returns the random bytes that name the volume.
-    pub fn volume_id(&self) -> [u8; 16] {
-        self.superblock.block.volume_id
-    }
-
-    /// Returns the key of the hash of names.
-    #[inline]
-    pub fn hash_seed(&self) -> u64 {
-        self.superblock.block.hash_seed.get()
-    }
-
-    /// Returns the time of creation.
-    pub fn created(&self) -> Time {
-        Time::new(
-            self.superblock.block.created_seconds.get(),
-            self.superblock.block.created_nanoseconds.get(),
-        )
-    }
-
-    /// Returns the root directory; `None` until [`Volume::set_root`].
-    pub fn root(&self) -> Option<ObjectId> {
-        match self.superblock.block.root.get() {
-            0 => None,
-            raw => ObjectId::from_raw(raw),
-        }
-    }
-
     /// Makes a directory the root. On a disk, a later drain makes this change durable.
     ///
     /// # Errors
     /// [`Error::Fault`].
     pub fn set_root(&mut self, root: ObjectId) -> Result<()> {
-        let _gate = self.medium.enter()?;
-        self.superblock.set_root(&self.medium, root.raw())
+        let medium = Arc::clone(self.shared_medium());
+        let _gate = medium.enter()?;
+        self.view.set_root(root)
     }
 
     /// Returns a number, at least 1, that this volume never assigned before.
@@ -306,45 +279,7 @@ impl Volume {
     /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.
     #[inline]
     pub fn generation(&self) -> Result<u64> {
-        self.generations.next(&self.medium)
-    }
-
-    /// True if `addr` is the address of a header slot, free or not. Takes no lock.
-    #[inline]
-    pub(crate) fn is_header(&self, addr: Addr) -> bool {
-        self.space.is_header(addr)
-    }
-
-    /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
-    /// chunk. Takes no lock.
-    #[inline]
-    pub fn contains(&self, extent: Extent) -> bool {
-        self.space.contains(extent)
-    }
-
-    /// Returns an error for bytes outside the space for extents and headers.
-    pub(crate) fn require_data(&self, addr: Addr, len: u64) -> Result<()> {
-        let (start, end) = (self.geometry().data_start(), self.geometry().volume_bytes());
-        let offset = addr.offset();
-        if addr.segment_index() == 0 && offset >= start && offset <= end && len <= end - offset {
-            Ok(())
-        } else {
-            Err(Error::corrupt(addr, "bytes outside the space for extents"))
-        }
-    }
-
-    /// Returns an error if `extent` cannot be an extent of an object. Callers that change the bytes of an
-    /// extent check it first, so that a damaged pointer causes no more damage.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    #[inline]
-    pub(crate) fn require_own(&self, extent: Extent) -> Result<()> {
-        if self.contains(extent) {
-            Ok(())
-        } else {
-            Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
-        }
+        self.generations.next(self.medium())
     }
 }
 

@@ -7,6 +7,7 @@
 //! of the journal moves instead of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Ordered, PAGE_SIZE, PagedOptions, SegmentId};
@@ -57,7 +58,7 @@ impl Volume {
         paged: PagedOptions,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Volume, Opened)> {
-        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged, self.medium.has_checksums())?;
+        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged, self.medium().has_checksums())?;
         let geometry = self.new_geometry(&segment, bytes).inspect_err(|_| {
             // A failed save is ignored, because the caller needs the first error.
             let _ = self.save();
@@ -69,9 +70,9 @@ impl Volume {
         if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
-        self.medium.checkpoint()?;
+        self.medium().checkpoint()?;
         step()?;
-        let (kind, is) = (self.medium.kind(), self.medium.segment_sizes().next());
+        let (kind, is) = (self.medium().kind(), self.medium().segment_sizes().next());
         let hold = self.hold.take();
         drop(self);
         if is != Some(bytes) {
@@ -82,7 +83,7 @@ impl Volume {
             return Ok((volume, opened));
         }
         volume.switch(geometry, step)?;
-        volume.medium.checkpoint()?;
+        volume.medium().checkpoint()?;
         step()?;
         let hold = volume.hold.take();
         drop(volume);
@@ -141,26 +142,28 @@ impl Volume {
         if new_end > end {
             // The last group was short, so its last step may be in use. The host has not provided the memory
             // of this step beyond the old end.
-            let step = self.medium.step_bytes().min(self.geometry().group_bytes());
+            let step = self.medium().step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step).min(new_end);
             // If the old end is the end of a step, the host has all memory of the last step. The host refuses
             // an empty range.
             if step_end > end {
-                self.medium.provision(Addr::new(SegmentId(0), end), step_end - end)?;
+                self.medium().provision(Addr::new(SegmentId(0), end), step_end - end)?;
             }
         }
-        let gate = self.medium.enter()?;
+        let medium = Arc::clone(self.shared_medium());
+        let gate = medium.enter()?;
         if broken(SafetyRule::GroupsLeaveUseBeforeTheEnd) {
-            self.superblock.set_size(&self.medium, geometry)?;
+            self.view.set_size(geometry)?;
         }
         if groups < now {
-            let published = self.medium.publish(GROUPS_IN_USE, groups, Ordered::nothing())?;
-            self.medium.settle(published);
+            let published = self.medium().publish(GROUPS_IN_USE, groups, Ordered::nothing())?;
+            self.medium().settle(published);
         }
         drop(gate);
         step()?;
-        let _gate = self.medium.enter()?;
-        self.superblock.set_size(&self.medium, geometry)
+        let medium = Arc::clone(self.shared_medium());
+        let _gate = medium.enter()?;
+        self.view.set_size(geometry)
     }
 }
 

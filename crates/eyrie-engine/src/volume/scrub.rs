@@ -33,7 +33,7 @@ impl Volume {
     /// [`Error::Unsupported`] if the volume is not on a disk. [`Error::Fault`] if its changes cannot be made
     /// durable first.
     pub fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Scrubbed> {
-        if self.medium.disk_bytes().is_none() {
+        if self.medium().disk_bytes().is_none() {
             return Err(Error::Unsupported("a scrub of a volume that is not on a disk"));
         }
         let used = self.durable_pages()?;
@@ -81,7 +81,7 @@ impl Volume {
         };
         let mut damaged = Vec::new();
         for place in SUPERBLOCKS {
-            match self.medium.read_from_disk(place) {
+            match self.medium().read_from_disk(place) {
                 Ok(bytes) => damaged.extend(bytes.filter(|bytes| !is_sound(bytes)).map(|_| place)),
                 // The scrub of the medium finds pages that cannot be read.
                 Err(Fault::Io { .. }) => {}
@@ -93,7 +93,7 @@ impl Volume {
 
     /// Writes all pages to their places, and returns the ranges of the pages in use.
     fn durable_pages(&self) -> Result<Vec<Range<u32>>> {
-        self.medium.checkpoint()?;
+        self.medium().checkpoint()?;
         let free = self.space.free_map().pages;
         let mut next = 0;
         let mut used = Vec::new();
@@ -109,7 +109,7 @@ impl Volume {
     /// Returns the addresses of the damaged pages of a range.
     fn damaged_pages(&self, pages: Range<u32>) -> Result<Vec<Addr>> {
         let (start, end) = (u64::from(pages.start) * PAGE_SIZE, u64::from(pages.end) * PAGE_SIZE);
-        Ok(self.medium.scrub(Addr::new(SegmentId(0), start), end - start)?)
+        Ok(self.medium().scrub(Addr::new(SegmentId(0), start), end - start)?)
     }
 }
 

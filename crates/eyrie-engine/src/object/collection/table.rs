@@ -12,19 +12,19 @@ use super::layout::{
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::op::NAME_MAX;
-use crate::volume::Volume;
+use crate::volume::VolumeView;
 use crate::{Error, ObjectId, Result};
 
 /// A collection of a volume. The root is the pointer to its table.
 #[derive(Clone, Copy)]
 pub struct Collection<'v> {
-    pub(super) volume: &'v Volume,
+    pub(super) volume: &'v VolumeView,
     pub(super) root: Pointer,
 }
 
 impl<'v> Collection<'v> {
     /// Returns the collection with this root.
-    pub fn new(volume: &'v Volume, root: Pointer) -> Collection<'v> {
+    pub fn new(volume: &'v VolumeView, root: Pointer) -> Collection<'v> {
         Collection { volume, root }
     }
 

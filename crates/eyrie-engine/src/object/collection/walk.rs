@@ -23,7 +23,7 @@ use super::table::{
 use crate::engine::COOKIE_MAX;
 use crate::object::pointer::Pointer;
 use crate::op::NAME_MAX;
-use crate::volume::Volume;
+use crate::volume::VolumeView;
 use crate::{Error, ObjectId, Result, Time, engine};
 
 /// The sum of counts, and the latest times, over the pages of a collection.
@@ -82,7 +82,7 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 /// again. Therefore `done` gets each entry that exists during the whole walk exactly once, even if the
 /// collection grows.
 fn walk<T>(
-    volume: &Volume,
+    volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,
     start: u64,
     state: &mut T,
@@ -91,7 +91,7 @@ fn walk<T>(
 ) -> Result<()> {
     let mut at = start;
     loop {
-        let last = volume.redo_slots().stable(|| {
+        let last = volume.board().stable(|| {
             loop {
                 let pointer = root()?;
                 let table = Table::open(volume.medium(), pointer)?;
@@ -189,7 +189,7 @@ impl ListedBucket {
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn list(
-    volume: &Volume,
+    volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,
     cookie: u64,
     visit: &mut dyn FnMut(engine::ListedEntry<'_>) -> bool,
@@ -219,7 +219,7 @@ pub fn list(
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn summary(
-    volume: &Volume,
+    volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,
     times_version: u32,
 ) -> Result<CollectionSummary> {

@@ -66,7 +66,7 @@ impl<'v> Directory<'v> {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<FoundEntry>> {
         let _pin = epoch::pin();
-        self.volume.redo_slots().stable(|| {
+        self.volume.board().stable(|| {
             loop {
                 let root = self.root();
                 let found = Collection::new(self.volume, root).lookup(name)?;

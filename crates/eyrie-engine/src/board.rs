@@ -1,0 +1,155 @@
+//! The board of a volume: counts that readers compare before and after a read.
+//!
+//! The process that changes the volume stores the counts. If other processes read the volume, they map the
+//! board for reading. Otherwise the board is memory of this process alone.
+//!
+//! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
+//! second one when it ends. A reader loads the second count first. If both counts are equal then, no change
+//! was in progress when the reader loaded the first one.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::sync::wait;
+
+use crate::{Error, Result};
+
+/// Size of a board, in bytes.
+const BOARD_BYTES: usize = 4096;
+/// Words of a cache line. Each group of words that change together has a line of its own.
+const LINE: usize = 8;
+const REDO_STARTED: usize = 0;
+const REDO_FINISHED: usize = 1;
+const CHANGES_BEGUN: usize = LINE;
+const CHANGES_ENDED: usize = LINE + 1;
+const ORPHANS: usize = 2 * LINE;
+
+/// Attempts to read beside a redo record before a reader asks if the process that applies it still lives. So
+/// many attempts take some milliseconds.
+const ATTEMPTS: u32 = 4096;
+
+/// A function that tells if the process that changes the volume still lives.
+type OwnerIsAlive = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The counts of a volume that readers compare.
+pub struct Board {
+    memory: SharedMemory,
+    /// Numbers that never repeat, for readers beside a change.
+    unique: AtomicU64,
+    /// `None` in the process that changes the volume.
+    owner_is_alive: Option<OwnerIsAlive>,
+}
+
+impl Board {
+    fn over(memory: SharedMemory, owner_is_alive: Option<OwnerIsAlive>) -> Board {
+        Board { memory, unique: AtomicU64::new(0), owner_is_alive }
+    }
+
+    /// Makes the board of a volume that only this process reads.
+    pub(crate) fn private() -> Result<Board> {
+        Ok(Board::over(SharedMemory::private(BOARD_BYTES)?, None))
+    }
+
+    /// Makes the board of a volume that other processes read.
+    pub(crate) fn shared() -> Result<Board> {
+        Ok(Board::over(SharedMemory::create(BOARD_BYTES)?, None))
+    }
+
+    /// Maps the board of a volume that another process changes. A reader that waits for that process calls
+    /// `owner_is_alive` from time to time.
+    ///
+    /// # Errors
+    /// `Fault` if `file` is no board, or the host refuses to map it.
+    pub(crate) fn of_owner(file: File, owner_is_alive: OwnerIsAlive) -> Result<Board> {
+        let memory = SharedMemory::map(file.into(), BOARD_BYTES, SharedAccess::Read)?;
+        Ok(Board::over(memory, Some(owner_is_alive)))
+    }
+
+    /// Returns the file of a board that other processes can map.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.memory.file()
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.memory.words()[index]
+    }
+
+    /// Runs `read`, and repeats it until a run overlapped with no application of a redo record. Returns the
+    /// result of that run. That run saw each Op whole or not at all.
+    #[inline(always)]
+    pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        let (started, finished) = (self.word(REDO_STARTED), self.word(REDO_FINISHED));
+        let mut attempt = 0_u32;
+        loop {
+            // If `started` is still the same after the read, no record was begun during the read.
+            let ended = finished.load(Ordering::Acquire);
+            let begun = started.load(Ordering::Acquire);
+            if begun == ended {
+                let result = read();
+                if started.load(Ordering::Acquire) == begun {
+                    return result;
+                }
+            }
+            self.wait(attempt)?;
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Waits a moment for the process that applies a redo record.
+    #[cold]
+    fn wait(&self, attempt: u32) -> Result<()> {
+        wait(attempt);
+        let asks = attempt >= ATTEMPTS && attempt.is_multiple_of(ATTEMPTS);
+        match &self.owner_is_alive {
+            Some(is_alive) if asks && !is_alive() => Err(Error::ServiceEnded),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `apply`, which applies a redo record. Readers of several words wait until `apply` has returned or
+    /// panicked.
+    pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
+        struct FinishOnDrop<'a>(&'a AtomicU64);
+        impl Drop for FinishOnDrop<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        self.word(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
+        let _finish = FinishOnDrop(self.word(REDO_FINISHED));
+        apply()
+    }
+
+    /// Returns a number that is the same at two moments only if no change of a directory happened between
+    /// them, and no such change was in progress. Callers that cache paths compare this number.
+    #[inline]
+    pub fn directory_changes(&self) -> u64 {
+        let ended = self.word(CHANGES_ENDED).load(Ordering::Acquire);
+        if ended == self.word(CHANGES_BEGUN).load(Ordering::Acquire) {
+            return ended;
+        }
+        // A change is running. Return a number that never repeats, so that no cached path matches it.
+        1 << 63 | self.unique.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs `change`, which may make cached paths wrong.
+    pub(crate) fn changing_directories<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.word(CHANGES_BEGUN).fetch_add(1, Ordering::AcqRel);
+        let result = change();
+        self.word(CHANGES_ENDED).fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// Returns the number of unlinked objects that are still open.
+    #[inline]
+    pub fn orphans(&self) -> u64 {
+        self.word(ORPHANS).load(Ordering::SeqCst)
+    }
+
+    /// Changes the number of unlinked objects that are still open.
+    pub(crate) fn add_orphans(&self, change: i64) {
+        self.word(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
+    }
+}

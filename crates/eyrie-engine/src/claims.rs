@@ -1,0 +1,55 @@
+//! The opens of a process that reads a volume which another process changes.
+//!
+//! A claim keeps an object alive, as an open in the owner's process does. The counts are in memory that the
+//! owner maps, too. So an open costs no call. `scm::opens` explains how an open and an unlink agree.
+
+use std::fs::File;
+use std::sync::atomic::AtomicU32;
+
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+
+use crate::{ObjectId, Result, id};
+
+/// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
+pub(crate) const STRIPES: usize = 1 << 16;
+const CLAIM_BYTES: usize = STRIPES * size_of::<AtomicU32>();
+
+/// Returns the stripe of an object.
+#[inline]
+pub(crate) fn stripe_of(id: ObjectId) -> usize {
+    id::spread(id, STRIPES)
+}
+
+/// The counts of a process's opens, by stripes of objects.
+pub struct Claims {
+    memory: SharedMemory,
+}
+
+impl Claims {
+    /// Makes the claims of a process that has nothing open.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn create() -> Result<Claims> {
+        Ok(Claims { memory: SharedMemory::create(CLAIM_BYTES)? })
+    }
+
+    /// Maps the claims in a file that [`Claims::create`] has made in another process.
+    ///
+    /// # Errors
+    /// `Fault` if the file has no claims, or the host refuses to map it.
+    pub fn map(file: File) -> Result<Claims> {
+        Ok(Claims { memory: SharedMemory::map(file.into(), CLAIM_BYTES, SharedAccess::ReadWrite)? })
+    }
+
+    /// Returns the file, which another process can map.
+    pub fn file(&self) -> Option<&File> {
+        self.memory.file()
+    }
+
+    /// Returns the count of the stripe of an object.
+    #[inline]
+    pub fn count(&self, id: ObjectId) -> &AtomicU32 {
+        &self.memory.short_words()[stripe_of(id)]
+    }
+}

@@ -1,0 +1,143 @@
+//! The part of a volume that readers use: the mapped bytes, the sizes, and the counts that readers compare.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, Fault, Medium, host};
+
+use crate::board::Board;
+use crate::extent::Extent;
+use crate::space::SpaceContext;
+use crate::tables::Geometry;
+use crate::tables::superblock::{self, VerifiedSuperblock};
+use crate::{Error, ObjectId, Result, Time};
+
+/// A volume as its readers see it. All look-ups and reads need only this view. The process that changes the
+/// volume has a [`Volume`](super::Volume), which contains a view. Other processes that read the same mapped
+/// bytes have a view alone.
+pub struct VolumeView {
+    pub(super) context: SpaceContext,
+    pub(super) superblock: VerifiedSuperblock,
+    pub(super) board: Board,
+}
+
+impl VolumeView {
+    /// Returns the medium.
+    #[inline]
+    pub fn medium(&self) -> &Medium {
+        &self.context.medium
+    }
+
+    /// Returns the volume whose mapped bytes are in `segment` and whose board is in `board`. Another process
+    /// changes the volume. A reader that waits for that process calls `owner_is_alive` from time to time.
+    ///
+    /// # Errors
+    /// `Volume` if `segment` has no volume of this format. `Corrupt`, `Fault`.
+    pub fn of_owner(
+        segment: &File,
+        board: File,
+        owner_is_alive: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<VolumeView> {
+        let bytes = host::metadata_of(segment).map_err(|source| Fault::Io {
+            what: "reading the size of the shared volume".to_string(),
+            source,
+        })?;
+        let medium = Arc::new(Medium::view(segment, bytes.len())?);
+        let _pin = pin();
+        let superblock = superblock::read(&medium, "shared volume")?;
+        let context = SpaceContext::of_owner(medium, superblock.geometry)?;
+        Ok(VolumeView { context, superblock, board: Board::of_owner(board, Box::new(owner_is_alive))? })
+    }
+
+    /// Returns the medium, for a value that must keep it mapped.
+    pub(super) fn shared_medium(&self) -> &Arc<Medium> {
+        &self.context.medium
+    }
+
+    /// Records the root directory. The caller is inside the gate of the medium.
+    pub(super) fn set_root(&mut self, root: ObjectId) -> Result<()> {
+        self.superblock.set_root(&self.context.medium, root.raw())
+    }
+
+    /// Records another size. The caller is inside the gate of the medium.
+    pub(super) fn set_size(&mut self, geometry: Geometry) -> Result<()> {
+        self.superblock.set_size(&self.context.medium, geometry)
+    }
+
+    /// Returns the counts that readers compare.
+    #[inline]
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Returns the sizes and places of the volume.
+    pub fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// Returns the random bytes that name the volume.
+    pub fn volume_id(&self) -> [u8; 16] {
+        self.superblock.block.volume_id
+    }
+
+    /// Returns the key of the hash of names.
+    #[inline]
+    pub fn hash_seed(&self) -> u64 {
+        self.superblock.block.hash_seed.get()
+    }
+
+    /// Returns the time of creation.
+    pub fn created(&self) -> Time {
+        Time::new(
+            self.superblock.block.created_seconds.get(),
+            self.superblock.block.created_nanoseconds.get(),
+        )
+    }
+
+    /// Returns the root directory; `None` until [`Volume::set_root`](super::Volume::set_root).
+    pub fn root(&self) -> Option<ObjectId> {
+        match self.superblock.block.root.get() {
+            0 => None,
+            raw => ObjectId::from_raw(raw),
+        }
+    }
+
+    /// True if `addr` is the address of a header slot, free or not. Takes no lock.
+    #[inline]
+    pub(crate) fn is_header(&self, addr: Addr) -> bool {
+        self.context.is_header(addr)
+    }
+
+    /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
+    /// chunk. Takes no lock.
+    #[inline]
+    pub fn contains(&self, extent: Extent) -> bool {
+        self.context.contains(extent)
+    }
+
+    /// Returns an error for bytes outside the space for extents and headers.
+    pub(crate) fn require_data(&self, addr: Addr, len: u64) -> Result<()> {
+        let (start, end) = (self.geometry().data_start(), self.geometry().volume_bytes());
+        let offset = addr.offset();
+        if addr.segment_index() == 0 && offset >= start && offset <= end && len <= end - offset {
+            Ok(())
+        } else {
+            Err(Error::corrupt(addr, "bytes outside the space for extents"))
+        }
+    }
+
+    /// Returns an error if `extent` cannot be an extent of an object. Callers that change the bytes of an
+    /// extent check it first, so that a damaged pointer causes no more damage.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub(crate) fn require_own(&self, extent: Extent) -> Result<()> {
+        if self.contains(extent) {
+            Ok(())
+        } else {
+            Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
+        }
+    }
+}
