@@ -5,9 +5,11 @@
 //! the call. User id 0 has all [`Capabilities`], and other users have none, unless
 //! [`Credentials::with_capabilities`] sets them.
 
+mod authorize;
 mod credentials;
 mod rules;
 
+pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
 pub use rules::{
     AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,

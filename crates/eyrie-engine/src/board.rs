@@ -53,7 +53,7 @@ impl Board {
 
     /// Makes the board of a volume that other processes read.
     pub(crate) fn shared() -> Result<Board> {
-        Ok(Board::over(SharedMemory::create(BOARD_BYTES)?, None))
+        Ok(Board::over(SharedMemory::create_for_readers(BOARD_BYTES)?, None))
     }
 
     /// Maps the board of a volume that another process changes. A reader that waits for that process calls
@@ -66,8 +66,8 @@ impl Board {
         Ok(Board::over(memory, Some(owner_is_alive)))
     }
 
-    /// Returns the file of a board that other processes can map.
-    pub(crate) fn file(&self) -> Option<&File> {
+    /// Returns the file of a board that other processes can map for reading. `None` for a private board.
+    pub fn file(&self) -> Option<&File> {
         self.memory.file()
     }
 

@@ -7,7 +7,7 @@ use eyrie_medium::epoch::Guard;
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
-pub(crate) fn next_instance() -> u32 {
+pub fn next_instance() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -55,11 +55,27 @@ impl SharedMemory {
     /// # Errors
     /// [`Fault::Io`] if the host refuses, for example because the process has too many open files.
     pub fn create(len: usize) -> Result<SharedMemory, Fault> {
+        SharedMemory::sealed(len, FIXED_SIZE)
+    }
+
+    /// Makes `len` bytes of zeros that other processes can only read. The kernel refuses every other mapping
+    /// for writing, also to processes of the same user.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::create`].
+    pub fn create_for_readers(len: usize) -> Result<SharedMemory, Fault> {
+        SharedMemory::sealed(len, FIXED_SIZE | SealFlags::FUTURE_WRITE)
+    }
+
+    fn sealed(len: usize, seals: SealFlags) -> Result<SharedMemory, Fault> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("eyrie", flags).map_err(|e| io_fault("making shared memory", e))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(|e| io_fault("sizing shared memory", e))?;
-        rustix::fs::fcntl_add_seals(&fd, FIXED_SIZE).map_err(|e| io_fault("sealing shared memory", e))?;
-        SharedMemory::over(fd, len, SharedAccess::ReadWrite)
+        let memory = SharedMemory::over(fd, len, SharedAccess::ReadWrite)?;
+        // The seals come after the mapping of this process, which stores to the memory.
+        let file = memory.file.as_ref().expect("the memory is shared");
+        rustix::fs::fcntl_add_seals(file, seals).map_err(|e| io_fault("sealing shared memory", e))?;
+        Ok(memory)
     }
 
     /// Makes `len` bytes of zeros that no other process can map, in a process that shares nothing.
@@ -218,6 +234,10 @@ mod tests {
         let fixed = SharedMemory::create(4096).expect("room");
         let fd = fixed.file().expect("shared").try_clone().expect("room").into();
         assert!(SharedMemory::map(fd, 8192, SharedAccess::Read).is_err());
+        let read_only = SharedMemory::create_for_readers(4096).expect("room");
+        let fd = || read_only.file().expect("shared").try_clone().expect("room").into();
+        assert!(SharedMemory::map(fd(), 4096, SharedAccess::ReadWrite).is_err());
+        assert!(SharedMemory::map(fd(), 4096, SharedAccess::Read).is_ok());
         assert!(rustix::fs::ftruncate(fixed.file().expect("shared"), 0).is_err());
     }
 }

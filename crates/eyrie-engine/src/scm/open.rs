@@ -64,6 +64,17 @@ impl Scm {
         Scm::open_at(HostPlace::of(path), paged)
     }
 
+    /// Opens the volume at `path` as [`Scm::open`] does, so that other processes can read it meanwhile (see
+    /// [`VolumeView::of_owner`](crate::volume::VolumeView::of_owner)).
+    ///
+    /// # Errors
+    /// The errors of [`Scm::open`]. `Volume` if the volume is on a disk.
+    pub fn open_shared(path: &Path, paged: PagedOptions) -> Result<Scm> {
+        let (mut volume, opened) = Volume::open(path, paged)?;
+        volume.share(&path.display().to_string())?;
+        Scm::start(volume, opened)
+    }
+
     /// Opens the volume at `path` to read it, beside other such opens. A volume that was not closed is
     /// recovered in memory. No call changes the volume or the files of the host, and every Op fails with
     /// [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).

@@ -21,14 +21,17 @@ use crate::{Attributes, Birth, Error, Kind, ListedEntry, ObjectId, Owner, Result
 impl VolumeView {
     /// Returns the header of an id that came from a caller. The id is untrusted. Therefore its address is
     /// checked to be that of a header slot.
+    ///
+    /// # Errors
+    /// `Stale`.
     #[inline(always)]
-    pub(super) fn header(&self, id: ObjectId) -> Result<Header> {
+    pub(crate) fn header(&self, id: ObjectId) -> Result<Header> {
         if self.is_header(Addr::from_raw(id.place())) { Ok(Header::of(id)) } else { Err(Error::Stale) }
     }
 
     /// Returns the header of a directory, and its hot fields.
     #[inline(always)]
-    pub(super) fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
+    pub(crate) fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
         }
@@ -44,8 +47,12 @@ impl VolumeView {
         Collection::new(self, hot.root).lookup(name)
     }
 
+    /// Works as [`Engine::lookup`](crate::Engine::lookup).
+    ///
+    /// # Errors
+    /// Those of that call.
     #[inline(always)]
-    pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+    pub fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         check_entry(dir, name)?;
         let _pin = pin();
         Ok(self.read_entry(dir, name)?.map(|found| found.id))
@@ -76,8 +83,11 @@ impl VolumeView {
     }
 
     /// Returns the attributes of an object that is no directory.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`](crate::Engine::attributes).
     #[inline(always)]
-    pub(super) fn read_object(&self, id: ObjectId) -> Result<Attributes> {
+    pub fn read_object(&self, id: ObjectId) -> Result<Attributes> {
         let _pin = pin();
         let medium = self.medium();
         let header = self.header(id)?;
@@ -107,7 +117,11 @@ impl VolumeView {
         mfile::allocated(self.medium(), FileTree::of(header, hot), cold.flags & Cold::SPARSE != 0)
     }
 
-    pub(super) fn read_birth(&self, id: ObjectId) -> Result<Birth> {
+    /// Works as [`Engine::birth`](crate::Engine::birth).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_birth(&self, id: ObjectId) -> Result<Birth> {
         let _pin = pin();
         let header = self.header(id)?;
         header.selector(self.medium())?;
@@ -116,7 +130,11 @@ impl VolumeView {
         Ok(Birth { created, generation: identity.generation })
     }
 
-    pub(super) fn read_parent(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+    /// Works as [`Engine::parent_of`](crate::Engine::parent_of).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_parent(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         let _pin = pin();
         let medium = self.medium();
         let (header, _) = self.directory(dir)?;
@@ -124,12 +142,20 @@ impl VolumeView {
         Ok(ObjectId::from_raw(cold.parent_or_device).filter(|_| !hot.selector.unlinked()))
     }
 
-    pub(super) fn read_is_removed(&self, id: ObjectId) -> Result<bool> {
+    /// Works as [`Engine::is_removed`](crate::Engine::is_removed).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_is_removed(&self, id: ObjectId) -> Result<bool> {
         let _pin = pin();
         Ok(self.header(id)?.selector(self.medium())?.unlinked())
     }
 
-    pub(super) fn read_owner(&self, id: ObjectId) -> Result<Owner> {
+    /// Works as [`Engine::owner`](crate::Engine::owner).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_owner(&self, id: ObjectId) -> Result<Owner> {
         let _pin = pin();
         let medium = self.medium();
         let (_, cold) = self.header(id)?.hot_and_cold(medium)?;
@@ -144,12 +170,20 @@ impl VolumeView {
         Ok(XattrRoot::of(header, &cold))
     }
 
-    pub(super) fn read_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+    /// Works as [`Engine::xattr`](crate::Engine::xattr).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         let _pin = pin();
         xattr::get(self.medium(), self.xattrs(id)?, name, out)
     }
 
-    pub(super) fn read_xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+    /// Works as [`Engine::xattr_names`](crate::Engine::xattr_names).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         let _pin = pin();
         xattr::visit(self.medium(), self.xattrs(id)?, &mut |name, _| {
             visit(name);
@@ -178,20 +212,36 @@ impl VolumeView {
         }
     }
 
+    /// Works as [`Engine::read`](crate::Engine::read).
+    ///
+    /// # Errors
+    /// Those of that call.
     #[inline]
-    pub(super) fn read_data(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+    pub fn read_data(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.on_file(id, |_, file| mfile::read(self.medium(), file, offset, out))
     }
 
-    pub(super) fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+    /// Works as [`Engine::seek`](crate::Engine::seek).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole))
     }
 
-    pub(super) fn read_has_storage(&self, id: ObjectId) -> Result<bool> {
+    /// Works as [`Engine::has_storage`](crate::Engine::has_storage).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_has_storage(&self, id: ObjectId) -> Result<bool> {
         self.on_file(id, |_, file| mfile::has_storage(self.medium(), file))
     }
 
-    pub(super) fn read_list(
+    /// Works as [`Engine::list`](crate::Engine::list).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_list(
         &self,
         dir: ObjectId,
         cookie: u64,

@@ -13,8 +13,11 @@ use crate::{FileView, ObjectId, Result};
 impl VolumeView {
     /// Returns bytes of a file in place, if the file is sealed. If `is_fixed` is true, no call changes the
     /// bytes of any file, so the file need not be sealed.
+    ///
+    /// # Errors
+    /// As [`Engine::view`](crate::Engine::view).
     #[inline]
-    pub(super) fn read_view<'a>(
+    pub fn read_view<'a>(
         &'a self,
         id: ObjectId,
         range: (u64, u64),

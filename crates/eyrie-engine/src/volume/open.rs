@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, PAGE_SIZE, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions, SegmentId};
 
 use super::generation::Generations;
 use super::redo_slots::RedoSlots;
@@ -18,7 +18,7 @@ use crate::space::{Marks, Space, SpaceContext};
 use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use crate::tables::superblock;
 use crate::tables::{Geometry, Options};
-use crate::{Error, ObjectId, Result};
+use crate::{Errno, Error, ObjectId, Result};
 
 /// The state in which the last owner left a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ impl Volume {
     ) -> Result<Volume> {
         let bytes = medium.segment_sizes().next().unwrap_or(0);
         let geometry = Geometry::new(bytes, options.group_bytes)
-            .map_err(|what| Error::volume(place, what, crate::Errno::INVAL))?;
+            .map_err(|what| Error::volume(place, what, Errno::INVAL))?;
         medium.provision(Addr::new(SegmentId(0), 0), geometry.data_start())?;
         if medium.has_checksums() && !broken(SafetyRule::NewTablesAreRecorded) {
             record_tables(&medium, &geometry)?;
@@ -261,6 +261,19 @@ impl Volume {
     #[inline]
     pub(crate) fn redo_slots(&self) -> &RedoSlots {
         &self.redo_slots
+    }
+
+    /// Makes the counts that readers compare visible to other processes, which may then read the volume. No
+    /// other thread uses the volume yet.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] if the medium is not memory that other processes can map. [`Error::Fault`].
+    pub(crate) fn share(&mut self, place: &str) -> Result<()> {
+        if !matches!(self.medium().kind(), MediumKind::Dram | MediumKind::Pmem) {
+            let what = "only volumes on dram and pmem can be served yet";
+            return Err(Error::volume(place, what, Errno::OPNOTSUPP));
+        }
+        self.view.share_board()
     }
 
     /// Makes a directory the root. On a disk, a later drain makes this change durable.

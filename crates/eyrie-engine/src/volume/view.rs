@@ -29,6 +29,12 @@ impl VolumeView {
         &self.context.medium
     }
 
+    /// Replaces the board by one that other processes can map. No other thread uses the volume yet.
+    pub(super) fn share_board(&mut self) -> Result<()> {
+        self.board = Board::shared()?;
+        Ok(())
+    }
+
     /// Returns the volume whose mapped bytes are in `segment` and whose board is in `board`. Another process
     /// changes the volume. A reader that waits for that process calls `owner_is_alive` from time to time.
     ///

@@ -1,0 +1,207 @@
+//! Decides if a user may make an Op. A service asks before it applies an Op of a client that it does not
+//! trust.
+//!
+//! The client has walked the path and made its own checks. The service sees only ids, so it checks the
+//! objects that the Op changes, and not the directories on the path. The order of the checks differs from
+//! that of the calls, so an Op with several errors may return another one of them.
+
+use super::{
+    AccessRules, Credentials, Protection, Rights, check, check_add, check_device, check_link, check_remove,
+    check_set_xattr, chmod, chown, is_sticky, owner_of_new, set_ids_after_write,
+};
+use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
+use crate::{Engine, Error, ObjectId, Result, Time};
+
+/// A user who makes Ops through a service.
+pub struct Requester<'a, E: Engine> {
+    /// The engine of the volume.
+    pub engine: &'a E,
+    /// The credentials, for which the kernel vouches.
+    pub who: &'a Credentials,
+    /// The rules for hard links.
+    pub rules: AccessRules,
+    /// The present. No Op leaves a later time on an object, except times that a user sets.
+    pub now: Time,
+}
+
+impl<E: Engine> Requester<'_, E> {
+    /// Returns the Op that the user may make in place of `op`: its time is at most the present, and it clears
+    /// the set-id bits that a change by this user clears.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects.
+    pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
+        let at = |time: Time| time.min(self.now);
+        Ok(match *op {
+            Op::Create { dir, name, id, owner, content, time } => {
+                self.check_create(dir, id, owner, content)?;
+                Op::Create { dir, name, id, owner, content, time: at(time) }
+            }
+            Op::Link { dir, name, id, time } => {
+                check_link(self.rules, self.who, &self.protection(id)?)?;
+                check_add(self.who, &self.protection(dir)?)?;
+                Op::Link { dir, name, id, time: at(time) }
+            }
+            Op::Unlink { dir, name, time } => {
+                self.check_remove(dir, name)?;
+                Op::Unlink { dir, name, time: at(time) }
+            }
+            Op::Erase { dir, name, time } => {
+                self.check_remove(dir, name)?;
+                Op::Erase { dir, name, time: at(time) }
+            }
+            Op::RemoveDirectory { dir, name, time } => {
+                self.check_remove(dir, name)?;
+                Op::RemoveDirectory { dir, name, time: at(time) }
+            }
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+                self.check_rename((from_dir, from_name), (to_dir, to_name), mode)?;
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time: at(time) }
+            }
+            Op::Write { id, offset, data, time, .. } => {
+                Op::Write { id, offset, data, set_ids: self.check_write(id)?, time: at(time) }
+            }
+            Op::Append { id, data, time, .. } => {
+                Op::Append { id, data, set_ids: self.check_write(id)?, time: at(time) }
+            }
+            Op::SetSize { id, size, time, .. } => {
+                Op::SetSize { id, size, set_ids: self.check_write(id)?, time: at(time) }
+            }
+            Op::Fallocate { id, mode, offset, length, time, .. } => {
+                let set_ids = self.check_write(id)?;
+                Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
+            }
+            Op::SetAttributes { id, change, time } => {
+                Op::SetAttributes { id, change: self.check_attributes(id, change)?, time: at(time) }
+            }
+            Op::SetXattr { id, name, value, mode, time } => {
+                check_set_xattr(self.who, &self.protection(id)?, name)?;
+                Op::SetXattr { id, name, value, mode, time: at(time) }
+            }
+            Op::RemoveXattr { id, name, time } => {
+                check_set_xattr(self.who, &self.protection(id)?, name)?;
+                Op::RemoveXattr { id, name, time: at(time) }
+            }
+            Op::Put { dir, name, id, owner, data, time } => {
+                self.check_put(dir, name, id, owner)?;
+                Op::Put { dir, name, id, owner, data, time: at(time) }
+            }
+            Op::Expect { dir, name, condition } => {
+                check(self.who, &self.protection(dir)?, Rights::all())?;
+                Op::Expect { dir, name, condition }
+            }
+            Op::Batch { dir, ops, time } => {
+                ops.iter().try_for_each(|op| self.check_part(dir, op))?;
+                Op::Batch { dir, ops, time: at(time) }
+            }
+        })
+    }
+
+    fn protection(&self, id: ObjectId) -> Result<Protection> {
+        let Owner { mode, uid, gid } = self.engine.owner(id)?;
+        Ok(Protection { kind: id.kind(), mode, uid, gid })
+    }
+
+    /// Checks a new object, whose owner must be the one that the call of this user gives it.
+    fn check_create(&self, dir: ObjectId, id: ObjectId, owner: Owner, content: Content<'_>) -> Result<()> {
+        let parent = self.protection(dir)?;
+        check_add(self.who, &parent)?;
+        if let Content::Device(device) = content {
+            check_device(self.who, id.kind(), device)?;
+        }
+        self.check_owner(&parent, id, owner)
+    }
+
+    fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
+        // The umask is the client's own affair, so the service assumes an empty one.
+        let expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
+        // A front-end of root makes objects for other users.
+        if owner == expected || self.who.is_root() { Ok(()) } else { Err(Error::NotPermitted) }
+    }
+
+    fn check_remove(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        let parent = self.protection(dir)?;
+        match self.engine.lookup(dir, name)? {
+            Some(victim) => check_remove(self.who, &parent, &self.protection(victim)?),
+            None => check_add(self.who, &parent),
+        }
+    }
+
+    fn check_rename(
+        &self,
+        (from_dir, from_name): (ObjectId, &[u8]),
+        (to_dir, to_name): (ObjectId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.check_remove(from_dir, from_name)?;
+        self.check_remove(to_dir, to_name)?;
+        if from_dir == to_dir {
+            return Ok(());
+        }
+        // A directory that gets another parent is itself changed, because its `..` changes.
+        let old = self.engine.lookup(from_dir, from_name)?;
+        let swapped = if mode == RenameMode::Exchange { self.engine.lookup(to_dir, to_name)? } else { None };
+        for id in [old, swapped].into_iter().flatten().filter(|id| id.is_directory()) {
+            check(self.who, &self.protection(id)?, Rights::WRITE)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a change of the bytes of a file. The owner may write although the mode forbids it, because a
+    /// handle that was opened before the mode changed still writes. NFS servers have the same rule.
+    fn check_write(&self, id: ObjectId) -> Result<SetIds> {
+        let file = self.protection(id)?;
+        if !self.who.owns(&file) {
+            check(self.who, &file, Rights::WRITE)?;
+        }
+        Ok(set_ids_after_write(self.who, &file))
+    }
+
+    fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
+        let object = self.protection(id)?;
+        let mut change = AttributeChange { set_ids: SetIds::Keep, ..change };
+        if change.size.is_some() {
+            change.set_ids = self.check_write(id)?;
+        }
+        if change.uid.is_some() || change.gid.is_some() {
+            change.set_ids = chown(self.who, &object, change.uid, change.gid)?;
+        }
+        if let Some(mode) = change.mode {
+            change.mode = Some(chmod(self.who, &object, mode)?);
+        }
+        let sets_times = change.accessed.is_some() || change.modified.is_some();
+        if sets_times && !self.who.owns(&object) {
+            // Users who may only write can set both times to the present.
+            check(self.who, &object, Rights::WRITE)?;
+            change.accessed = change.accessed.map(|_| self.now);
+            change.modified = change.modified.map(|_| self.now);
+        }
+        Ok(change)
+    }
+
+    /// Checks the value of a key. A value that another user owns is replaced only by users who may write to
+    /// its file, because the file may have other names.
+    fn check_put(&self, dir: ObjectId, name: &[u8], id: ObjectId, owner: Owner) -> Result<()> {
+        let parent = self.protection(dir)?;
+        check(self.who, &parent, Rights::all())?;
+        match self.engine.lookup(dir, name)? {
+            Some(existing) => {
+                let file = self.protection(existing)?;
+                if is_sticky(self.who, &parent) && !self.who.owns(&file) {
+                    return Err(Error::NotPermitted);
+                }
+                if self.who.owns(&file) { Ok(()) } else { check(self.who, &file, Rights::WRITE) }
+            }
+            None => self.check_owner(&parent, id, owner),
+        }
+    }
+
+    /// Checks one Op of a batch in `dir`. The engine refuses parts of other kinds and of other directories.
+    fn check_part(&self, dir: ObjectId, op: &Op<'_>) -> Result<()> {
+        match *op {
+            Op::Put { name, id, owner, .. } => self.check_put(dir, name, id, owner),
+            Op::Erase { name, .. } => self.check_remove(dir, name),
+            _ => check(self.who, &self.protection(dir)?, Rights::all()),
+        }
+    }
+}
