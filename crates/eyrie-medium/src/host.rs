@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::path::Path;
@@ -148,4 +149,37 @@ pub fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()>
 #[track_caller]
 pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     call(|| file.write_all_at(bytes, offset))
+}
+
+/// Returns the supplementary groups of the process at the other end of a Unix socket, as they were when it
+/// connected.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn groups_of_peer(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: the buffer is writable for `bytes` bytes, and the length is a valid pointer.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = bytes as usize / size_of::<libc::gid_t>();
+        if result == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        // If the buffer is too small, the kernel returns the size that it needs.
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
 }

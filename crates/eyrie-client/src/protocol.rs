@@ -1,0 +1,367 @@
+//! The messages between a client and the service of a volume, and the memory through which they pass.
+//!
+//! A session begins on a Unix socket of whole packets. The client sends a [`Hello`] with the files of its
+//! pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with the
+//! files of the volume's segment, of its board, and of the session's lanes. Afterwards a packet on the socket
+//! only wakes the service. The end of the socket ends the session.
+//!
+//! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
+//! answer. Its data are the bytes of an Op, or the numbers of an answer. The service treats everything that a
+//! client can write as hostile: it copies a request to private memory before it looks at it.
+
+use eyrie_engine::{Attributes, Error, Kind, ObjectId, SpaceUsage, Time};
+use eyrie_medium::Addr;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
+/// Version of the protocol. A client and a service of different versions refuse each other.
+pub const VERSION: u32 = 1;
+
+/// Number of lanes for requests of ordinary size.
+pub const LANES: usize = 16;
+/// Number of the lane for large requests.
+pub const LARGE_LANE: usize = LANES;
+/// Bytes of data of an ordinary lane.
+pub const LANE_BYTES: usize = 128 << 10;
+/// Bytes of data of the large lane: room for the largest value of a key and its Op.
+pub const LARGE_LANE_BYTES: usize = 72 << 20;
+/// Bytes of the head of a lane.
+pub const HEAD_BYTES: usize = 256;
+/// Size of the memory of all lanes of a session, in bytes.
+pub const MEMORY_BYTES: usize = DATA_START + LANES * LANE_BYTES + LARGE_LANE_BYTES;
+const HEADS_START: usize = 4096;
+const DATA_START: usize = HEADS_START + ((LANES + 1) * HEAD_BYTES).next_multiple_of(4096);
+
+/// Number of the 64-bit word in which a client sets the bit of each lane with a new request.
+pub const DOORBELL: usize = 0;
+/// Number of the 64-bit word that the service sets before it sleeps. A client that finds the word set after
+/// it rang the doorbell wakes the service by a packet on the socket.
+pub const ASLEEP: usize = 8;
+
+/// A state of a lane, the first 32-bit word of its head.
+pub mod state {
+    /// The lane has no request.
+    pub const IDLE: u32 = 0;
+    /// The client has made a request.
+    pub const REQUESTED: u32 = 1;
+    /// The client has made a request, and sleeps until the answer.
+    pub const WAITING: u32 = 2;
+    /// The service has answered.
+    pub const ANSWERED: u32 = 3;
+}
+
+/// Returns the offset of the head of a lane.
+pub fn head_of(lane: usize) -> usize {
+    HEADS_START + lane * HEAD_BYTES
+}
+
+/// Returns the offset of the data of a lane, and their size in bytes.
+pub fn data_of(lane: usize) -> (usize, usize) {
+    let start = DATA_START + lane * LANE_BYTES;
+    (start, if lane == LARGE_LANE { LARGE_LANE_BYTES } else { LANE_BYTES })
+}
+
+/// Offset of the [`Request`] in the head of a lane.
+pub const REQUEST_AT: usize = 64;
+/// Offset of the [`Answer`] in the head of a lane.
+pub const ANSWER_AT: usize = 128;
+
+/// The purpose of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Call {
+    /// Apply the encoded Op in the data.
+    Apply = 1,
+    /// Reserve `number` ids of the kind `id`. The data of the answer are the ids.
+    Reserve,
+    /// Give the reserved `id` back.
+    Unreserve,
+    /// Return the attributes of the directory `id`.
+    Attributes,
+    /// Return the version of the bytes of the file `id`.
+    Version,
+    /// Seal the file `id`.
+    Seal,
+    /// Wait for the Op that is changing the object `id`.
+    WaitFor,
+    /// Make every applied Op durable.
+    Sync,
+    /// Return the space of the volume.
+    Space,
+    /// The client has ended an open of `id`.
+    Closed,
+    /// Succeed if an open keeps the unlinked object `id` alive.
+    IsOrphan,
+    /// Make recently freed storage available.
+    Reclaim,
+}
+
+impl Call {
+    const ALL: [Call; 12] = [
+        Call::Apply,
+        Call::Reserve,
+        Call::Unreserve,
+        Call::Attributes,
+        Call::Version,
+        Call::Seal,
+        Call::WaitFor,
+        Call::Sync,
+        Call::Space,
+        Call::Closed,
+        Call::IsOrphan,
+        Call::Reclaim,
+    ];
+
+    /// Returns the call with this number. `None` for an unknown number.
+    pub fn from_raw(raw: u32) -> Option<Call> {
+        Call::ALL.into_iter().find(|&call| call as u32 == raw)
+    }
+}
+
+/// The first packet of a client.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Hello {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The answer of the service to a [`Hello`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Welcome {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Zero if the session is accepted, else the errno of the refusal.
+    pub errno: u32,
+    /// Identity of the volume.
+    pub volume_id: [u8; 16],
+    /// The root directory.
+    pub root: u64,
+    /// Process id of the service.
+    pub process: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A request, in the head of a lane.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// The number of a [`Call`].
+    pub call: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// An object, or the number of a kind.
+    pub id: u64,
+    /// A number of the call.
+    pub number: u64,
+    /// Bytes of data.
+    pub data_bytes: u64,
+}
+
+/// An answer, in the head of a lane.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Answer {
+    /// Zero for a success, else the number of an error.
+    pub error: u32,
+    /// Bytes of data.
+    pub data_bytes: u32,
+    /// A number of the call, or an address of the error.
+    pub number: u64,
+    /// Another number of the call.
+    pub other: u64,
+}
+
+/// The attributes of a directory in an answer.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SentAttributes {
+    size: u64,
+    allocated: u64,
+    parent: u64,
+    seconds: [i64; 3],
+    nanoseconds: [u32; 3],
+    uid: u32,
+    gid: u32,
+    links: u32,
+    mode: u32,
+    reserved: u32,
+}
+
+impl SentAttributes {
+    /// Returns the form of a directory's attributes in an answer.
+    pub fn of(attributes: &Attributes) -> SentAttributes {
+        let Attributes { accessed, modified, changed, .. } = *attributes;
+        SentAttributes {
+            size: attributes.size,
+            allocated: attributes.allocated,
+            parent: attributes.parent.map_or(0, ObjectId::raw),
+            seconds: [accessed, modified, changed].map(|time| time.seconds),
+            nanoseconds: [accessed, modified, changed].map(|time| time.nanoseconds),
+            uid: attributes.uid,
+            gid: attributes.gid,
+            links: attributes.links,
+            mode: attributes.mode.into(),
+            reserved: 0,
+        }
+    }
+
+    /// Returns the attributes of a directory.
+    pub fn attributes(&self) -> Attributes {
+        let time = |index: usize| Time::new(self.seconds[index], self.nanoseconds[index]);
+        Attributes {
+            kind: Kind::Directory,
+            mode: self.mode as u16,
+            uid: self.uid,
+            gid: self.gid,
+            links: self.links,
+            size: self.size,
+            allocated: self.allocated,
+            accessed: time(0),
+            modified: time(1),
+            changed: time(2),
+            device: 0,
+            parent: ObjectId::from_raw(self.parent),
+        }
+    }
+}
+
+/// Returns the numbers of an answer about the space of the volume.
+pub fn sent_space(space: &SpaceUsage) -> [u64; 3] {
+    [space.total, space.free, space.objects]
+}
+
+/// Defines the numbers of the errors that have no further values.
+macro_rules! plain_errors {
+    ($($number:literal $error:ident)*) => {
+        fn number_of(error: &Error) -> Option<u32> {
+            match error {
+                $(Error::$error => Some($number),)*
+                _ => None,
+            }
+        }
+
+        fn plain(number: u32) -> Option<Error> {
+            match number {
+                $($number => Some(Error::$error),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+plain_errors! {
+    1 NotFound
+    2 Exists
+    3 NotDirectory
+    4 IsDirectory
+    5 NotEmpty
+    6 NameTooLong
+    7 TooLarge
+    8 TooManyLinks
+    9 NoXattr
+    10 XattrName
+    11 XattrTooLarge
+    12 XattrsFull
+    13 ConditionFailed
+    14 NoSpace
+    15 Stale
+    16 AccessDenied
+    17 NotPermitted
+    18 OpenedReadOnly
+    19 ServiceEnded
+}
+
+const INVALID: u32 = 100;
+const UNSUPPORTED: u32 = 101;
+const CORRUPT: u32 = 102;
+const FAULT: u32 = 103;
+
+/// Returns the number and the text of an error. An address goes with the number of the answer.
+pub fn send_error(error: &Error) -> (u32, u64, String) {
+    match error {
+        Error::Invalid(what) => (INVALID, 0, (*what).to_owned()),
+        Error::Unsupported(what) => (UNSUPPORTED, 0, (*what).to_owned()),
+        Error::Corrupt { addr, what } => (CORRUPT, addr.raw(), (*what).to_owned()),
+        plain => match number_of(plain) {
+            Some(number) => (number, 0, String::new()),
+            None => (FAULT, 0, plain.to_string()),
+        },
+    }
+}
+
+/// Returns the error that the service has sent.
+pub fn received_error(number: u32, address: u64, text: &str) -> Error {
+    match number {
+        INVALID => Error::Invalid(interned(text)),
+        UNSUPPORTED => Error::Unsupported(interned(text)),
+        CORRUPT => Error::corrupt(Addr::from_raw(address), interned(text)),
+        number => plain(number).unwrap_or_else(|| {
+            let source = std::io::Error::other(text.to_owned());
+            Error::Fault(eyrie_medium::Fault::Io { what: "the service".to_owned(), source })
+        }),
+    }
+}
+
+/// Returns a text that lives as long as the process. The engine has some hundred different texts. A service
+/// that sends more of them gets a text in common.
+fn interned(text: &str) -> &'static str {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    static TEXTS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    const MOST: usize = 1000;
+    let mut texts = TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let texts = texts.get_or_insert_default();
+    if let Some(known) = texts.get(text) {
+        return known;
+    }
+    if texts.len() >= MOST {
+        return "refused by the service";
+    }
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.insert(text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_do_not_overlap_and_fill_the_memory() {
+        let mut end = head_of(LANES) + HEAD_BYTES;
+        assert!(end <= data_of(0).0);
+        for lane in 0..=LARGE_LANE {
+            let (start, size) = data_of(lane);
+            assert!(start >= end);
+            end = start + size;
+        }
+        assert_eq!(end, MEMORY_BYTES);
+    }
+
+    #[test]
+    fn errors_arrive_as_they_were() {
+        let corrupt = Error::corrupt(Addr::from_raw(64), "a test");
+        for error in [Error::NotFound, Error::Invalid("a reason"), corrupt, Error::ServiceEnded] {
+            let (number, address, text) = send_error(&error);
+            let received = received_error(number, address, &text);
+            assert_eq!((received.to_string(), received.errno()), (error.to_string(), error.errno()));
+        }
+        assert!(received_error(9999, 0, "unknown").to_string().contains("unknown"));
+    }
+
+    #[test]
+    fn calls_have_their_numbers() {
+        assert!(Call::ALL.iter().all(|&call| Call::from_raw(call as u32) == Some(call)));
+        assert_eq!((Call::from_raw(0), Call::from_raw(13)), (None, None));
+    }
+}

@@ -1,0 +1,24 @@
+//! The service of a volume: it shares the volume with programs that it does not trust.
+//!
+//! A [`Service`] owns the engine of one volume. Its clients map the volume for reading, and read it without a
+//! call. They send each change as an encoded Op through memory that both sides map ([`eyrie_client`]). The
+//! service checks the Op with the credentials that the kernel reports for the client, and applies it. This is
+//! the trusted file-system service of Aerie (EuroSys 2014, section 4), without deferred changes.
+//!
+//! Protection: whoever may connect can read every byte of the volume, because the volume is mapped as a
+//! whole. A client can change only what its credentials allow. Other processes of the service's own user, and
+//! root, can change the files of the volume directly, so the service guards against their mistakes, not
+//! against their malice.
+//!
+//! Invariants:
+//! - The service copies a request to private memory before it looks at it.
+//! - A client can delay the reuse of storage, and can make the service work. It cannot block the service, and
+//!   it cannot make the volume unsound.
+
+#![forbid(unsafe_code)]
+
+mod requests;
+mod server;
+mod session;
+
+pub use server::{ServeOptions, Service, SessionInfo, Stopper};

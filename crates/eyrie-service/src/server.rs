@@ -1,0 +1,314 @@
+//! The loop of the service: it accepts clients, and answers their requests in turn.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use eyrie_client::packet;
+use eyrie_client::protocol::ASLEEP;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::segment_path;
+use eyrie_engine::{Errno, Error, Result};
+use eyrie_medium::{Fault, PagedOptions};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+
+use crate::requests;
+use crate::session::Session;
+
+/// Time for which the service stays awake after a request: about twice the time to wake it.
+const AWAKE: Duration = Duration::from_micros(80);
+/// Sweeps over the sessions between two looks at the clock.
+const SWEEPS: u32 = 64;
+/// Maximum time between two looks at the sockets while the service has requests.
+const LOOK: Duration = Duration::from_millis(1);
+/// Most sessions at once.
+const MOST_SESSIONS: usize = 256;
+/// Connections that wait until the service accepts them.
+const BACKLOG: i32 = 64;
+
+/// The numbers of sources of events. Sessions have larger numbers.
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+const FIRST_SESSION: u64 = 2;
+
+/// Options of a service.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// The users who may connect, besides the user of the service and root. `None` admits every user.
+    pub users: Option<Vec<u32>>,
+}
+
+/// A connected client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// Process of the client when it connected, in the namespace of the service.
+    pub process: u32,
+    /// User of the client.
+    pub user: u32,
+}
+
+/// Stops a service from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    /// Makes [`Service::run`] return soon.
+    pub fn stop(&self) {
+        // The count of an event is never so large that this write would wait.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A volume that is being served.
+pub struct Service {
+    engine: Scm,
+    segment: File,
+    socket: PathBuf,
+    listener: OwnedFd,
+    poll: OwnedFd,
+    stop: Arc<OwnedFd>,
+    sessions: BTreeMap<u64, Session>,
+    next: u64,
+    options: ServeOptions,
+    may_spin: bool,
+}
+
+fn fault(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| io_fault(what, errno.into())
+}
+
+fn io_fault(what: &str, source: io::Error) -> Error {
+    Error::Fault(Fault::Io { what: what.to_owned(), source })
+}
+
+/// Makes the socket of a service. Removes the socket that a dead service has left.
+fn listen_at(path: &Path) -> Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path).map_err(fault("naming the socket"))?;
+    let make = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault("making a socket"))
+    };
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    // The volume is open, so no service of it lives. But the socket may belong to a service of another one.
+    if is_socket && connect(&make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) {
+        std::fs::remove_file(path).map_err(|source| io_fault("removing an old socket", source))?;
+    }
+    let listener = make()?;
+    bind(&listener, &address).map_err(fault("binding the socket of the service"))?;
+    listen(&listener, BACKLOG).map_err(fault("listening at the socket"))?;
+    Ok(listener)
+}
+
+impl Service {
+    /// Opens the volume at `volume` and listens at `socket`. Clients can connect from then on, and
+    /// [`Service::run`] serves them.
+    ///
+    /// # Errors
+    /// `Volume` if the volume cannot be opened, or its medium cannot be shared. `Fault` if the host refuses
+    /// the socket: `EADDRINUSE` if a file or another service is there.
+    pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
+        let engine = Scm::open_shared(volume, PagedOptions::for_host())?.closed_on_drop();
+        let segment = File::open(segment_path(volume))
+            .map_err(|source| io_fault("opening the volume's segment for its clients", source))?;
+        let listener = listen_at(socket)?;
+        // The service checks the credentials of each client, so any user may reach the socket.
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))
+            .map_err(|source| io_fault("setting the mode of the socket", source))?;
+        let stop =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(fault("making an event"))?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fault("making a poll"))?;
+        let (input, data) = (epoll::EventFlags::IN, epoll::EventData::new_u64);
+        epoll::add(&poll, &listener, data(LISTENER), input).map_err(fault("polling the socket"))?;
+        epoll::add(&poll, &stop, data(STOP), input).map_err(fault("polling the event"))?;
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Ok(Service {
+            engine,
+            segment,
+            socket: socket.to_owned(),
+            listener,
+            poll,
+            stop: Arc::new(stop),
+            sessions: BTreeMap::new(),
+            next: FIRST_SESSION,
+            options,
+            may_spin: processors > 1,
+        })
+    }
+
+    /// Returns a value that stops the service from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Returns the path of the socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// True if the open of the volume had to recover it.
+    pub fn recovered(&self) -> bool {
+        self.engine.recovered()
+    }
+
+    /// Returns the connected clients.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> + '_ {
+        let info = |session: &Session| SessionInfo { process: session.process, user: session.who.uid() };
+        self.sessions.values().map(info)
+    }
+
+    /// Serves clients until the service is stopped. Then ends all sessions and saves the volume.
+    ///
+    /// # Errors
+    /// `Fault` if the host fails or the volume cannot be saved.
+    pub fn run(mut self) -> Result<()> {
+        let served = self.serve();
+        let _ = std::fs::remove_file(&self.socket);
+        let Service { engine, sessions, .. } = self;
+        sessions.into_values().for_each(|session| session.end(&engine));
+        served?;
+        engine.close()
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let mut buffer = Vec::new();
+        let (mut last_work, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
+        loop {
+            let mut has_work = self.sweep(&mut buffer);
+            sweeps = sweeps.wrapping_add(1);
+            if has_work || sweeps.is_multiple_of(SWEEPS) {
+                let now = Instant::now();
+                if has_work {
+                    last_work = now;
+                }
+                if now - last_look >= LOOK {
+                    last_look = now;
+                    if self.poll(Some(Duration::ZERO))? {
+                        return Ok(());
+                    }
+                }
+                if self.may_spin && now - last_work < AWAKE {
+                    continue;
+                }
+            } else if self.may_spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            // The service is about to sleep. Whoever rings a doorbell from now on sees this and wakes it.
+            self.set_asleep(true);
+            has_work |= self.sweep(&mut buffer);
+            let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;
+            self.set_asleep(false);
+            if stops {
+                return Ok(());
+            }
+            (last_work, last_look) = (Instant::now(), Instant::now());
+        }
+    }
+
+    /// Answers the new requests of all sessions, each session in its turn. Returns false if there were none.
+    fn sweep(&mut self, buffer: &mut Vec<u8>) -> bool {
+        let mut has_work = false;
+        for session in self.sessions.values_mut() {
+            has_work |= requests::answer_all(&self.engine, session, buffer);
+        }
+        has_work
+    }
+
+    fn set_asleep(&self, asleep: bool) {
+        for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
+            joined.lanes.words()[ASLEEP].store(asleep.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Waits for events on the sockets, and handles them. `None` waits without limit. Returns true if the
+    /// service must stop.
+    fn poll(&mut self, limit: Option<Duration>) -> Result<bool> {
+        let limit = limit
+            .map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
+        let mut events = Vec::with_capacity(64);
+        match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(fault("waiting for clients")(errno)),
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                STOP => return Ok(true),
+                number => self.look_at(number),
+            }
+        }
+        Ok(false)
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = accept_with(&self.listener, flags) {
+            let session = match Session::accept(socket) {
+                Ok(session) => session,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was refused");
+                    continue;
+                }
+            };
+            if !self.admits(session.who.uid()) {
+                let _ = session.refuse(Errno::ACCESS);
+                tracing::warn!(user = session.who.uid(), "a user was refused");
+                continue;
+            }
+            if self.sessions.len() >= MOST_SESSIONS {
+                let _ = session.refuse(Errno::AGAIN);
+                tracing::warn!("a connection was refused, because the service has too many");
+                continue;
+            }
+            let number = self.next;
+            self.next += 1;
+            let data = epoll::EventData::new_u64(number);
+            if epoll::add(&self.poll, &session.socket, data, epoll::EventFlags::IN).is_ok() {
+                self.sessions.insert(number, session);
+            }
+        }
+    }
+
+    fn admits(&self, user: u32) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        user == 0 || user == own || self.options.users.as_ref().is_none_or(|users| users.contains(&user))
+    }
+
+    /// Handles packets on the socket of a session, and its end.
+    fn look_at(&mut self, number: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let result = if session.joined.is_none() {
+            session.greet(&self.engine, &self.segment)
+        } else {
+            // Later packets only wake the service.
+            let mut wake = [0; 16];
+            packet::receive(session.socket.as_fd(), &mut wake).and_then(|(length, _)| match length {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(()),
+            })
+        };
+        match result {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                let session = self.sessions.remove(&number);
+                if let Some(session) = session {
+                    if error.kind() != io::ErrorKind::UnexpectedEof {
+                        tracing::warn!(%error, process = session.process, "a session was ended");
+                    }
+                    let _ = epoll::delete(&self.poll, &session.socket);
+                    session.end(&self.engine);
+                }
+            }
+            _ => {}
+        }
+    }
+}
