@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod background;
 mod commands;
 mod copy;
 mod endpoint;

@@ -25,7 +25,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::channel::{Channel, Reply};
 use crate::packet;
-use crate::protocol::{Call, Hello, MAGIC, MEMORY_BYTES, SentAttributes, VERSION, Welcome};
+use crate::protocol::{
+    Call, Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentAttributes,
+    SentSession, VERSION, Welcome,
+};
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -40,6 +43,7 @@ pub struct Client {
     view: VolumeView,
     root: ObjectId,
     instance: u32,
+    read_only: bool,
     service: u32,
     channel: Channel,
     claims: Claims,
@@ -62,27 +66,55 @@ fn refused(what: &str) -> Error {
     )
 }
 
+/// Returns a socket that is connected to the service at `path`.
+fn connected(path: &Path) -> Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| io_fault("making a socket", errno.into()))?;
+    let address = SocketAddrUnix::new(path)
+        .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
+    connect(&socket, &address)
+        .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
+    Ok(socket)
+}
+
 impl Client {
-    /// Opens a session with the service whose socket is at `path`.
+    /// Opens a session with the service whose socket is at `path`. If `read_only` is true, every Op fails with
+    /// `OpenedReadOnly`.
     ///
     /// # Errors
     /// `Fault` if no service is at `path`, or if it refuses the session. The error of the host then tells the
     /// reason: `ENOENT` and `ECONNREFUSED` if no service runs, `EACCES` if it does not serve this user.
-    pub fn connect(path: &Path) -> Result<Client> {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(|errno| io_fault("making a socket", errno.into()))?;
-        let address = SocketAddrUnix::new(path)
-            .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
-        connect(&socket, &address)
-            .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
-        Client::over(Arc::new(socket))
+    pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
+        Client::over(Arc::new(connected(path)?), read_only)
     }
 
-    fn over(socket: Arc<OwnedFd>) -> Result<Client> {
+    /// Returns the sessions of the service whose socket is at `path`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn sessions(path: &Path) -> Result<Vec<SentSession>> {
+        let socket = connected(path)?;
+        let hello = Hello { magic: MAGIC, version: VERSION, purpose: LIST_SESSIONS };
+        packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
+        let mut bytes = vec![0; MOST_SESSIONS * size_of::<SentSession>()];
+        let (length, _) =
+            packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
+        // A refusal is shorter or longer than any list.
+        if let Ok(welcome) = Welcome::read_from_bytes(&bytes[..length])
+            && welcome.magic == MAGIC
+        {
+            let source = io::Error::from_raw_os_error(welcome.errno as i32);
+            return Err(io_fault("the service refused the connection", source));
+        }
+        let sessions = <[SentSession]>::ref_from_bytes(&bytes[..length]);
+        Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+    }
+
+    fn over(socket: Arc<OwnedFd>, read_only: bool) -> Result<Client> {
         let claims = Claims::create()?;
         let pins = pins_file()?;
         let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
-        let hello = Hello { magic: MAGIC, version: VERSION, reserved: 0 };
+        let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
         packet::send(socket.as_fd(), hello.as_bytes(), &[pins.as_fd(), claims_file.as_fd()])
             .map_err(fault("greeting the service"))?;
         let mut welcome = Welcome::new_zeroed();
@@ -115,6 +147,7 @@ impl Client {
             view,
             root: root.ok_or_else(|| refused("the service named no root"))?,
             instance: next_instance(),
+            read_only,
             service: welcome.process,
             channel: Channel::new(memory, socket),
             claims,
@@ -127,8 +160,8 @@ impl Client {
         self.service
     }
 
-    /// Returns the view of the volume.
-    pub fn view(&self) -> &VolumeView {
+    /// Returns the volume as its readers see it.
+    pub fn volume(&self) -> &VolumeView {
         &self.view
     }
 
@@ -170,6 +203,11 @@ impl Engine for Client {
     #[inline]
     fn instance(&self) -> u32 {
         self.instance
+    }
+
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     #[inline]
@@ -288,6 +326,9 @@ impl Engine for Client {
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        if self.read_only {
+            return Err(Error::OpenedReadOnly);
+        }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
         let reply = self.call(Call::Apply, 0, 0, &bytes)?;

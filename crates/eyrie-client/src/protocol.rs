@@ -127,7 +127,30 @@ pub struct Hello {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// Zero.
+    /// [`OPEN_SESSION`] or [`LIST_SESSIONS`].
+    pub purpose: u32,
+}
+
+/// Purpose of a [`Hello`]: to open a session.
+pub const OPEN_SESSION: u32 = 0;
+/// Purpose of a [`Hello`]: to get a packet with a [`SentSession`] for each session. The connection then ends.
+pub const LIST_SESSIONS: u32 = 1;
+/// Most sessions of a service.
+pub const MOST_SESSIONS: usize = 256;
+
+/// A session in the list of sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SentSession {
+    /// Process of the client when it connected, in the namespace of the service.
+    pub process: u32,
+    /// User of the client.
+    pub user: u32,
+    /// Number of threads that hold a pin.
+    pub pins: u32,
+    /// Number of requests without an answer.
+    pub pending: u32,
+    /// Number of ids that the client has reserved and not used.
     pub reserved: u32,
 }
 

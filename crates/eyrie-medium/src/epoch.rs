@@ -360,6 +360,15 @@ pub fn watch_pins(pins: File) -> Result<PinWatch, Fault> {
     Ok(PinWatch(watched))
 }
 
+impl PinWatch {
+    /// Returns the number of threads of the other process that hold a pin now.
+    pub fn pinned(&self) -> usize {
+        let table = &self.0.table;
+        let is_pinned = |&slot: &usize| table.count(slot).load(Ordering::Relaxed) % 2 == 1;
+        (0..table.used()).filter(is_pinned).count() + table.words()[CROWD].load(Ordering::Relaxed) as usize
+    }
+}
+
 impl Drop for PinWatch {
     fn drop(&mut self) {
         let mut all = unpoisoned(WATCHED.lock());

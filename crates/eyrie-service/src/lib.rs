@@ -21,4 +21,4 @@ mod requests;
 mod server;
 mod session;
 
-pub use server::{ServeOptions, Service, SessionInfo, Stopper};
+pub use server::{ServeOptions, Service, Stopper};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use eyrie_client::packet;
-use eyrie_client::protocol::ASLEEP;
+use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Errno, Error, Result};
@@ -30,8 +30,6 @@ const AWAKE: Duration = Duration::from_micros(80);
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
 const LOOK: Duration = Duration::from_millis(1);
-/// Most sessions at once.
-const MOST_SESSIONS: usize = 256;
 /// Connections that wait until the service accepts them.
 const BACKLOG: i32 = 64;
 
@@ -46,15 +44,6 @@ const FIRST_SESSION: u64 = 2;
 pub struct ServeOptions {
     /// The users who may connect, besides the user of the service and root. `None` admits every user.
     pub users: Option<Vec<u32>>,
-}
-
-/// A connected client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SessionInfo {
-    /// Process of the client when it connected, in the namespace of the service.
-    pub process: u32,
-    /// User of the client.
-    pub user: u32,
 }
 
 /// Stops a service from another thread.
@@ -158,12 +147,6 @@ impl Service {
     /// True if the open of the volume had to recover it.
     pub fn recovered(&self) -> bool {
         self.engine.recovered()
-    }
-
-    /// Returns the connected clients.
-    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> + '_ {
-        let info = |session: &Session| SessionInfo { process: session.process, user: session.who.uid() };
-        self.sessions.values().map(info)
     }
 
     /// Serves clients until the service is stopped. Then ends all sessions and saves the volume.
@@ -286,9 +269,15 @@ impl Service {
 
     /// Handles packets on the socket of a session, and its end.
     fn look_at(&mut self, number: u64) {
+        let list: Vec<_> = match self.sessions.get(&number) {
+            Some(session) if session.joined.is_none() => {
+                self.sessions.values().filter_map(Session::sent).collect()
+            }
+            _ => Vec::new(),
+        };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            session.greet(&self.engine, &self.segment)
+            session.greet(&self.engine, &self.segment, &list)
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];

@@ -5,9 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use eyrie_client::packet;
-use eyrie_client::protocol::{Hello, MAGIC, MEMORY_BYTES, VERSION, Welcome};
+use eyrie_client::protocol::{
+    Hello, LANES, LIST_SESSIONS, MAGIC, MEMORY_BYTES, OPEN_SESSION, SentSession, VERSION, Welcome, head_of,
+    state,
+};
 use eyrie_engine::access::Credentials;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::scm::Scm;
@@ -33,7 +37,7 @@ pub struct Joined {
     /// Ids that the client has reserved and not used.
     pub reserved: HashSet<ObjectId>,
     /// The clock of grace periods waits for the pins of the client until the session ends.
-    _pins: PinWatch,
+    pins: PinWatch,
 }
 
 fn invalid(what: &'static str) -> io::Error {
@@ -54,7 +58,7 @@ impl Session {
     ///
     /// # Errors
     /// If the client closed its socket or broke the protocol. The session then ends.
-    pub fn greet(&mut self, engine: &Scm, segment: &File) -> io::Result<()> {
+    pub fn greet(&mut self, engine: &Scm, segment: &File, list: &[SentSession]) -> io::Result<()> {
         let mut hello = Hello::new_zeroed();
         let (length, files) = packet::receive(self.socket.as_fd(), hello.as_mut_bytes())?;
         if length != size_of::<Hello>() || hello.magic != MAGIC {
@@ -63,6 +67,13 @@ impl Session {
         if hello.version != VERSION {
             let _ = self.refuse(Errno::OPNOTSUPP);
             return Err(invalid("another version of the protocol"));
+        }
+        if hello.purpose == LIST_SESSIONS {
+            packet::send(self.socket.as_fd(), list.as_bytes(), &[])?;
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if hello.purpose != OPEN_SESSION {
+            return Err(invalid("a greeting with an unknown purpose"));
         }
         let [pins, claims]: [OwnedFd; 2] =
             files.try_into().map_err(|_| invalid("a greeting without its files"))?;
@@ -85,8 +96,22 @@ impl Session {
         let files = [segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
         packet::send(self.socket.as_fd(), welcome.as_bytes(), &files)?;
         engine.add_claims(&claims);
-        self.joined = Some(Joined { lanes, claims, reserved: HashSet::new(), _pins: pins });
+        self.joined = Some(Joined { lanes, claims, reserved: HashSet::new(), pins });
         Ok(())
+    }
+
+    /// Returns the session as the list of sessions shows it.
+    pub fn sent(&self) -> Option<SentSession> {
+        let joined = self.joined.as_ref()?;
+        let state_of = |lane: usize| joined.lanes.short_words()[head_of(lane) / 4].load(Ordering::Relaxed);
+        let is_pending = |&lane: &usize| [state::REQUESTED, state::WAITING].contains(&state_of(lane));
+        Some(SentSession {
+            process: self.process,
+            user: self.who.uid(),
+            pins: joined.pins.pinned() as u32,
+            pending: (0..=LANES).filter(is_pending).count() as u32,
+            reserved: joined.reserved.len() as u32,
+        })
     }
 
     /// Refuses the session.

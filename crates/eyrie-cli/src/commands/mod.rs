@@ -32,6 +32,8 @@ mod resize;
 mod rm;
 mod run;
 mod scrub;
+mod serve;
+mod sessions;
 mod stat;
 mod stats;
 mod sync;
@@ -86,6 +88,8 @@ enum Command {
     Mkfs(mkfs::MkfsArgs),
     Mount(mount::MountArgs),
     Umount(umount::UmountArgs),
+    Serve(serve::ServeArgs),
+    Sessions(sessions::SessionsArgs),
     Info(info::InfoArgs),
     Resize(resize::ResizeArgs),
     Trim(trim::TrimArgs),
@@ -155,6 +159,8 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Mkfs(arguments) => mkfs::run(&arguments, output),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments, output),
+        Command::Sessions(arguments) => sessions::run(&arguments, output),
         Command::Info(arguments) => info::run(&arguments, output),
         Command::Resize(arguments) => resize::run(&arguments, output),
         Command::Trim(arguments) => trim::run(&arguments, output),

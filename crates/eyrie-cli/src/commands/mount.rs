@@ -1,19 +1,15 @@
 //! `eyrie mount`: mounts a volume with FUSE, and serves it until it is unmounted.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use clap::Args;
 use eyrie_fuse::{MountError, MountOptions};
 
 use crate::failure::{Doing, Failure, NOT_FOUND, Result};
 use crate::volumes::Purpose;
-use crate::{interrupt, text, volumes};
+use crate::{background, interrupt, text, volumes};
 
 /// Mount a volume, so that every program can use it
 #[derive(Debug, Args)]
@@ -53,49 +49,27 @@ pub struct MountArgs {
     background: bool,
 }
 
-/// The word with which the background process reports that the mount can be used.
-const READY: &str = "ready";
-
 pub fn run(arguments: &MountArgs) -> Result<()> {
     let mut options = MountOptions::default();
     for list in &arguments.options {
         options.set(list).map_err(|error| Failure::of_line(error).with_status(2))?;
     }
-    if arguments.foreground || arguments.background { serve(arguments, &options) } else { start(arguments) }
-}
-
-/// Starts the background process, and waits until the mount can be used.
-fn start(arguments: &MountArgs) -> Result<()> {
-    let doing = |result: std::io::Result<_>| result.doing("start the server", text::path(&arguments.volume));
-    let program = std::env::current_exe().doing("start the server", text::path(&arguments.volume))?;
-    let mut command = Command::new(program);
-    command.args(["mount", "--background"]);
+    if arguments.foreground || arguments.background {
+        return serve(arguments, &options);
+    }
+    let mut words: Vec<OsString> = vec!["mount".into(), "--background".into()];
     for list in &arguments.options {
-        command.arg("-o").arg(list);
+        words.extend(["-o".into(), list.into()]);
     }
-    // The server changes its directory to the root.
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    command.arg("--").arg(real(&arguments.volume)).arg(real(&arguments.directory));
-    if let Some(bytes) = volumes::memory() {
-        command.env("EYRIE_MEMORY", bytes.to_string());
-    }
-    let mut child = doing(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn())?;
-    let mut report = [0; READY.len()];
-    let is_ready = child.stdout.take().is_some_and(|mut output| output.read_exact(&mut report).is_ok());
-    if is_ready && report == READY.as_bytes() {
-        return Ok(());
-    }
-    // The server has printed its error.
-    let status = child.wait().doing("wait for the server", text::path(&arguments.volume))?;
-    let status = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
-    Err(Failure::silent(status.unwrap_or(1)))
+    words.push("--".into());
+    words.extend([&arguments.volume, &arguments.directory].map(|path| background::real(path).into()));
+    background::start(&words, &arguments.volume)
 }
 
 /// Mounts the volume, and serves it until it is unmounted.
 fn serve(arguments: &MountArgs, options: &MountOptions) -> Result<()> {
     if arguments.background {
-        // A process that already leads a session stays in it.
-        let _ = rustix::process::setsid();
+        background::lead_session();
     }
     let purpose = if options.read_only { Purpose::Read } else { Purpose::Change };
     volumes::with_volume(&arguments.volume, purpose, |volume| {
@@ -104,11 +78,11 @@ fn serve(arguments: &MountArgs, options: &MountOptions) -> Result<()> {
         let unmounter = mount.unmounter();
         interrupt::install_with(move || unmounter.end());
         if arguments.background {
-            report_ready().doing("detach from the terminal", text::path(&arguments.directory))?;
+            background::report_ready().doing("detach from the terminal", text::path(&arguments.directory))?;
         }
-        notify_manager("READY=1");
+        background::notify_manager("READY=1");
         let ended = mount.wait();
-        notify_manager("STOPPING=1");
+        background::notify_manager("STOPPING=1");
         // A mount that a signal has ended while it was in use ends with an error of the connection.
         if interrupt::requested() { Ok(()) } else { ended.map_err(failure) }
     })
@@ -118,31 +92,6 @@ fn failure(error: MountError) -> Failure {
     let missing = matches!(&error, MountError::MountPoint { source, .. }
         if source.kind() == std::io::ErrorKind::NotFound);
     Failure::of_line(error).with_status(if missing { NOT_FOUND } else { 1 })
-}
-
-/// Detaches from the terminal, and tells the starting process that the mount can be used. The steps that can
-/// fail come before the report.
-fn report_ready() -> std::io::Result<()> {
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    std::env::set_current_dir("/")?;
-    rustix::stdio::dup2_stderr(&null)?;
-    let mut output = std::io::stdout().lock();
-    output.write_all(READY.as_bytes())?;
-    output.flush()?;
-    Ok(rustix::stdio::dup2_stdout(&null)?)
-}
-
-/// Tells the service manager a state, by the protocol of sd_notify(3). Does nothing without a manager, or if
-/// the manager does not listen.
-fn notify_manager(state: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&name),
-    };
-    if let (Ok(socket), Ok(address)) = (UnixDatagram::unbound(), address) {
-        let _ = socket.send_to_addr(state.as_bytes(), &address);
-    }
 }
 
 /// Returns the words of the command line. If mount(8) calls this program as `mount.eyrie`, these are the

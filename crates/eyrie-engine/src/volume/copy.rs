@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Medium, MediumKind, PagedOptions};
+use eyrie_medium::{Medium, PagedOptions};
 
 use super::generation::Generations;
 use super::open::{Opened, Volume};
@@ -85,16 +85,6 @@ impl Volume {
             MEDIUM_PMEM => MediumChoice::Pmem,
             MEDIUM_PAGED => MediumChoice::Paged,
             _ => MediumChoice::Dram,
-        }
-    }
-
-    /// Returns the kind of the medium on which the volume is. A copy of a volume may itself be on another
-    /// medium.
-    pub fn kind(&self) -> MediumKind {
-        match self.superblock.block.medium {
-            MEDIUM_PMEM => MediumKind::Pmem,
-            MEDIUM_PAGED => MediumKind::Paged,
-            _ => self.medium().kind(),
         }
     }
 

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Fault, Medium, host};
+use eyrie_medium::{Addr, Fault, Medium, MediumKind, host};
 
 use crate::board::Board;
 use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
+use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
 
@@ -75,6 +76,16 @@ impl VolumeView {
     #[inline]
     pub fn board(&self) -> &Board {
         &self.board
+    }
+
+    /// Returns the kind of the medium on which the volume is. A copy of a volume may itself be on another
+    /// medium.
+    pub fn kind(&self) -> MediumKind {
+        match self.superblock.block.medium {
+            MEDIUM_PMEM => MediumKind::Pmem,
+            MEDIUM_PAGED => MediumKind::Paged,
+            _ => self.medium().kind(),
+        }
     }
 
     /// Returns the sizes and places of the volume.

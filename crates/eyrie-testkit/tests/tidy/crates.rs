@@ -6,15 +6,17 @@ use std::fs;
 use super::{assert_none, read, root, sources};
 
 /// The crates of the workspace on which each crate may depend. Dependencies of its tests are not listed.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("eyrie-medium", &[]),
     ("eyrie-faults", &["eyrie-medium"]),
     ("eyrie-engine", &["eyrie-medium"]),
-    ("eyrie", &["eyrie-engine", "eyrie-medium"]),
+    ("eyrie-client", &["eyrie-engine", "eyrie-medium"]),
+    ("eyrie-service", &["eyrie-client", "eyrie-engine", "eyrie-medium"]),
+    ("eyrie", &["eyrie-client", "eyrie-engine", "eyrie-medium"]),
     ("eyrie-fuse", &["eyrie"]),
     ("eyrie-bench", &["eyrie", "eyrie-fuse"]),
     ("eyrie-sim", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium"]),
-    ("eyrie-cli", &["eyrie", "eyrie-bench", "eyrie-fuse", "eyrie-sim"]),
+    ("eyrie-cli", &["eyrie", "eyrie-bench", "eyrie-client", "eyrie-fuse", "eyrie-service", "eyrie-sim"]),
     ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium", "eyrie-sim"]),
     ("xtask", &["eyrie"]),
 ];
@@ -102,6 +104,8 @@ fn unsafe_code_has_one_home() {
     let places = [
         "crates/eyrie",
         "crates/eyrie-bench",
+        "crates/eyrie-client",
+        "crates/eyrie-service",
         "crates/eyrie-engine",
         "crates/eyrie-fuse",
         "crates/eyrie-cli",

@@ -1,11 +1,13 @@
 //! Volumes: making, opening, checking, resizing and closing them.
 
 mod close;
+mod engine;
 mod information;
 mod options;
 mod scrub;
 
 pub use close::CloseError;
+pub use engine::VolumeEngine;
 #[doc(inline)]
 pub use eyrie_engine::check::Report;
 #[doc(inline)]
@@ -29,11 +31,11 @@ use eyrie_engine::volume::segment_path;
 use crate::{AccessRules, Errno, Error, Kvfs, Nodes, Pxfs, Result};
 
 /// The files of a volume.
-pub type Files = Pxfs<Scm>;
+pub type Files = Pxfs<VolumeEngine>;
 /// The objects of a volume.
-pub type VolumeNodes = Nodes<Scm>;
+pub type VolumeNodes = Nodes<VolumeEngine>;
 /// The keys and values in one directory of a volume.
-pub type Store = Kvfs<Scm>;
+pub type Store = Kvfs<VolumeEngine>;
 
 /// An open volume. As long as it is open, neither this process nor another one can open it again, except that
 /// [`Volume::open_read_only`] opens a volume beside other read-only opens.
@@ -71,15 +73,18 @@ pub type Store = Kvfs<Scm>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Volume {
-    engine: Arc<Scm>,
+    engine: Arc<VolumeEngine>,
     path: PathBuf,
     segment: PathBuf,
 }
 
 impl Volume {
     fn over(engine: Scm, path: &Path) -> Volume {
-        let engine = Arc::new(engine.closed_on_drop());
-        Volume { engine, path: path.to_owned(), segment: segment_path(path) }
+        Volume::with_engine(VolumeEngine::of_owner(engine), path)
+    }
+
+    fn with_engine(engine: VolumeEngine, path: &Path) -> Volume {
+        Volume { engine: Arc::new(engine), path: path.to_owned(), segment: segment_path(path) }
     }
 
     /// Returns the default options for making a volume.
@@ -193,16 +198,27 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_with(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Volume> {
-        Volume::open_by(Scm::open, path.as_ref(), paged)
+        Volume::open_by(path.as_ref(), paged, false)
     }
 
-    fn open_by(
-        open: fn(&Path, PagedOptions) -> eyrie_engine::Result<Scm>,
-        path: &Path,
-        paged: PagedOptions,
-    ) -> Result<Volume> {
-        let engine = open(path, paged).map_err(|error| Error::from_engine(error, "open volume").at(path))?;
-        Ok(Volume::over(engine, path))
+    fn open_by(path: &Path, paged: PagedOptions, read_only: bool) -> Result<Volume> {
+        let engine = VolumeEngine::open(path, paged, read_only);
+        let engine = engine.map_err(|error| Error::from_engine(error, "open volume").at(path))?;
+        Ok(Volume::with_engine(engine, path))
+    }
+
+    /// True if another process serves the volume, and this process is a client of that service. Changes then
+    /// go through the service, and `check`, `trim` and `scrub` fail with `EBUSY`.
+    ///
+    /// # Examples
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// assert!(!volume.is_served());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_served(&self) -> bool {
+        self.engine.is_client()
     }
 
     /// Opens a volume to read it, beside other read-only opens in this process and in others. No byte of the
@@ -253,7 +269,7 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_read_only_with(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Volume> {
-        Volume::open_by(Scm::open_read_only, path.as_ref(), paged)
+        Volume::open_by(path.as_ref(), paged, true)
     }
 
     /// Checks the volume at `path` in the state after recovery. No process may have the volume open for
@@ -340,7 +356,7 @@ impl Volume {
     /// ```
     pub fn trim(&self) -> Result<u64> {
         let before = self.host_bytes();
-        let trimmed = self.engine.trim();
+        let trimmed = self.engine.owner("trim volume").map_err(|error| error.at(&self.path))?.trim();
         let free = trimmed.map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
         let came_back = |before: u64| before.saturating_sub(self.host_bytes().unwrap_or(0));
         Ok(before.map_or(free, came_back))
@@ -431,7 +447,8 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self) -> Result<Report> {
-        self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
+        let engine = self.engine.owner("check volume").map_err(|error| error.at(&self.path))?;
+        engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
     }
 
     /// Makes all earlier changes of files and stores as durable as the medium can make them: see

@@ -55,7 +55,8 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scrub(&self, mut progress: impl FnMut(u64, u64) -> bool) -> Result<ScrubReport> {
-        let scrubbed = self.engine.volume().scrub(&mut progress);
+        let volume = self.engine.owner("scrub volume").map_err(|error| error.at(&self.path))?.volume();
+        let scrubbed = volume.scrub(&mut progress);
         let found = scrubbed.map_err(|error| Error::from_engine(error, "scrub volume").at(&self.path))?;
         let mut paths = Vec::new();
         if !found.damaged.is_empty() {
@@ -67,7 +68,7 @@ impl Volume {
                 match step {
                     WalkStep::Entry(entry) => {
                         let _pin = pin();
-                        let is_damaged = |id| is_on_pages(self.engine.volume(), id, &found.damaged);
+                        let is_damaged = |id| is_on_pages(volume, id, &found.damaged);
                         if ObjectId::from_raw(entry.inode).is_some_and(is_damaged) {
                             paths.push(Path::new("/").join(&entry.relative));
                         }

@@ -1,0 +1,75 @@
+//! Commands that go on in the background: the start of the process, and its report that it is ready.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::{text, volumes};
+
+/// The word with which the background process reports that it is ready.
+const READY: &str = "ready";
+
+/// Returns the path without links, because the background process changes its directory to the root.
+pub fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Starts this program with these arguments in the background, and waits until it is ready. `volume` is the
+/// volume of the command.
+///
+/// # Errors
+/// With the exit status of the background process if it ends before it is ready. The process then has printed
+/// its error.
+pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
+    let doing = |result: std::io::Result<_>| result.doing("start the server", text::path(volume));
+    let program = std::env::current_exe().doing("start the server", text::path(volume))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(bytes) = volumes::memory() {
+        command.env("EYRIE_MEMORY", bytes.to_string());
+    }
+    let mut child = doing(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn())?;
+    let mut report = [0; READY.len()];
+    let is_ready = child.stdout.take().is_some_and(|mut output| output.read_exact(&mut report).is_ok());
+    if is_ready && report == READY.as_bytes() {
+        return Ok(());
+    }
+    let status = child.wait().doing("wait for the server", text::path(volume))?;
+    let status = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    Err(Failure::silent(status.unwrap_or(1)))
+}
+
+/// Makes the background process the leader of a session. A process that already leads one stays in it.
+pub fn lead_session() {
+    let _ = rustix::process::setsid();
+}
+
+/// Detaches from the terminal, and tells the starting process that this process is ready. The steps that can
+/// fail come before the report.
+pub fn report_ready() -> std::io::Result<()> {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    std::env::set_current_dir("/")?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let mut output = std::io::stdout().lock();
+    output.write_all(READY.as_bytes())?;
+    output.flush()?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}
+
+/// Tells the service manager a state, by the protocol of sd_notify(3). Does nothing without a manager, or if
+/// the manager does not listen.
+pub fn notify_manager(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    if let (Ok(socket), Ok(address)) = (UnixDatagram::unbound(), address) {
+        let _ = socket.send_to_addr(state.as_bytes(), &address);
+    }
+}

@@ -1,0 +1,105 @@
+//! `eyrie serve`: shares a volume with other programs until it is stopped.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use eyrie_client::SOCKET_NAME;
+use eyrie_service::{ServeOptions, Service};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::users::Names;
+use crate::{background, interrupt, text};
+
+/// Share a volume, so that several programs can use it at once
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie serve /dev/shm/vol
+  eyrie serve --foreground --allow-user ada --allow-user 1001 vol
+  eyrie sessions vol
+
+Programs that open the volume connect to the service by themselves, and read the volume without a call. The \
+service applies their changes with the rights that each user has. Everybody who may connect can read every \
+byte of the volume: its files are mapped as a whole. Only the user of the service and root may connect, \
+unless --allow-user names others.
+
+The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
+the volume. After SIGKILL the volume is sound, and the next service recovers it. docs/sharing.md has the \
+details and a unit for systemd.")]
+pub struct ServeArgs {
+    /// Volume to share, on dram or pmem
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Place of the socket [default: service.sock in the directory of the volume]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// A further user who may connect, by name or number; `all` for everybody
+    #[arg(long = "allow-user", value_name = "USER")]
+    allow: Vec<String>,
+    /// Serve in this process, and return when it is stopped
+    #[arg(long, short)]
+    foreground: bool,
+    /// Serve in this process, detach from the terminal, and report to standard output
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
+    let options = options(arguments)?;
+    if arguments.foreground || arguments.background {
+        return serve(arguments, options);
+    }
+    let mut words: Vec<OsString> = vec!["serve".into(), "--background".into()];
+    if let Some(socket) = &arguments.socket {
+        words.extend([
+            "--socket".into(),
+            std::path::absolute(socket).unwrap_or_else(|_| socket.clone()).into(),
+        ]);
+    }
+    for user in &arguments.allow {
+        words.extend(["--allow-user".into(), user.into()]);
+    }
+    words.extend(["--".into(), background::real(&arguments.volume).into()]);
+    background::start(&words, &arguments.volume)?;
+    let readers = if arguments.allow.is_empty() { "your programs and root's" } else { "the allowed users" };
+    writeln!(output, "serving {}: {readers} can read all of it", text::path(&arguments.volume))?;
+    Ok(())
+}
+
+fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
+    let mut options = ServeOptions::default();
+    let (mut known, names) = (Vec::new(), Names::of_host());
+    for name in &arguments.allow {
+        if name == "all" {
+            options.users = None;
+            return Ok(options);
+        }
+        let number = names.uid(name).or_else(|| name.parse().ok());
+        known.push(number.ok_or_else(|| Failure::usage("cannot allow", name, "no such user"))?);
+    }
+    options.users = Some(known);
+    Ok(options)
+}
+
+fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
+    if arguments.background {
+        background::lead_session();
+    }
+    let socket = arguments.socket.clone().unwrap_or_else(|| arguments.volume.join(SOCKET_NAME));
+    let place = || text::path(&arguments.volume);
+    let service = Service::start(&arguments.volume, &socket, options);
+    let service =
+        service.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())?;
+    let stopper = service.stopper();
+    interrupt::install_with(move || stopper.stop());
+    if arguments.background {
+        background::report_ready().doing("detach from the terminal", place())?;
+    }
+    background::notify_manager("READY=1");
+    let served = service.run();
+    background::notify_manager("STOPPING=1");
+    served.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())
+}

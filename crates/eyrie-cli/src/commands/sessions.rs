@@ -1,0 +1,61 @@
+//! `eyrie sessions`: lists the programs that use a served volume.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use eyrie_client::{Client, SOCKET_NAME};
+use serde_json::json;
+
+use crate::failure::{Doing, Result};
+use crate::output::{Output, table};
+use crate::text;
+
+/// List the programs that use a served volume
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie sessions /dev/shm/vol
+  eyrie sessions --json vol
+
+Columns: the process when it connected, its user, the threads that are reading, the requests without an \
+answer, and the reserved numbers of new files.")]
+pub struct SessionsArgs {
+    /// Served volume, or the socket of its service
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Print the sessions as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn socket_of(volume: &Path) -> PathBuf {
+    if volume.is_dir() { volume.join(SOCKET_NAME) } else { volume.to_owned() }
+}
+
+pub fn run(arguments: &SessionsArgs, output: &mut Output) -> Result<()> {
+    let sessions = Client::sessions(&socket_of(&arguments.volume));
+    let sessions = sessions
+        .map_err(|error| eyrie::Error::from_engine(error, "list sessions"))
+        .doing("list the sessions of", text::path(&arguments.volume))?;
+    if arguments.json {
+        let list: Vec<_> = sessions
+            .iter()
+            .map(|session| {
+                json!({
+                    "process": session.process,
+                    "user": session.user,
+                    "pins": session.pins,
+                    "pending": session.pending,
+                    "reserved": session.reserved,
+                })
+            })
+            .collect();
+        return output.json(&json!({ "sessions": list }));
+    }
+    let mut rows = table(&["process", "user", "pins", "pending", "reserved"], &[0, 1, 2, 3, 4]);
+    for session in &sessions {
+        let numbers = [session.process, session.user, session.pins, session.pending, session.reserved];
+        rows.add_row(numbers.map(|number| number.to_string()));
+    }
+    Ok(output.table(&rows)?)
+}

@@ -1,0 +1,256 @@
+//! The engine of an open volume: that of its owner, or that of a client of its service.
+
+use std::fmt;
+use std::path::Path;
+
+use eyrie_client::{Client, SOCKET_NAME, is_absent};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::VolumeView;
+use eyrie_engine::{
+    Applied, Attributes, Birth, Engine, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage,
+    Version, Watcher,
+};
+use eyrie_medium::PagedOptions;
+use eyrie_medium::epoch::Guard;
+
+use crate::{Errno, Error};
+
+/// The engine of an open [`Volume`](crate::Volume). The process owns the volume, or it is a client of the
+/// service that owns it.
+///
+/// ```
+/// # use eyrie::*; fn f(files: &Files) {
+/// let engine: &VolumeEngine = files.engine();
+/// # let _ = engine;
+/// # }
+/// ```
+pub struct VolumeEngine(Role);
+
+enum Role {
+    Owner(Scm),
+    Client(Client),
+}
+
+impl fmt::Debug for VolumeEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeEngine").field("is_client", &self.is_client()).finish_non_exhaustive()
+    }
+}
+
+/// Calls the same method of either engine.
+macro_rules! each {
+    ($engine:expr, $call:ident($($argument:expr),*)) => {
+        match &$engine.0 {
+            Role::Owner(engine) => engine.$call($($argument),*),
+            Role::Client(engine) => engine.$call($($argument),*),
+        }
+    };
+}
+
+impl VolumeEngine {
+    pub(super) fn of_owner(engine: Scm) -> VolumeEngine {
+        VolumeEngine(Role::Owner(engine.closed_on_drop()))
+    }
+
+    /// Opens the volume at `path`. If another process has it open and serves it, connects to the service.
+    pub(super) fn open(path: &Path, paged: PagedOptions, read_only: bool) -> Result<VolumeEngine> {
+        let opened = if read_only { Scm::open_read_only(path, paged) } else { Scm::open(path, paged) };
+        let error = match opened {
+            Ok(engine) => return Ok(VolumeEngine::of_owner(engine)),
+            Err(error) => error,
+        };
+        // A user who may use the service need not be able to open the files of the volume.
+        if ![Errno::BUSY, Errno::ACCESS].contains(&error.errno()) {
+            return Err(error);
+        }
+        match Client::connect(&path.join(SOCKET_NAME), read_only) {
+            Ok(client) => Ok(VolumeEngine(Role::Client(client))),
+            Err(absent) if is_absent(&absent) => Err(error),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Returns the engine of the owner. A client has none.
+    pub(super) fn owner(&self, operation: &'static str) -> std::result::Result<&Scm, Error> {
+        match &self.0 {
+            Role::Owner(engine) => Ok(engine),
+            Role::Client(_) => Err(Error::with_reason(Errno::BUSY, operation, "its service must stop first")),
+        }
+    }
+
+    /// Returns the volume as its readers see it.
+    pub(super) fn volume(&self) -> &VolumeView {
+        match &self.0 {
+            Role::Owner(engine) => engine.volume(),
+            Role::Client(client) => client.volume(),
+        }
+    }
+
+    pub(super) fn recovered(&self) -> bool {
+        matches!(&self.0, Role::Owner(engine) if engine.recovered())
+    }
+
+    /// True if this process is a client of the service that owns the volume.
+    pub(super) fn is_client(&self) -> bool {
+        matches!(self.0, Role::Client(_))
+    }
+
+    pub(super) fn try_close(&mut self) -> Result<()> {
+        match &mut self.0 {
+            Role::Owner(engine) => engine.try_close(),
+            // Every change has reached the service, which saves the volume when it ends.
+            Role::Client(_) => Ok(()),
+        }
+    }
+}
+
+impl Engine for VolumeEngine {
+    fn root(&self) -> ObjectId {
+        each!(self, root())
+    }
+
+    #[inline]
+    fn instance(&self) -> u32 {
+        each!(self, instance())
+    }
+
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        each!(self, is_read_only())
+    }
+
+    #[inline]
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        each!(self, lookup(dir, name))
+    }
+
+    #[inline]
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        each!(self, attributes(id))
+    }
+
+    #[inline]
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        each!(self, birth(id))
+    }
+
+    #[inline]
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        each!(self, owner(id))
+    }
+
+    #[inline]
+    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        each!(self, parent_of(dir))
+    }
+
+    #[inline]
+    fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        each!(self, is_removed(id))
+    }
+
+    #[inline]
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        each!(self, read(id, offset, out))
+    }
+
+    #[inline]
+    fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
+        each!(self, view(id, range, guard))
+    }
+
+    #[inline]
+    fn seal(&self, id: ObjectId) -> Result<()> {
+        each!(self, seal(id))
+    }
+
+    #[inline]
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        each!(self, version(id))
+    }
+
+    #[inline]
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        each!(self, seek(id, offset, hole))
+    }
+
+    #[inline]
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        each!(self, has_storage(id))
+    }
+
+    #[inline]
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        each!(self, xattr(id, name, out))
+    }
+
+    #[inline]
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        each!(self, xattr_names(id, visit))
+    }
+
+    #[inline]
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
+        each!(self, list(dir, cookie, visit))
+    }
+
+    #[inline]
+    fn open(&self, id: ObjectId) -> Result<()> {
+        each!(self, open(id))
+    }
+
+    #[inline]
+    fn close(&self, id: ObjectId) {
+        each!(self, close(id));
+    }
+
+    #[inline]
+    fn hold(&self, id: ObjectId) -> Result<()> {
+        each!(self, hold(id))
+    }
+
+    #[inline]
+    fn release(&self, id: ObjectId, count: u64) {
+        each!(self, release(id, count));
+    }
+
+    #[inline]
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        each!(self, reserve(kind))
+    }
+
+    #[inline]
+    fn unreserve(&self, id: ObjectId) {
+        each!(self, unreserve(id));
+    }
+
+    #[inline]
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        each!(self, apply(op))
+    }
+
+    fn reclaim(&self) -> bool {
+        each!(self, reclaim())
+    }
+
+    #[inline]
+    fn directory_changes(&self) -> u64 {
+        each!(self, directory_changes())
+    }
+
+    fn watch(&self, capacity: usize) -> Option<Watcher> {
+        each!(self, watch(capacity))
+    }
+
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        each!(self, wait_for(id))
+    }
+
+    fn sync(&self) -> Result<()> {
+        each!(self, sync())
+    }
+
+    fn space(&self) -> SpaceUsage {
+        each!(self, space())
+    }
+}
