@@ -9,4 +9,5 @@ mod posix;
 mod power;
 mod salvage;
 mod scm;
+mod shared;
 mod threads;

@@ -1,0 +1,300 @@
+//! Clients that break the protocol, or ask for what they may not have.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use eyrie_client::packet;
+use eyrie_client::protocol::{
+    ANSWER_AT, ASLEEP, Answer, Call, DOORBELL, Hello, LANES, MAGIC, MEMORY_BYTES, OPEN_SESSION, REQUEST_AT,
+    Request, VERSION, Welcome, data_of, head_of, state,
+};
+use eyrie_engine::claims::Claims;
+use eyrie_engine::op::encode::encode;
+use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, SetIds, Time};
+use eyrie_medium::epoch::pins_file;
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::*;
+
+fn socket_to(served: &Served) -> OwnedFd {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(&served.socket).unwrap()).unwrap();
+    socket
+}
+
+/// A session whose lanes the test writes by hand.
+struct RawSession {
+    socket: OwnedFd,
+    lanes: SharedMemory,
+    root: ObjectId,
+}
+
+impl RawSession {
+    fn open(served: &Served) -> RawSession {
+        let socket = socket_to(served);
+        let (pins, claims) = (pins_file().unwrap(), Claims::create().unwrap());
+        let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
+        let files = [pins.as_fd(), claims.file().unwrap().as_fd()];
+        packet::send(&socket, hello.as_bytes(), &files).unwrap();
+        let mut welcome = Welcome::new_zeroed();
+        let (_, mut files) = packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
+        let lanes = SharedMemory::map(files.pop().unwrap(), MEMORY_BYTES, SharedAccess::ReadWrite).unwrap();
+        RawSession { socket, lanes, root: ObjectId::from_raw(welcome.root).unwrap() }
+    }
+
+    /// Makes a request on lane 0, and returns the answer and its data.
+    fn ask(&self, request: Request, data: &[u8]) -> (Answer, Vec<u8>) {
+        let (head, (start, room)) = (head_of(0), data_of(0));
+        self.lanes.write(start, &data[..data.len().min(room)]);
+        self.lanes.write(head + REQUEST_AT, request.as_bytes());
+        let word = &self.lanes.short_words()[head / 4];
+        word.store(state::REQUESTED, Ordering::SeqCst);
+        self.ring(1);
+        while word.load(Ordering::Acquire) != state::ANSWERED {
+            std::thread::yield_now();
+        }
+        let mut answer = Answer::new_zeroed();
+        self.lanes.read(head + ANSWER_AT, answer.as_mut_bytes());
+        let mut data = vec![0; answer.data_bytes as usize];
+        self.lanes.read(start, &mut data);
+        (answer, data)
+    }
+
+    fn ring(&self, lanes: u64) {
+        self.lanes.words()[DOORBELL].fetch_or(lanes, Ordering::SeqCst);
+        if self.lanes.words()[ASLEEP].load(Ordering::SeqCst) != 0 {
+            packet::send(&self.socket, b"w", &[]).unwrap();
+        }
+    }
+
+    fn apply(&self, op: &Op<'_>) -> u32 {
+        let mut bytes = Vec::new();
+        encode(op, &mut bytes);
+        self.apply_bytes(&bytes)
+    }
+
+    fn apply_bytes(&self, bytes: &[u8]) -> u32 {
+        let call = Call::Apply as u32;
+        let request = Request { call, data_bytes: bytes.len() as u64, ..Request::default() };
+        self.ask(request, bytes).0.error
+    }
+
+    fn reserve(&self, kind: Kind) -> ObjectId {
+        let call = Call::Reserve as u32;
+        let (answer, data) =
+            self.ask(Request { call, id: kind as u64, number: 1, ..Request::default() }, &[]);
+        assert_eq!(answer.error, 0);
+        ObjectId::from_raw(u64::from_le_bytes(data[..8].try_into().unwrap())).unwrap()
+    }
+}
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+const TIME: Time = Time::new(1, 0);
+
+#[test]
+fn greetings_of_other_protocols_end_only_their_connection() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    for bytes in [&b"GET / HTTP/1.1"[..], &[0; 16], &[], &[7; 4000]] {
+        let socket = socket_to(&served);
+        let _ = packet::send(&socket, bytes, &[]);
+        assert_eq!(packet::receive(&socket, &mut [0; 64]).unwrap().0, 0, "{bytes:?}");
+    }
+    let newer = Hello { magic: MAGIC, version: VERSION + 1, purpose: OPEN_SESSION };
+    let socket = socket_to(&served);
+    packet::send(&socket, newer.as_bytes(), &[]).unwrap();
+    let mut welcome = Welcome::new_zeroed();
+    packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
+    assert_ne!(welcome.errno, 0);
+    // A greeting without files, and one with files that are no memory.
+    let hello = Hello { version: VERSION, ..newer };
+    let socket = socket_to(&served);
+    packet::send(&socket, hello.as_bytes(), &[]).unwrap();
+    assert_eq!(packet::receive(&socket, &mut [0; 64]).unwrap().0, 0);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&[0; 1 << 18]).unwrap();
+    let socket = socket_to(&served);
+    packet::send(&socket, hello.as_bytes(), &[file.as_fd(), file.as_fd()]).unwrap();
+    assert_eq!(packet::receive(&socket, &mut [0; 64]).unwrap().0, 0);
+    files.write("/egg", "blue").unwrap();
+    drop(files);
+    served.stop();
+}
+
+#[test]
+fn too_many_connections_are_refused() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    let connections: Vec<OwnedFd> = (0..300).map(|_| socket_to(&served)).collect();
+    let mut refused = 0;
+    for socket in connections.iter().rev().take(40) {
+        let mut welcome = Welcome::new_zeroed();
+        packet::receive(socket, welcome.as_mut_bytes()).unwrap();
+        refused += usize::from(welcome.errno != 0);
+    }
+    assert_eq!(refused, 40);
+    drop(connections);
+    files.write("/egg", "blue").unwrap();
+    let start = std::time::Instant::now();
+    while Client::connect(&served.socket, false).is_err() {
+        assert!(start.elapsed().as_secs() < 20, "ended connections still count");
+    }
+    drop(files);
+    served.stop();
+}
+
+#[test]
+fn ids_that_are_not_reserved_create_nothing() {
+    let mut served = Served::new(8 << 20);
+    let (mine, other) = (RawSession::open(&served), RawSession::open(&served));
+    let (dir, name) = (mine.root, &b"egg"[..]);
+    let foreign = other.reserve(Kind::File);
+    let own = mine.reserve(Kind::File);
+    let invented = ObjectId::new(own.place() + 256, Kind::File);
+    let wrong_kind = ObjectId::new(own.place(), Kind::Directory);
+    let create = |id| Op::Create { dir, name, id, owner: OWNER, content: Content::Empty, time: TIME };
+    for id in [foreign, invented, wrong_kind, mine.root] {
+        assert_ne!(mine.apply(&create(id)), 0, "{id:?}");
+        let put = Op::Put { dir, name, id, owner: OWNER, data: b"blue", time: TIME };
+        assert_ne!(mine.apply(&put), 0, "{id:?}");
+        assert_ne!(mine.apply(&Op::Batch { dir, ops: &[put], time: TIME }), 0, "{id:?}");
+    }
+    let put = |name| Op::Put { dir, name, id: own, owner: OWNER, data: b"blue", time: TIME };
+    assert_ne!(mine.apply(&Op::Batch { dir, ops: &[put(b"a"), put(b"b")], time: TIME }), 0, "one id twice");
+    assert_eq!(mine.apply(&create(own)), 0);
+    assert_ne!(mine.apply(&create(own)), 0, "an id that is used");
+    // An id of another session does not go back.
+    let call = Call::Unreserve as u32;
+    mine.ask(Request { call, id: foreign.raw(), ..Request::default() }, &[]);
+    let create =
+        Op::Create { dir, name: b"stone", id: foreign, owner: OWNER, content: Content::Empty, time: TIME };
+    assert_eq!(other.apply(&create), 0);
+    drop((mine, other));
+    served.stop();
+}
+
+#[test]
+fn damaged_requests_are_errors() {
+    let mut served = Served::new(8 << 20);
+    let session = RawSession::open(&served);
+    let mut bytes = Vec::new();
+    encode(&Op::Unlink { dir: session.root, name: b"egg", time: TIME }, &mut bytes);
+    for index in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 1;
+        assert_ne!(session.apply_bytes(&damaged), 0, "byte {index}");
+    }
+    assert_ne!(session.apply_bytes(&bytes[..bytes.len() - 1]), 0);
+    assert_ne!(session.apply_bytes(&[&bytes[..], &[0]].concat()), 0);
+    for request in [
+        Request { call: 99, ..Request::default() },
+        Request { call: Call::Apply as u32, data_bytes: u64::MAX, ..Request::default() },
+        Request { call: Call::Reserve as u32, id: 77, number: u64::MAX, ..Request::default() },
+        Request { call: Call::Attributes as u32, id: u64::MAX, ..Request::default() },
+        Request { call: Call::Version as u32, id: 1 << 40 | 1, ..Request::default() },
+    ] {
+        assert_ne!(session.ask(request, &[]).0.error, 0, "{request:?}");
+    }
+    // Doorbells of lanes that do not exist, and of lanes without a request, are ignored.
+    session.ring(u64::MAX);
+    assert_eq!(session.ask(Request { call: Call::Sync as u32, ..Request::default() }, &[]).0.error, 0);
+    drop(session);
+    served.stop();
+}
+
+/// Random Ops with ids near live ones. The service refuses or applies each of them, and the volume stays
+/// sound.
+#[test]
+fn forged_ops_leave_a_sound_volume() {
+    const OPS: usize = 20_000;
+    let mut served = Served::new(32 << 20);
+    let files = served.files();
+    files.create_dir("/dir").unwrap();
+    files.write("/egg", vec![1; 10_000]).unwrap();
+    let session = RawSession::open(&served);
+    let mut random = StdRng::seed_from_u64(1);
+    let engine = files.engine();
+    let live = [
+        engine.root(),
+        engine.lookup(engine.root(), b"dir").unwrap().unwrap(),
+        engine.lookup(engine.root(), b"egg").unwrap().unwrap(),
+        session.reserve(Kind::File),
+        session.reserve(Kind::Directory),
+    ];
+    let names: [&[u8]; 6] = [b"egg", b"dir", b"a", b"b", b"/", b"\0"];
+    let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo];
+    let mut accepted = 0;
+    for _ in 0..OPS {
+        let id = |random: &mut StdRng| {
+            let id = live[random.random_range(0..live.len())];
+            match random.random_range(0..6) {
+                0 => ObjectId::new(id.place() + 256 * random.random_range(0..8), id.kind()),
+                1 => ObjectId::new(id.place(), kinds[random.random_range(0..kinds.len())]),
+                _ => id,
+            }
+        };
+        let (dir, other, object) = (id(&mut random), id(&mut random), id(&mut random));
+        let (name, to_name) = (names[random.random_range(0..6)], names[random.random_range(0..6)]);
+        let number = random.random::<u64>() >> random.random_range(0..64);
+        let data = vec![2; random.random_range(0..9000)];
+        let owner = Owner { mode: random.random_range(0..0o10000), uid: random.random_range(0..2), gid: 0 };
+        let time = Time::new(random.random(), random.random_range(0..1_000_000_000));
+        let set_ids = SetIds::Keep;
+        let op = match random.random_range(0..10) {
+            0 => Op::Create { dir, name, id: object, owner, content: Content::Empty, time },
+            1 => Op::Link { dir, name, id: object, time },
+            2 => Op::Unlink { dir, name, time },
+            3 => Op::RemoveDirectory { dir, name, time },
+            4 => Op::Rename {
+                from_dir: dir,
+                from_name: name,
+                to_dir: other,
+                to_name,
+                mode: eyrie_engine::RenameMode::Replace,
+                time,
+            },
+            5 => Op::Write { id: object, offset: number, data: &data, set_ids, time },
+            6 => Op::Append { id: object, data: &data, set_ids, time },
+            7 => Op::SetSize { id: object, size: number, set_ids, time },
+            8 => {
+                let change =
+                    AttributeChange { mode: Some(owner.mode), uid: Some(owner.uid), ..Default::default() };
+                Op::SetAttributes { id: object, change, time }
+            }
+            _ => Op::Put { dir, name, id: object, owner, data: &data, time },
+        };
+        accepted += usize::from(session.apply(&op) == 0);
+    }
+    assert!(accepted > OPS / 100, "only {accepted} Ops were accepted");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    // The head of a lane and its data change while the service reads them.
+    std::thread::scope(|scope| {
+        let (session, stop) = (&session, &stop);
+        scope.spawn(move || {
+            let mut random = StdRng::seed_from_u64(2);
+            for _ in 0..20_000 {
+                let lane = random.random_range(0..LANES);
+                let mut bytes = [0; 256];
+                random.fill(&mut bytes[..]);
+                session.lanes.write(data_of(lane).0 + random.random_range(0..1024), &bytes);
+                session.lanes.write(head_of(lane) + REQUEST_AT, &bytes[..32]);
+                let mut op = Vec::new();
+                encode(&Op::Unlink { dir: session.root, name: b"a", time: TIME }, &mut op);
+                session.lanes.write(data_of(lane).0, &op);
+                session.lanes.short_words()[head_of(lane) / 4].store(state::REQUESTED, Ordering::SeqCst);
+                session.ring(1 << lane);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            files.write("/beside", "still served").unwrap();
+        }
+    });
+    drop((files, session));
+    served.stop();
+}

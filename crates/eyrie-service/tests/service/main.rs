@@ -1,0 +1,268 @@
+//! Tests of a service and its clients. Each client is a thread of this process with a session of its own.
+//! Tests of the command `eyrie serve` have clients in other processes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod hostile;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use eyrie::{Credentials, Kvfs, PosixExt, Pxfs, Volume};
+use eyrie_client::Client;
+use eyrie_engine::{Engine, Errno};
+use eyrie_service::{ServeOptions, Service, Stopper};
+
+/// A volume in memory that a thread serves.
+struct Served {
+    path: PathBuf,
+    socket: PathBuf,
+    stopper: Stopper,
+    thread: Option<JoinHandle<eyrie_engine::Result<()>>>,
+    _place: tempfile::TempDir,
+}
+
+impl Served {
+    fn new(bytes: u64) -> Served {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = place.path().join("volume");
+        Volume::create(&path, bytes).unwrap().close().unwrap();
+        let socket = place.path().join("socket");
+        let service = Service::start(&path, &socket, ServeOptions::default()).unwrap();
+        let stopper = service.stopper();
+        let thread = Some(std::thread::spawn(move || service.run()));
+        Served { path, socket, stopper, thread, _place: place }
+    }
+
+    fn client(&self) -> Arc<Client> {
+        Arc::new(Client::connect(&self.socket, false).unwrap())
+    }
+
+    fn files(&self) -> Pxfs<Client> {
+        Pxfs::new(self.client(), Credentials::of_process())
+    }
+
+    /// Stops the service, and checks the volume.
+    fn stop(&mut self) {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        let report = Volume::open(&self.path).unwrap().check().unwrap();
+        assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn clients_see_the_changes_of_each_other() {
+    let mut served = Served::new(64 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.create_dir_all("/a/b").unwrap();
+    one.write("/a/b/egg", "blue").unwrap();
+    assert_eq!(other.read("/a/b/egg").unwrap(), b"blue");
+    other.rename("/a/b/egg", "/a/stone").unwrap();
+    assert_eq!(one.read("/a/stone").unwrap(), b"blue");
+    assert_eq!(one.read("/a/b/egg").unwrap_err().errno(), Errno::NOENT);
+    assert_eq!(one.read_dir("/a").unwrap().count(), 2);
+    assert_eq!(one.metadata("/a").unwrap().links, 3);
+    drop((one, other));
+    served.stop();
+}
+
+#[test]
+fn files_and_keys_of_one_directory_agree() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.create_dir("/store").unwrap();
+    let keys = Kvfs::open(&served.files(), "/store").unwrap();
+    keys.put("egg", "blue").unwrap();
+    assert_eq!(files.read("/store/egg").unwrap(), b"blue");
+    files.write("/store/stone", "grey").unwrap();
+    assert_eq!(keys.get("stone").unwrap().as_deref(), Some(&b"grey"[..]));
+    {
+        let pin = keys.pin();
+        assert_eq!(&keys.get_in_place("egg", &pin).unwrap().unwrap()[..], b"blue");
+    }
+    let (_, version) = keys.get_with_version("egg").unwrap().unwrap();
+    keys.put("egg", "green").unwrap();
+    let stale = keys.put_if("egg", "red", eyrie::Condition::Version(version)).unwrap();
+    assert_eq!(stale, eyrie::Outcome::ConditionFailed);
+    drop((files, keys));
+    served.stop();
+}
+
+#[test]
+fn unlinked_file_stays_readable_until_its_last_close() {
+    let mut served = Served::new(64 << 20);
+    let (reader, remover) = (served.files(), served.files());
+    reader.write("/egg", vec![7; 1 << 20]).unwrap();
+    let file = reader.open_file("/egg").unwrap();
+    let before = reader.engine().space().objects;
+    remover.remove_file("/egg").unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 7));
+    assert_eq!(reader.engine().space().objects, before);
+    drop(file);
+    assert_eq!(reader.engine().space().objects, before - 1);
+    drop((reader, remover));
+    served.stop();
+}
+
+#[test]
+fn end_of_a_client_frees_its_orphans_and_reservations() {
+    let mut served = Served::new(64 << 20);
+    let (lost, other) = (served.files(), served.files());
+    lost.write("/egg", "blue").unwrap();
+    let engine = Arc::clone(lost.engine());
+    let file = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
+    engine.open(file).unwrap();
+    other.remove_file("/egg").unwrap();
+    let before = other.engine().space().objects;
+    // The end of the connection is all that the service sees of a killed client.
+    drop((engine, lost));
+    let start = std::time::Instant::now();
+    while other.engine().space().objects != before - 1 {
+        assert!(start.elapsed().as_secs() < 20, "the orphan stays");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(other);
+    served.stop();
+}
+
+#[test]
+fn threads_of_clients_change_one_directory() {
+    const FILES: usize = 200;
+    let mut served = Served::new(256 << 20);
+    let clients = [served.files(), served.files()];
+    std::thread::scope(|scope| {
+        for (client, files) in clients.iter().enumerate() {
+            for thread in 0..2 {
+                scope.spawn(move || {
+                    for number in 0..FILES {
+                        let path = format!("/{client}-{thread}-{number}");
+                        files.write(&path, &path).unwrap();
+                        assert_eq!(files.read(&path).unwrap(), path.as_bytes());
+                        if number % 2 == 0 {
+                            files.rename(&path, format!("{path}-moved")).unwrap();
+                        }
+                    }
+                });
+            }
+        }
+    });
+    let count = clients[0].read_dir("/").unwrap().count();
+    assert_eq!((count, clients[1].metadata("/").unwrap().size), (4 * FILES, 4 * FILES as u64));
+    drop(clients);
+    served.stop();
+}
+
+#[test]
+fn growth_and_large_values_reach_a_client() {
+    let mut served = Served::new(512 << 20);
+    let (writer, reader) = (served.files(), served.files());
+    // The groups of a new volume are taken into use as it grows. The reader knows only the first ones.
+    assert_eq!(reader.read_dir("/").unwrap().count(), 0);
+    for number in 0..10_u8 {
+        writer.write(format!("/large-{number}"), vec![number; 20 << 20]).unwrap();
+    }
+    for number in 0..2000 {
+        writer.write(format!("/small-{number}"), number.to_string()).unwrap();
+    }
+    for number in 0..10_u8 {
+        let bytes = reader.read(format!("/large-{number}")).unwrap();
+        assert!(bytes.len() == 20 << 20 && bytes.iter().all(|&byte| byte == number));
+    }
+    for number in 0..2000 {
+        assert_eq!(reader.read(format!("/small-{number}")).unwrap(), number.to_string().as_bytes());
+    }
+    drop((writer, reader));
+    served.stop();
+}
+
+#[test]
+fn full_volume_is_the_error_of_the_call() {
+    let mut served = Served::new(2 << 20);
+    let files = served.files();
+    let error = files.write("/large", vec![1; 3 << 20]).unwrap_err();
+    assert_eq!(error.errno(), Errno::NOSPC);
+    files.write("/small", "fits").unwrap();
+    drop(files);
+    served.stop();
+}
+
+#[test]
+fn reading_session_refuses_changes() {
+    let mut served = Served::new(8 << 20);
+    served.files().write("/egg", "blue").unwrap();
+    let reader = Arc::new(Client::connect(&served.socket, true).unwrap());
+    let files = Pxfs::new(reader, Credentials::of_process());
+    assert_eq!(files.read("/egg").unwrap(), b"blue");
+    assert_eq!(files.remove_file("/egg").unwrap_err().errno(), Errno::ROFS);
+    drop(files);
+    served.stop();
+}
+
+#[test]
+fn stopped_service_is_an_error_and_its_changes_remain() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    served.stop();
+    assert_eq!(files.write("/stone", "grey").unwrap_err().errno(), Errno::NOTCONN);
+    drop(files);
+    let volume = Volume::open(&served.path).unwrap();
+    assert_eq!(volume.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
+}
+
+#[test]
+fn volume_opens_through_its_service() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("volume");
+    Volume::create(&path, 8 << 20).unwrap().close().unwrap();
+    let socket = path.join(eyrie_client::SOCKET_NAME);
+    let service = Service::start(&path, &socket, ServeOptions::default()).unwrap();
+    let second = Service::start(&path, &socket, ServeOptions::default()).err().unwrap();
+    assert_eq!(second.errno(), Errno::BUSY);
+    let stopper = service.stopper();
+    let thread = std::thread::spawn(move || service.run());
+    let volume = Volume::open(&path).unwrap();
+    assert!(volume.is_served());
+    assert_eq!(volume.information().size_bytes, 8 << 20);
+    assert_eq!(volume.check().unwrap_err().errno(), Errno::BUSY);
+    let files = volume.files(Credentials::of_process());
+    files.write("/egg", "blue").unwrap();
+    drop(files);
+    volume.close().unwrap();
+    stopper.stop();
+    thread.join().unwrap().unwrap();
+    assert!(!socket.exists());
+    assert!(!Volume::open(&path).unwrap().is_served());
+}
+
+#[test]
+fn socket_of_a_dead_service_is_replaced() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("volume");
+    Volume::create(&path, 8 << 20).unwrap().close().unwrap();
+    let socket = place.path().join("socket");
+    // A socket that nobody listens to, as a killed service leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(Client::connect(&socket, false).is_err());
+    let service = Service::start(&path, &socket, ServeOptions::default()).unwrap();
+    assert!(Client::sessions(Path::new("/nowhere")).is_err());
+    drop(service);
+    // A file that is no socket stays.
+    let file = place.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(Service::start(&path, &file, ServeOptions::default()).is_err());
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}

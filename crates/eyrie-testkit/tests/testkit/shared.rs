@@ -1,0 +1,193 @@
+//! Compares calls through a service, and through its checks, with a tmpfs of the kernel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use eyrie::{AccessRules, Credentials, Pxfs, Volume};
+use eyrie_client::Client;
+use eyrie_engine::access::Requester;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{
+    Applied, Attributes, Engine, Error, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+    Version,
+};
+use eyrie_medium::Medium;
+use eyrie_service::{ServeOptions, Service};
+use eyrie_sim::explore::fixed_options;
+use eyrie_testkit::posix::{compare_with_host, in_tmpfs_root};
+
+/// Returns the next time of a clock that never shows the same time twice, and that is behind every other
+/// clock. A service replaces times in the future.
+fn counter() -> Time {
+    static NEXT: AtomicI64 = AtomicI64::new(1_000_000_000);
+    Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)
+}
+
+fn compare<E: Engine>(engine_of: impl Fn(&Credentials) -> Arc<E>, rules: AccessRules) {
+    let files =
+        |who: &Credentials| Pxfs::new(engine_of(who), who.clone()).with_rules(rules).with_clock(counter);
+    if let Err(difference) = compare_with_host(files, 200..230, 300) {
+        panic!("{difference}");
+    }
+}
+
+#[test]
+fn random_calls_of_a_client_match_the_kernel() {
+    let place = tempfile::tempdir_in("/dev/shm").expect("room");
+    let path = place.path().join("volume");
+    Volume::options().size(256 << 20).mode(0o777).create(&path).expect("room").close().expect("sound");
+    let options = ServeOptions::default();
+    let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
+    let stopper = service.stopper();
+    let client = Arc::new(Client::connect(service.socket(), false).expect("a session"));
+    let rules = AccessRules::of_host();
+    let served = std::thread::spawn(move || service.run());
+    in_tmpfs_root("shared::random_calls_of_a_client_match_the_kernel", || {
+        compare(|_| Arc::clone(&client), rules);
+    });
+    drop(client);
+    stopper.stop();
+    served.join().expect("the service does not panic").expect("the volume is saved");
+}
+
+/// An engine behind the checks that a service makes for one user.
+struct Checked {
+    engine: Arc<Scm>,
+    who: Credentials,
+    rules: AccessRules,
+}
+
+impl Checked {
+    /// Returns the Op that a service would apply. A handle keeps the rights that its user had at the open. A
+    /// service does not know these rights, so it refuses some Ops that the kernel allows. Such Ops are those on
+    /// bytes and times.
+    fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
+        let now = Time::new(i64::MAX / 2, 0);
+        let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };
+        match requester.authorize(op) {
+            Err(Error::AccessDenied | Error::NotPermitted) if is_on_handles(op) => Ok(*op),
+            checked => checked,
+        }
+    }
+}
+
+fn is_on_handles(op: &Op<'_>) -> bool {
+    matches!(
+        op,
+        Op::Write { .. }
+            | Op::Append { .. }
+            | Op::SetSize { .. }
+            | Op::Fallocate { .. }
+            | Op::SetAttributes { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+    )
+}
+
+impl Engine for Checked {
+    fn root(&self) -> ObjectId {
+        self.engine.root()
+    }
+
+    fn instance(&self) -> u32 {
+        self.engine.instance()
+    }
+
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.engine.lookup(dir, name)
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        self.engine.attributes(id)
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
+        self.engine.birth(id)
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.engine.owner(id)
+    }
+
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.engine.read(id, offset, out)
+    }
+
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        self.engine.version(id)
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.engine.seek(id, offset, hole)
+    }
+
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.engine.has_storage(id)
+    }
+
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.engine.xattr(id, name, out)
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.engine.xattr_names(id, visit)
+    }
+
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
+        self.engine.list(dir, cookie, visit)
+    }
+
+    fn open(&self, id: ObjectId) -> Result<()> {
+        self.engine.open(id)
+    }
+
+    fn close(&self, id: ObjectId) {
+        self.engine.close(id);
+    }
+
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        self.engine.reserve(kind)
+    }
+
+    fn unreserve(&self, id: ObjectId) {
+        self.engine.unreserve(id);
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        self.engine.apply(&self.authorized(op)?)
+    }
+
+    fn reclaim(&self) -> bool {
+        self.engine.reclaim()
+    }
+
+    fn directory_changes(&self) -> u64 {
+        self.engine.directory_changes()
+    }
+
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        self.engine.wait_for(id)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.engine.space()
+    }
+}
+
+#[test]
+fn a_service_allows_the_names_that_the_kernel_allows() {
+    in_tmpfs_root("shared::a_service_allows_the_names_that_the_kernel_allows", || {
+        let rules = AccessRules::of_host();
+        let options = fixed_options(8 << 20, counter());
+        let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
+        let medium = Medium::memory(1 << 28).expect("memory");
+        let engine = Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"));
+        let checked =
+            |who: &Credentials| Arc::new(Checked { engine: Arc::clone(&engine), who: who.clone(), rules });
+        compare(checked, rules);
+    });
+}
