@@ -250,8 +250,9 @@ pub trait Engine: Send + Sync {
     /// nothing.
     fn prefetch_object(&self, _id: ObjectId) {}
 
-    /// Prefetches the first bytes of a file. The caller has called [`prefetch_object`](Engine::prefetch_object)
-    /// some time before. The call only saves time, and may do nothing.
+    /// Prefetches the first bytes of a file. The caller has called
+    /// [`prefetch_object`](Engine::prefetch_object) some time before. The call only saves time, and may do
+    /// nothing.
     fn prefetch_bytes(&self, _id: ObjectId) {}
 
     /// Keeps an object alive, even without a name, until each `open` has had its [`close`](Engine::close).

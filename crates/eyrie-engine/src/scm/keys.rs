@@ -188,8 +188,8 @@ impl Scm {
             let ended = self.locks.ended(dir);
             let plan = BatchPlan::new(dir, ops, self.batch_targets(dir, ops)?);
             let _held = self.locks.hold(&plan.locks);
-            // If no Op on the directory has ended since the look-ups, the keys are unchanged, as in `confirm`.
-            // Otherwise a key may have changed before the locks were taken. Then plan again.
+            // If no Op on the directory has ended since the look-ups, the keys are unchanged, as in
+            // `confirm`. Otherwise a key may have changed before the locks were taken. Then plan again.
             if self.locks.ended(dir) != ended && self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
