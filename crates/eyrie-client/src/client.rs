@@ -283,6 +283,11 @@ impl Engine for Client {
         self.sound(self.view.read_list(dir, cookie, visit))
     }
 
+    #[inline]
+    fn prefetch_bytes(&self, id: ObjectId) {
+        self.view.prefetch_data(id);
+    }
+
     fn open(&self, id: ObjectId) -> Result<()> {
         self.medium().check()?;
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).

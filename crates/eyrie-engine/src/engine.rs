@@ -246,6 +246,15 @@ pub trait Engine: Send + Sync {
     /// `NotDirectory`, `Stale`, `Corrupt`, `Fault`.
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()>;
 
+    /// Prefetches the part of an object that its reads need first. The call only saves time, and may do
+    /// nothing.
+    fn prefetch_object(&self, _id: ObjectId) {}
+
+    /// Prefetches the first bytes of a file. The caller has called
+    /// [`prefetch_object`](Engine::prefetch_object) some time before. The call only saves time, and may do
+    /// nothing.
+    fn prefetch_bytes(&self, _id: ObjectId) {}
+
     /// Keeps an object alive, even without a name, until each `open` has had its [`close`](Engine::close).
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use super::Scm;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
+use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
     Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
@@ -92,6 +93,16 @@ impl Engine for Scm {
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         self.sound(self.volume.read_list(dir, cookie, visit))
+    }
+
+    #[inline]
+    fn prefetch_object(&self, id: ObjectId) {
+        self.medium().prefetch(Header::of(id).hot_line());
+    }
+
+    #[inline]
+    fn prefetch_bytes(&self, id: ObjectId) {
+        self.volume.prefetch_data(id);
     }
 
     #[inline]

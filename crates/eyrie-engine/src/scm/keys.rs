@@ -8,7 +8,7 @@ use super::counts::EntryChange;
 use super::locks::LockedParent;
 use crate::extent::Class;
 use crate::notices::Notice;
-use crate::object::collection;
+use crate::object::collection::{self, Collection};
 use crate::object::header::HotChange;
 use crate::object::mfile::{self, FileTree};
 use crate::object::pointer::Pointer;
@@ -38,6 +38,9 @@ impl NewValue<'_> {
 
 /// The reason why an Op cannot be a part of a batch.
 const PARTS: &str = "a batch holds puts, erases and conditions";
+
+/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch.
+const KEYS_AHEAD: usize = 8;
 
 /// The object that each key of a batch names, if the key exists.
 type BatchTargets = SmallVec<[Option<ObjectId>; 16]>;
@@ -182,10 +185,12 @@ impl Scm {
             return Ok(Applied::default());
         }
         loop {
+            let ended = self.locks.ended(dir);
             let plan = BatchPlan::new(dir, ops, self.batch_targets(dir, ops)?);
             let _held = self.locks.hold(&plan.locks);
-            // A key changed before the locks were taken. Plan again.
-            if self.batch_targets(dir, ops)? != plan.targets {
+            // If no Op on the directory has ended since the look-ups, the keys are unchanged, as in
+            // `confirm`. Otherwise a key may have changed before the locks were taken. Then plan again.
+            if self.locks.ended(dir) != ended && self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
             let parent = self.parent(dir)?;
@@ -253,13 +258,24 @@ impl Scm {
 
     /// Returns the objects that the keys of a batch name now.
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<BatchTargets> {
-        let target = |op: &Op<'_>| match *op {
+        let (_, hot) = self.directory(dir)?;
+        let collection = Collection::new(&self.volume, hot.root);
+        let prefetch = |op: &Op<'_>| {
+            if let Op::Put { name, .. } | Op::Erase { name, .. } | Op::Expect { name, .. } = *op {
+                collection.prefetch(name);
+            }
+        };
+        ops.iter().take(KEYS_AHEAD).for_each(prefetch);
+        let target = |(index, op): (usize, &Op<'_>)| match *op {
             Op::Put { name, .. } | Op::Erase { name, .. } | Op::Expect { name, .. } => {
+                if let Some(later) = ops.get(index + KEYS_AHEAD) {
+                    prefetch(later);
+                }
                 self.volume.read_lookup(dir, name)
             }
             _ => Err(Error::Invalid(PARTS)),
         };
-        ops.iter().map(target).collect()
+        ops.iter().enumerate().map(target).collect()
     }
 }
 

@@ -6,8 +6,8 @@
 //! The calls of the trait [`Engine`](crate::Engine) check the medium after each of these reads
 //! (`Scm::sound`). They discard the result if the mapping has failed or belongs to another process.
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, LINE_SIZE};
 
 use super::arguments::{check_entry, require_bytes};
 use crate::extent::Extent;
@@ -17,6 +17,9 @@ use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
 use crate::volume::VolumeView;
 use crate::{Attributes, Birth, Error, Kind, ListedEntry, ObjectId, Owner, Result, Time};
+
+/// Number of lines of a file that are prefetched. The processor itself prefetches the lines that follow.
+const PREFETCHED_LINES: u64 = 4;
 
 impl VolumeView {
     /// Returns the header of an id that came from a caller. The id is untrusted. Therefore its address is
@@ -219,6 +222,20 @@ impl VolumeView {
     #[inline]
     pub fn read_data(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.on_file(id, |_, file| mfile::read(self.medium(), file, offset, out))
+    }
+
+    /// Prefetches the first lines of a file whose bytes are one extent.
+    #[inline]
+    pub fn prefetch_data(&self, id: ObjectId) {
+        let _pin = pin();
+        let medium = self.medium();
+        let Ok(hot) = self.header(id).and_then(|header| header.hot(medium)) else { return };
+        if hot.root.height() == 0
+            && let Some(extent) = hot.root.extent()
+        {
+            let lines = hot.size.min(extent.bytes()).div_ceil(LINE_SIZE).min(PREFETCHED_LINES);
+            (0..lines).for_each(|line| medium.prefetch(extent.addr.add(line * LINE_SIZE)));
+        }
     }
 
     /// Works as [`Engine::seek`](crate::Engine::seek).

@@ -35,7 +35,7 @@ impl Transaction<'_> {
             }
             let published = match (self.lines.first(), self.words.first()) {
                 (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
-                (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
+                (None, Some((addr, value))) => medium.publish(addr, value, ordered)?,
                 (None, None) => medium.publish_nothing(ordered),
             };
             medium.settle(published)

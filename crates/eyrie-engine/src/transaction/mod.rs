@@ -14,5 +14,6 @@ mod commit;
 mod late;
 mod prepare;
 pub mod redo;
+mod words;
 
 pub(crate) use prepare::{LineChange, Transaction};

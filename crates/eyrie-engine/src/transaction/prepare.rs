@@ -6,6 +6,7 @@ use eyrie_medium::{Addr, Dirty, Medium, Ordered};
 use smallvec::SmallVec;
 
 use super::late::DelayedStores;
+use super::words::PendingWords;
 use crate::extent::Extent;
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -32,7 +33,7 @@ pub(crate) struct Transaction<'v> {
     dirty: Option<Dirty>,
     pub(super) prelude: Option<LineChange>,
     pub(super) lines: SmallVec<[LineChange; 1]>,
-    pub(super) words: SmallVec<[(Addr, u64); 4]>,
+    pub(super) words: PendingWords,
     pub(super) allocated: SmallVec<[Extent; 8]>,
     pub(super) retired: SmallVec<[Extent; 8]>,
     /// Number of objects whose storage is retired as a whole.
@@ -48,7 +49,7 @@ impl<'v> Transaction<'v> {
             dirty: None,
             prelude: None,
             lines: SmallVec::new(),
-            words: SmallVec::new(),
+            words: PendingWords::default(),
             allocated: SmallVec::new(),
             retired: SmallVec::new(),
             retired_objects: 0,
@@ -170,10 +171,7 @@ impl<'v> Transaction<'v> {
     /// Adds an aligned word, which the commit sets to `value`. A second call for the same word replaces the
     /// first.
     pub fn word(&mut self, addr: Addr, value: u64) {
-        match self.words.iter_mut().find(|(at, _)| *at == addr) {
-            Some((_, pending)) => *pending = value,
-            None => self.words.push((addr, value)),
-        }
+        self.words.set(addr, value);
     }
 
     /// Returns the word at `addr` as it will be after the commit. Callers pass no word of a line that the
@@ -192,14 +190,14 @@ impl<'v> Transaction<'v> {
     /// Returns the value to which the commit will set the word at `addr`, or `None` if the commit does not
     /// change the word. The words of lines do not count here.
     pub fn pending(&self, addr: Addr) -> Option<u64> {
-        self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
+        self.words.get(addr)
     }
 
     /// Returns a word that the commit sets, and its new value. Returns `None` if the commit sets no words
     /// outside lines. The transaction has committed if the word has this value and no redo record is being
     /// applied.
     pub fn witness(&self) -> Option<(Addr, u64)> {
-        self.words.first().copied()
+        self.words.first()
     }
 
     /// Adds words of a line, which the commit sets. The caller adds each line at most once.
@@ -262,14 +260,15 @@ impl<'v> Transaction<'v> {
     /// of a line are stored now. These other words belong to the copy that the commit word will make current,
     /// so no reader uses them yet.
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
+        let mut words = self.words.take();
         let lines = std::mem::take(&mut self.lines);
         for line in self.prelude.take().iter().chain(&lines) {
             for &(index, value) in &line.words[..line.words.len() - 1] {
                 self.write_word(line.addr.add(index as u64 * 8), value)?;
             }
-            self.words.push(line.commit_word());
+            words.push(line.commit_word());
         }
-        Ok(std::mem::take(&mut self.words))
+        Ok(words)
     }
 }
 

@@ -35,7 +35,7 @@ fn compare<E: Engine>(engine_of: impl Fn(&Credentials) -> Arc<E>, rules: AccessR
 fn random_calls_of_a_client_match_the_kernel() {
     let place = tempfile::tempdir_in("/dev/shm").expect("room");
     let path = place.path().join("volume");
-    Volume::options().size(256 << 20).mode(0o777).create(&path).expect("room").close().expect("sound");
+    Volume::options().size(256 << 20).create(&path).expect("room").close().expect("sound");
     let options = ServeOptions::default();
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let stopper = service.stopper();
@@ -142,7 +142,7 @@ impl Engine for Checked {
     }
 
     fn close(&self, id: ObjectId) {
-        self.engine.close(id);
+        Engine::close(&*self.engine, id);
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {

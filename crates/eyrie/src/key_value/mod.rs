@@ -36,11 +36,12 @@ pub enum Order {
     #[default]
     Unordered,
     /// Byte order. The directory is not kept in this order, so a scan reads *all* of its entries at its
-    /// start, and keeps the 65,536 lowest keys, which takes at most 42 MB of memory. After each 65,536 keys
-    /// it reads all entries again. So the cost of a scan is the number of entries, multiplied by the number
-    /// of these passes. The first key comes after the first pass. In one measurement, each key cost 0.1 µs in
-    /// a store of 1000 keys, 0.5 µs in a store of 100,000 keys (two passes), and 2.7 µs in a store of
-    /// 1,000,000 keys (16 passes). In a scan in no order, each key cost 0.1 to 0.2 µs.
+    /// start, and keeps the lowest keys in memory: 64 MiB of them, and for a moment half as much again. Each
+    /// key takes its length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If the scan
+    /// has more keys, it reads all entries again after the kept keys. So the cost of a scan is the number of
+    /// entries, multiplied by the number of these passes. The first key comes after the first pass. In one
+    /// measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost 0.26 to 0.40 µs. In
+    /// a scan in no order, each key and value cost 0.21 to 0.33 µs.
     ByKey,
 }
 

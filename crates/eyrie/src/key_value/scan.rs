@@ -2,13 +2,17 @@
 
 use std::fmt;
 
+use eyrie_medium::sync::prefetch;
+
 use super::{KeyRange, Order};
 use crate::Result;
 use crate::fetch::FetchSize;
 
-/// Number of keys that a pass of an ordered scan returns. During the pass, memory holds at most twice this
-/// number of keys: 42 MB if all keys have the maximum of 255 bytes.
-const PASS_KEYS: usize = 1 << 16;
+/// Bytes of memory for the keys that a pass of an ordered scan returns. If the pass finds more keys, it drops
+/// the higher half of them, and copies the rest. So it uses at most one and a half times this memory.
+const PASS_BYTES: usize = 64 << 20;
+/// Number of keys by which the prefetch of a key's bytes is ahead of an ordered scan.
+const AHEAD: usize = 16;
 
 /// A function that gets a key, its object, and the position after it. Returns false to end a listing.
 pub(crate) type VisitKey<'v, O> = dyn FnMut(&[u8], O, u64) -> bool + 'v;
@@ -16,7 +20,7 @@ pub(crate) type VisitKey<'v, O> = dyn FnMut(&[u8], O, u64) -> bool + 'v;
 /// A directory whose entries are keys.
 pub(crate) trait ListKeys {
     /// The object that a key names.
-    type Object;
+    type Object: Copy;
 
     /// Calls `visit` with the keys from the position `from` on (0 is the start), until it returns false.
     fn list(&self, from: u64, visit: &mut VisitKey<'_, Self::Object>) -> Result<()>;
@@ -28,11 +32,11 @@ pub(crate) struct KeyScan<S: ListKeys> {
     /// The keys that the next fetch may give. An ordered scan removes each key that it has given.
     range: KeyRange,
     order: Order,
-    fetched: std::vec::IntoIter<(Vec<u8>, S::Object)>,
+    fetched: FoundKeys<S::Object>,
     /// The position where the next fetch begins. `None` at the end.
     next: Option<u64>,
     fetch: FetchSize,
-    pass_keys: usize,
+    pass_bytes: usize,
 }
 
 impl<S: ListKeys> KeyScan<S> {
@@ -41,10 +45,10 @@ impl<S: ListKeys> KeyScan<S> {
             source,
             range,
             order,
-            fetched: Vec::new().into_iter(),
+            fetched: FoundKeys::default(),
             next: Some(0),
             fetch: FetchSize::first(),
-            pass_keys: PASS_KEYS,
+            pass_bytes: PASS_BYTES,
         }
     }
 
@@ -52,73 +56,175 @@ impl<S: ListKeys> KeyScan<S> {
         &self.source
     }
 
+    /// Returns the object of the key that comes `distance` keys later, if that key is fetched already.
+    pub(crate) fn ahead(&self, distance: usize) -> Option<S::Object> {
+        self.fetched.keys.get(self.fetched.given + distance).map(|key| key.object)
+    }
+
     /// Fetches keys in the order of the directory from `from` on.
-    fn fetch_part(&mut self, from: u64) -> Result<Vec<(Vec<u8>, S::Object)>> {
+    fn fetch_part(&mut self, from: u64) -> Result<()> {
         let at_most = self.fetch.next();
-        let (mut keys, mut more) = (Vec::new(), None);
+        let mut more = None;
+        self.fetched.clear();
+        let (range, fetched) = (&self.range, &mut self.fetched);
         self.source.list(from, &mut |key, object, next| {
-            if self.range.contains(key) {
-                keys.push((key.to_vec(), object));
+            if range.contains(key) {
+                fetched.push(key, object);
             }
-            let full = keys.len() >= at_most;
+            let full = fetched.keys.len() >= at_most;
             more = full.then_some(next);
             !full
         })?;
         self.next = more;
-        Ok(keys)
+        Ok(())
     }
 
     /// Fetches the lowest keys of the range, in order, with a pass over the whole directory.
-    fn fetch_lowest(&mut self) -> Result<Vec<(Vec<u8>, S::Object)>> {
-        let at_most = self.pass_keys;
-        let mut keys: Vec<(Vec<u8>, S::Object)> = Vec::new();
+    fn fetch_lowest(&mut self) -> Result<()> {
         // The keys from this one on are not among the lowest.
         let mut bound: Option<Vec<u8>> = None;
+        self.fetched.clear();
+        let (range, fetched, at_most) = (&self.range, &mut self.fetched, self.pass_bytes);
         self.source.list(0, &mut |key, object, _| {
-            if self.range.contains(key) && bound.as_ref().is_none_or(|bound| key < &bound[..]) {
-                keys.push((key.to_vec(), object));
-                if keys.len() > 2 * at_most {
-                    let (_, first_left_out, _) = keys.select_nth_unstable_by(at_most, by_key);
-                    bound = Some(first_left_out.0.clone());
-                    keys.truncate(at_most);
+            if range.contains(key) && bound.as_ref().is_none_or(|bound| key < &bound[..]) {
+                fetched.push(key, object);
+                if fetched.bytes() > at_most {
+                    bound = fetched.drop_higher_half().or(bound.take());
                 }
             }
             true
         })?;
-        keys.sort_unstable_by(by_key);
-        // A directory may list an entry twice if another has the same hash.
-        keys.dedup_by(|key, before| key.0 == before.0);
-        let has_more = bound.is_some() || keys.len() > at_most;
-        keys.truncate(at_most);
-        if let Some((last, _)) = keys.last().filter(|_| has_more) {
-            self.range.remove_through(last);
+        fetched.sort();
+        if let (Some(_), Some(last)) = (bound, fetched.keys.last()) {
+            self.range.remove_through(last.bytes(&fetched.names));
             self.next = Some(0);
         }
-        Ok(keys)
+        Ok(())
     }
 }
 
-fn by_key<T>(a: &(Vec<u8>, T), b: &(Vec<u8>, T)) -> std::cmp::Ordering {
-    a.0.cmp(&b.0)
+/// A key that a fetch has found.
+#[derive(Clone, Copy)]
+struct FoundKey<O> {
+    /// After a sort: the first bytes that may differ between the keys, as a number of the same order.
+    prefix: u64,
+    /// Place of the key in the buffer.
+    first: u32,
+    len: u16,
+    object: O,
+}
+
+impl<O> FoundKey<O> {
+    fn bytes<'n>(&self, names: &'n [u8]) -> &'n [u8] {
+        &names[self.first as usize..][..usize::from(self.len)]
+    }
+}
+
+/// The keys that a fetch has found, and their objects. The bytes of all keys are in one buffer.
+struct FoundKeys<O> {
+    names: Vec<u8>,
+    keys: Vec<FoundKey<O>>,
+    /// Number of keys that the scan has given already.
+    given: usize,
+}
+
+impl<O> Default for FoundKeys<O> {
+    fn default() -> FoundKeys<O> {
+        FoundKeys { names: Vec::new(), keys: Vec::new(), given: 0 }
+    }
+}
+
+impl<O: Copy> FoundKeys<O> {
+    fn clear(&mut self) {
+        self.names.clear();
+        self.keys.clear();
+        self.given = 0;
+    }
+
+    fn push(&mut self, key: &[u8], object: O) {
+        let (first, len) = (self.names.len() as u32, key.len() as u16);
+        self.names.extend_from_slice(key);
+        self.keys.push(FoundKey { prefix: 0, first, len, object });
+    }
+
+    /// Returns the number of bytes of memory that the keys take.
+    fn bytes(&self) -> usize {
+        self.names.len() + self.keys.len() * size_of::<FoundKey<O>>()
+    }
+
+    /// Drops the higher half of the keys, and returns the lowest of these. If there is only one key, keeps it
+    /// and returns `None`.
+    fn drop_higher_half(&mut self) -> Option<Vec<u8>> {
+        let half = self.keys.len() / 2;
+        if half == 0 {
+            return None;
+        }
+        let names = &self.names;
+        let in_order = |a: &FoundKey<O>, b: &FoundKey<O>| a.bytes(names).cmp(b.bytes(names));
+        let (_, lowest, _) = self.keys.select_nth_unstable_by(half, in_order);
+        let lowest = lowest.bytes(names).to_vec();
+        self.keys.truncate(half);
+        let mut kept = Vec::new();
+        for key in &mut self.keys {
+            let first = kept.len() as u32;
+            kept.extend_from_slice(key.bytes(names));
+            key.first = first;
+        }
+        self.names = kept;
+        Some(lowest)
+    }
+
+    /// Sorts the keys, and removes repeated keys.
+    fn sort(&mut self) {
+        let names = &self.names;
+        let Some(one) = self.keys.first().map(|key| key.bytes(names)) else { return };
+        // Keys often begin with the same bytes. The bytes after these differ, and decide most comparisons
+        // without a look into the buffer.
+        let shared = self.keys.iter().fold(one.len(), |shared, key| {
+            one[..shared].iter().zip(key.bytes(names)).take_while(|(a, b)| a == b).count()
+        });
+        for key in &mut self.keys {
+            let mut prefix = [0; 8];
+            prefix.iter_mut().zip(&key.bytes(names)[shared..]).for_each(|(to, byte)| *to = *byte);
+            key.prefix = u64::from_be_bytes(prefix);
+        }
+        self.keys.sort_unstable_by(|a, b| {
+            a.prefix.cmp(&b.prefix).then_with(|| a.bytes(names).cmp(b.bytes(names)))
+        });
+        // A directory may list an entry twice if another has the same hash.
+        self.keys
+            .dedup_by(|key, before| key.prefix == before.prefix && key.bytes(names) == before.bytes(names));
+    }
+
+    /// Returns the next key.
+    fn give(&mut self) -> Option<(Vec<u8>, O)> {
+        let key = self.keys.get(self.given)?;
+        if let Some(later) = self.keys.get(self.given + AHEAD) {
+            prefetch(&self.names[later.first as usize]);
+        }
+        self.given += 1;
+        Some((key.bytes(&self.names).to_vec(), key.object))
+    }
 }
 
 impl<S: ListKeys> Iterator for KeyScan<S> {
     type Item = Result<(Vec<u8>, S::Object)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(key) = self.fetched.next() {
+        if let Some(key) = self.fetched.give() {
             return Some(Ok(key));
         }
         let from = self.next.take()?;
-        let keys = match self.order {
+        let fetched = match self.order {
             Order::Unordered => self.fetch_part(from),
             Order::ByKey => self.fetch_lowest(),
         };
-        match keys {
-            Ok(keys) => self.fetched = keys.into_iter(),
-            Err(error) => return Some(Err(error)),
+        if let Err(error) = fetched {
+            // The keys that were fetched before the error may be incomplete.
+            self.fetched.clear();
+            return Some(Err(error));
         }
-        self.fetched.next().map(Ok)
+        self.fetched.give().map(Ok)
     }
 }
 
@@ -158,7 +264,7 @@ mod tests {
             listed in prop::collection::vec(keys(), 0..60),
             prefix in prop::collection::vec(prop_oneof![Just(b'a'), Just(0xff)], 0..3),
             bounds in (keys(), keys()),
-            pass_keys in 1..10_usize,
+            pass_bytes in 1..300_usize,
         ) {
             let sorted: std::collections::BTreeSet<_> = listed.iter().cloned().collect();
             let (low, high) = (&bounds.0[..], &bounds.1[..]);
@@ -174,7 +280,7 @@ mod tests {
                 let expected: Vec<_> = sorted.iter().filter(|key| is_expected(key)).cloned().collect();
                 let taken = |order| {
                     let scan = KeyScan::new(Listed(listed.clone()), range.clone(), order);
-                    let scan = KeyScan { pass_keys, ..scan };
+                    let scan = KeyScan { pass_bytes, ..scan };
                     scan.map(|key| key.expect("no error").0).collect::<Vec<_>>()
                 };
                 prop_assert_eq!(taken(Order::ByKey), &expected[..]);

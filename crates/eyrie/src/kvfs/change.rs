@@ -1,7 +1,5 @@
 //! Changes: puts, erases, conditional changes and batches.
 
-use std::collections::BTreeMap;
-
 use eyrie_engine::op::VALUE_MAX;
 use eyrie_engine::{Condition, Engine, Kind, ObjectId, Op};
 
@@ -211,35 +209,33 @@ impl<E: Engine> Kvfs<E> {
     }
 
     fn attempt(&self, batch: &Batch) -> eyrie_engine::Result<()> {
-        let mut reserved = BTreeMap::new();
+        let mut reserved = Vec::new();
         let result = self.reserve(batch, &mut reserved).and_then(|()| self.apply(batch, &reserved));
         if result.is_err() {
-            reserved.into_values().for_each(|id| self.store.engine.unreserve(id));
+            reserved.into_iter().for_each(|id| self.store.engine.unreserve(id));
         }
         result
     }
 
-    /// Reserves an id for each key that gets a value. The engine gives back the ids of keys that exist.
-    fn reserve<'b>(
-        &self,
-        batch: &'b Batch,
-        reserved: &mut BTreeMap<&'b [u8], ObjectId>,
-    ) -> eyrie_engine::Result<()> {
-        for (key, change) in batch.changes() {
+    /// Reserves an id for each key that gets a value, in the order of the keys. The engine gives back the ids
+    /// of keys that exist.
+    fn reserve(&self, batch: &Batch, reserved: &mut Vec<ObjectId>) -> eyrie_engine::Result<()> {
+        for (_, change) in batch.changes() {
             if let KeyChange::Put(_) = change {
-                reserved.insert(key, self.store.engine.reserve(Kind::File)?);
+                reserved.push(self.store.engine.reserve(Kind::File)?);
             }
         }
         Ok(())
     }
 
-    fn apply(&self, batch: &Batch, reserved: &BTreeMap<&[u8], ObjectId>) -> eyrie_engine::Result<()> {
+    fn apply(&self, batch: &Batch, reserved: &[ObjectId]) -> eyrie_engine::Result<()> {
         let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
         let time = clock.stamp_of_any();
+        let mut reserved = reserved.iter().copied();
         let conditions = batch.conditions().map(|(name, condition)| Op::Expect { dir, name, condition });
         let changes = batch.changes().filter_map(|(name, change)| {
             Some(match change {
-                KeyChange::Put(data) => Op::Put { dir, name, id: *reserved.get(name)?, owner, data, time },
+                KeyChange::Put(data) => Op::Put { dir, name, id: reserved.next()?, owner, data, time },
                 KeyChange::Erase => Op::Erase { dir, name, time },
             })
         });

@@ -84,6 +84,28 @@ impl<E: Engine> Kvfs<E> {
     }
 }
 
+/// Number of keys by which the prefetch of headers is ahead of a scan of values.
+const HEADERS_AHEAD: usize = 24;
+/// Number of keys by which the prefetch of values is ahead of the scan. The header of a value is in the cache
+/// by then.
+const VALUES_AHEAD: usize = 12;
+
+impl<E: Engine> KeyScan<Kvfs<E>> {
+    /// Returns the next key and its object, and prefetches the values of later keys. So the cache misses of
+    /// several values overlap.
+    fn next_of_values(&mut self) -> Option<Result<(Vec<u8>, ObjectId)>> {
+        let next = self.next()?;
+        let engine = &self.source().store.engine;
+        if let Some(id) = self.ahead(HEADERS_AHEAD) {
+            engine.prefetch_object(id);
+        }
+        if let Some(id) = self.ahead(VALUES_AHEAD) {
+            engine.prefetch_bytes(id);
+        }
+        Some(next)
+    }
+}
+
 impl<E: Engine> ListKeys for Kvfs<E> {
     type Object = ObjectId;
 
@@ -147,7 +169,7 @@ impl<E: Engine> Iterator for ScanValues<E> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let key = self.keys.next()?;
+            let key = self.keys.keys.next_of_values()?.map(|(key, _)| key);
             let entry = key.and_then(|key| with_value(key, |key| self.keys.keys.source().get(key)));
             if let Some(entry) = entry.transpose() {
                 return Some(entry);
@@ -185,7 +207,7 @@ impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let (key, id) = match self.keys.next()? {
+            let (key, id) = match self.keys.next_of_values()? {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };

@@ -195,6 +195,16 @@ impl Engine for VolumeEngine {
     }
 
     #[inline]
+    fn prefetch_object(&self, id: ObjectId) {
+        each!(self, prefetch_object(id));
+    }
+
+    #[inline]
+    fn prefetch_bytes(&self, id: ObjectId) {
+        each!(self, prefetch_bytes(id));
+    }
+
+    #[inline]
     fn open(&self, id: ObjectId) -> Result<()> {
         each!(self, open(id))
     }
