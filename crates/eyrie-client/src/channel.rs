@@ -14,8 +14,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::packet;
 use crate::protocol::{
-    ANSWER_AT, ASLEEP, Answer, Call, DOORBELL, LANES, LARGE_LANE, REQUEST_AT, Request, data_of, head_of,
-    received_error, state,
+    ANSWER_AT, ASLEEP, DOORBELL, LANES, LARGE_LANE, LaneAnswer, LaneRequest, REQUEST_AT, ServiceCall,
+    data_of, head_of, received_error, state,
 };
 
 /// Looks at the state of a lane before the client sleeps: some 20 microseconds, a little less than to wake a
@@ -37,7 +37,7 @@ pub struct Channel {
 pub struct Reply<'a> {
     channel: &'a Channel,
     lane: usize,
-    pub answer: Answer,
+    pub answer: LaneAnswer,
     _held: MutexGuard<'a, ()>,
 }
 
@@ -62,13 +62,13 @@ impl Channel {
     /// # Errors
     /// The error of the service. `ServiceEnded` if the service ends before it answers. `TooLarge` for data
     /// that fit no lane.
-    pub fn call(&self, call: Call, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
+    pub fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
         let (lane, held) = self.lane_for(data.len())?;
         let (start, _) = data_of(lane);
         let (head, word) = (head_of(lane), self.state(lane));
         self.memory.write(start, data);
         let data_bytes = data.len() as u64;
-        let request = Request { call: call as u32, reserved: 0, id, number, data_bytes };
+        let request = LaneRequest { call: call as u32, reserved: 0, id, number, data_bytes };
         self.memory.write(head + REQUEST_AT, request.as_bytes());
         word.store(state::REQUESTED, Ordering::Release);
         let words = self.memory.words();
@@ -79,7 +79,7 @@ impl Channel {
             packet::send(self.socket.as_fd(), b"w", &[]).map_err(|_| Error::ServiceEnded)?;
         }
         self.wait(word)?;
-        let mut answer = Answer::new_zeroed();
+        let mut answer = LaneAnswer::new_zeroed();
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
         word.store(state::IDLE, Ordering::Relaxed);
         let reply = Reply { channel: self, lane, answer, _held: held };

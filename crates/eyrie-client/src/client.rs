@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use eyrie_engine::board::Board;
 use eyrie_engine::claims::Claims;
@@ -20,14 +21,15 @@ use eyrie_medium::epoch::{Guard, pins_file};
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Fault, Medium};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::channel::{Channel, Reply};
 use crate::packet;
 use crate::protocol::{
-    Call, Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentAttributes,
-    SentSession, VERSION, Welcome,
+    Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentAttributes, SentSession,
+    ServiceCall, VERSION, Welcome,
 };
 
 /// Name of the socket of a service, in the directory of its volume.
@@ -37,6 +39,8 @@ const POOL: u64 = 32;
 /// Most ids that a pool keeps. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOL as usize;
 const KINDS: usize = 8;
+/// Time limit for the answer of the service to a greeting.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A volume that a service shares, as an engine.
 pub struct Client {
@@ -74,12 +78,15 @@ fn connected(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
     connect(&socket, &address)
         .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
+    // A service that hangs must not hang its clients.
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
+        .map_err(|errno| io_fault("making a socket", errno.into()))?;
     Ok(socket)
 }
 
 impl Client {
-    /// Opens a session with the service whose socket is at `path`. If `read_only` is true, every Op fails with
-    /// `OpenedReadOnly`.
+    /// Opens a session with the service whose socket is at `path`. If `read_only` is true, every Op fails
+    /// with `OpenedReadOnly`.
     ///
     /// # Errors
     /// `Fault` if no service is at `path`, or if it refuses the session. The error of the host then tells the
@@ -181,7 +188,7 @@ impl Client {
     }
 
     /// Makes a request. A forked child has no session of its own.
-    fn call(&self, call: Call, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
+    fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
         self.medium().check()?;
         self.channel.call(call, id, number, data)
     }
@@ -191,7 +198,7 @@ impl Client {
         if !self.view.read_is_removed(id)? {
             return Ok(());
         }
-        self.call(Call::IsOrphan, id.raw(), 0, &[]).map(drop)
+        self.call(ServiceCall::IsOrphan, id.raw(), 0, &[]).map(drop)
     }
 }
 
@@ -221,7 +228,7 @@ impl Engine for Client {
             return self.sound(self.view.read_object(id));
         }
         // The owner of the volume keeps the counts and times of directories, which follow from all pages.
-        let reply = self.call(Call::Attributes, id.raw(), 0, &[])?;
+        let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
         let (sent, _) = SentAttributes::read_from_prefix(&reply.data())
             .map_err(|_| Error::Invalid("the service sent no attributes"))?;
         Ok(sent.attributes())
@@ -254,11 +261,11 @@ impl Engine for Client {
     }
 
     fn seal(&self, id: ObjectId) -> Result<()> {
-        self.call(Call::Seal, id.raw(), 0, &[]).map(drop)
+        self.call(ServiceCall::Seal, id.raw(), 0, &[]).map(drop)
     }
 
     fn version(&self, id: ObjectId) -> Result<Version> {
-        let reply = self.call(Call::Version, id.raw(), 0, &[])?;
+        let reply = self.call(ServiceCall::Version, id.raw(), 0, &[])?;
         let words: [u64; 3] = words_of(&reply.data())?;
         Ok(Version::from_raw(words))
     }
@@ -303,7 +310,7 @@ impl Engine for Client {
         let before = self.claims.count(id).fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.board().orphans() != 0 {
             // If the service has ended, the next owner frees the orphans.
-            let _ = self.call(Call::Closed, id.raw(), 0, &[]);
+            let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
         }
     }
 
@@ -312,7 +319,7 @@ impl Engine for Client {
         if let Some(id) = pool.pop() {
             return Ok(id);
         }
-        let reply = self.call(Call::Reserve, kind as u64, POOL, &[])?;
+        let reply = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?;
         let data = reply.data();
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
@@ -326,7 +333,7 @@ impl Engine for Client {
         if pool.len() < MOST_POOLED {
             pool.push(id);
         } else {
-            let _ = self.call(Call::Unreserve, id.raw(), 0, &[]);
+            let _ = self.call(ServiceCall::Unreserve, id.raw(), 0, &[]);
         }
     }
 
@@ -336,12 +343,12 @@ impl Engine for Client {
         }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
-        let reply = self.call(Call::Apply, 0, 0, &bytes)?;
+        let reply = self.call(ServiceCall::Apply, 0, 0, &bytes)?;
         Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
     }
 
     fn reclaim(&self) -> bool {
-        self.call(Call::Reclaim, 0, 0, &[]).is_ok_and(|reply| reply.answer.number != 0)
+        self.call(ServiceCall::Reclaim, 0, 0, &[]).is_ok_and(|reply| reply.answer.number != 0)
     }
 
     #[inline]
@@ -350,15 +357,15 @@ impl Engine for Client {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
-        self.call(Call::WaitFor, id.raw(), 0, &[]).map(drop)
+        self.call(ServiceCall::WaitFor, id.raw(), 0, &[]).map(drop)
     }
 
     fn sync(&self) -> Result<()> {
-        self.call(Call::Sync, 0, 0, &[]).map(drop)
+        self.call(ServiceCall::Sync, 0, 0, &[]).map(drop)
     }
 
     fn space(&self) -> SpaceUsage {
-        let sent = self.call(Call::Space, 0, 0, &[]).and_then(|reply| words_of(&reply.data()));
+        let sent = self.call(ServiceCall::Space, 0, 0, &[]).and_then(|reply| words_of(&reply.data()));
         sent.map_or(SpaceUsage::default(), |[total, free, objects]| SpaceUsage { total, free, objects })
     }
 }

@@ -62,15 +62,15 @@ pub fn data_of(lane: usize) -> (usize, usize) {
     (start, if lane == LARGE_LANE { LARGE_LANE_BYTES } else { LANE_BYTES })
 }
 
-/// Offset of the [`Request`] in the head of a lane.
+/// Offset of the [`LaneRequest`] in the head of a lane.
 pub const REQUEST_AT: usize = 64;
-/// Offset of the [`Answer`] in the head of a lane.
+/// Offset of the [`LaneAnswer`] in the head of a lane.
 pub const ANSWER_AT: usize = 128;
 
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Call {
+pub enum ServiceCall {
     /// Apply the encoded Op in the data.
     Apply = 1,
     /// Reserve `number` ids of the kind `id`. The data of the answer are the ids.
@@ -97,25 +97,25 @@ pub enum Call {
     Reclaim,
 }
 
-impl Call {
-    const ALL: [Call; 12] = [
-        Call::Apply,
-        Call::Reserve,
-        Call::Unreserve,
-        Call::Attributes,
-        Call::Version,
-        Call::Seal,
-        Call::WaitFor,
-        Call::Sync,
-        Call::Space,
-        Call::Closed,
-        Call::IsOrphan,
-        Call::Reclaim,
+impl ServiceCall {
+    const ALL: [ServiceCall; 12] = [
+        ServiceCall::Apply,
+        ServiceCall::Reserve,
+        ServiceCall::Unreserve,
+        ServiceCall::Attributes,
+        ServiceCall::Version,
+        ServiceCall::Seal,
+        ServiceCall::WaitFor,
+        ServiceCall::Sync,
+        ServiceCall::Space,
+        ServiceCall::Closed,
+        ServiceCall::IsOrphan,
+        ServiceCall::Reclaim,
     ];
 
     /// Returns the call with this number. `None` for an unknown number.
-    pub fn from_raw(raw: u32) -> Option<Call> {
-        Call::ALL.into_iter().find(|&call| call as u32 == raw)
+    pub fn from_raw(raw: u32) -> Option<ServiceCall> {
+        ServiceCall::ALL.into_iter().find(|&call| call as u32 == raw)
     }
 }
 
@@ -177,8 +177,8 @@ pub struct Welcome {
 /// A request, in the head of a lane.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Request {
-    /// The number of a [`Call`].
+pub struct LaneRequest {
+    /// The number of a [`ServiceCall`].
     pub call: u32,
     /// Zero.
     pub reserved: u32,
@@ -193,7 +193,7 @@ pub struct Request {
 /// An answer, in the head of a lane.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Answer {
+pub struct LaneAnswer {
     /// Zero for a success, else the number of an error.
     pub error: u32,
     /// Bytes of data.
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn calls_have_their_numbers() {
-        assert!(Call::ALL.iter().all(|&call| Call::from_raw(call as u32) == Some(call)));
-        assert_eq!((Call::from_raw(0), Call::from_raw(13)), (None, None));
+        assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(13)), (None, None));
     }
 }

@@ -36,6 +36,7 @@ mod paging;
 mod pmem;
 mod provider;
 mod provision;
+mod reader;
 pub mod rules;
 pub mod shared;
 mod site;

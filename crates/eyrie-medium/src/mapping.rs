@@ -93,7 +93,7 @@ impl Mapping {
     }
 
     /// Maps the first `len` bytes of `file`, which another process changes, for reading.
-    pub(crate) fn view(file: &File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+    pub(crate) fn for_reading(file: &File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
         Mapping::map_with(file, len, sentinel, MapFlags::SHARED, ProtFlags::READ)
     }
 

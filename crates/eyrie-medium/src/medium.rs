@@ -138,17 +138,6 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
     }
 
-    /// Maps a host file as segment 0, for reading. Another process changes the file. No code may store to the
-    /// medium, because the mapping refuses stores.
-    ///
-    /// # Errors
-    /// [`Fault::Io`] when the host refuses the mapping.
-    pub fn view(file: &File, len: u64) -> Result<Medium, Fault> {
-        let sentinel = Sentinel::new()?;
-        let segment = Arc::new(Mapping::view(file, len, &sentinel)?);
-        Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
-    }
-
     /// Makes a medium of one segment of private memory, `len` bytes of zeros. The bytes are lost when the
     /// medium is dropped.
     ///

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use eyrie_client::protocol::{
-    ANSWER_AT, Answer, Call, DOORBELL, LANES, REQUEST_AT, Request, SentAttributes, data_of, head_of,
-    send_error, sent_space, state,
+    ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, REQUEST_AT, SentAttributes, ServiceCall, data_of,
+    head_of, send_error, sent_space, state,
 };
 use eyrie_engine::access::{AccessRules, Credentials, Requester};
 use eyrie_engine::op::encode::decode;
@@ -62,7 +62,7 @@ fn answer(engine: &Scm, who: &Credentials, joined: &mut Joined, lane: usize, buf
         return;
     }
     // The client may change these bytes at any moment, so the service uses copies of them.
-    let mut request = Request::new_zeroed();
+    let mut request = LaneRequest::new_zeroed();
     joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
     let done = if request.data_bytes <= room as u64 {
         buffer.resize(request.data_bytes as usize, 0);
@@ -72,15 +72,17 @@ fn answer(engine: &Scm, who: &Credentials, joined: &mut Joined, lane: usize, buf
         Err(Error::Invalid("a request with more data than its lane holds"))
     };
     let (answer, data) = match done {
-        Ok(done) => (Answer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data),
+        Ok(done) => {
+            (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
+        }
         Err(error) => {
             let (error, number, text) = send_error(&error);
-            (Answer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
+            (LaneAnswer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
         }
     };
     let data = &data[..data.len().min(room)];
     joined.lanes.write(start, data);
-    let answer = Answer { data_bytes: data.len() as u32, ..answer };
+    let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
     joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
     let word = &joined.lanes.short_words()[head / 4];
     if word.swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
@@ -92,22 +94,22 @@ fn handle(
     engine: &Scm,
     who: &Credentials,
     joined: &mut Joined,
-    request: &Request,
+    request: &LaneRequest,
     data: &[u8],
 ) -> Result<Done> {
-    let call = Call::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
+    let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
     let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
     match call {
-        Call::Apply => apply(engine, who, joined, data),
-        Call::Reserve => reserve(engine, joined, request),
-        Call::Unreserve => {
+        ServiceCall::Apply => apply(engine, who, joined, data),
+        ServiceCall::Reserve => reserve(engine, joined, request),
+        ServiceCall::Unreserve => {
             // Only an id that this session has reserved goes back.
             if joined.reserved.remove(&id()?) {
                 engine.unreserve(id()?);
             }
             Ok(Done::default())
         }
-        Call::Attributes => {
+        ServiceCall::Attributes => {
             let attributes = engine.attributes(id()?)?;
             if !id()?.is_directory() {
                 return Err(Error::NotDirectory);
@@ -115,22 +117,22 @@ fn handle(
             let data = SentAttributes::of(&attributes).as_bytes().to_vec();
             Ok(Done { data, ..Done::default() })
         }
-        Call::Version => Ok(Done::words(&engine.version(id()?)?.raw())),
-        Call::Seal => engine.seal(id()?).map(|()| Done::default()),
-        Call::WaitFor => engine.wait_for(id()?).map(|()| Done::default()),
-        Call::Sync => engine.sync().map(|()| Done::default()),
-        Call::Space => Ok(Done::words(&sent_space(&engine.space()))),
-        Call::Closed => {
+        ServiceCall::Version => Ok(Done::words(&engine.version(id()?)?.raw())),
+        ServiceCall::Seal => engine.seal(id()?).map(|()| Done::default()),
+        ServiceCall::WaitFor => engine.wait_for(id()?).map(|()| Done::default()),
+        ServiceCall::Sync => engine.sync().map(|()| Done::default()),
+        ServiceCall::Space => Ok(Done::words(&sent_space(&engine.space()))),
+        ServiceCall::Closed => {
             engine.close_claimed(id()?);
             Ok(Done::default())
         }
-        Call::IsOrphan if engine.is_orphan(id()?) => Ok(Done::default()),
-        Call::IsOrphan => Err(Error::Stale),
-        Call::Reclaim => Ok(Done { number: engine.reclaim().into(), ..Done::default() }),
+        ServiceCall::IsOrphan if engine.is_orphan(id()?) => Ok(Done::default()),
+        ServiceCall::IsOrphan => Err(Error::Stale),
+        ServiceCall::Reclaim => Ok(Done { number: engine.reclaim().into(), ..Done::default() }),
     }
 }
 
-fn reserve(engine: &Scm, joined: &mut Joined, request: &Request) -> Result<Done> {
+fn reserve(engine: &Scm, joined: &mut Joined, request: &LaneRequest) -> Result<Done> {
     let kind = u8::try_from(request.id).ok().and_then(Kind::from_raw);
     let kind = kind.ok_or(Error::Invalid("an id of an unknown kind"))?;
     let mut ids = Vec::new();
@@ -161,7 +163,7 @@ fn apply(engine: &Scm, who: &Credentials, joined: &mut Joined, data: &[u8]) -> R
         return Err(Error::Invalid("bytes after the Op of a request"));
     }
     let op = decoded.op();
-    let new = new_ids(&op);
+    let new = op.new_ids();
     let distinct: std::collections::HashSet<_> = new.iter().collect();
     if distinct.len() != new.len() || !new.iter().all(|id| joined.reserved.contains(id)) {
         return Err(Error::Invalid("an id that the session has not reserved"));
@@ -178,15 +180,6 @@ fn apply(engine: &Scm, who: &Credentials, joined: &mut Joined, data: &[u8]) -> R
         new.iter().for_each(|id| _ = joined.reserved.remove(id));
     }
     Ok(Done { number: applied.offset, other: applied.created.into(), data: Vec::new() })
-}
-
-/// Returns the ids of the objects that an Op may create.
-fn new_ids(op: &Op<'_>) -> Vec<ObjectId> {
-    match *op {
-        Op::Create { id, .. } | Op::Put { id, .. } => vec![id],
-        Op::Batch { ops, .. } => ops.iter().flat_map(new_ids).collect(),
-        _ => Vec::new(),
-    }
 }
 
 fn now() -> Time {

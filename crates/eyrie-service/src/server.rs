@@ -186,7 +186,7 @@ impl Service {
                 std::hint::spin_loop();
                 continue;
             }
-            // The service is about to sleep. Whoever rings a doorbell from now on sees this and wakes it.
+            // The service is about to sleep. From now on a client that rings its doorbell also wakes the service.
             self.set_asleep(true);
             has_work |= self.sweep(&mut buffer);
             let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;

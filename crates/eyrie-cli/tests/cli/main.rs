@@ -26,6 +26,7 @@ mod readers;
 mod repair;
 mod scripts;
 mod search;
+mod served;
 mod status;
 mod trees;
 

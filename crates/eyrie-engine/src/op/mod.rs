@@ -303,6 +303,15 @@ pub enum Op<'a> {
 const ROOM_OF_A_KEY: u64 = 512;
 
 impl Op<'_> {
+    /// Returns the ids of the objects that the Op may create, which its caller has reserved.
+    pub fn new_ids(&self) -> Vec<ObjectId> {
+        match *self {
+            Op::Create { id, .. } | Op::Put { id, .. } => vec![id],
+            Op::Batch { ops, .. } => ops.iter().flat_map(Op::new_ids).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the room in the journal of a disk that this Op is likely to need beyond that of an ordinary
     /// Op, in bytes.
     pub(crate) fn journal_room(&self) -> u64 {

@@ -50,7 +50,7 @@ impl VolumeView {
             what: "reading the size of the shared volume".to_string(),
             source,
         })?;
-        let medium = Arc::new(Medium::view(segment, bytes.len())?);
+        let medium = Arc::new(Medium::for_reading(segment, bytes.len())?);
         let _pin = pin();
         let superblock = superblock::read(&medium, "shared volume")?;
         let context = SpaceContext::of_owner(medium, superblock.geometry)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use eyrie_client::packet;
 use eyrie_client::protocol::{
-    ANSWER_AT, ASLEEP, Answer, Call, DOORBELL, Hello, LANES, MAGIC, MEMORY_BYTES, OPEN_SESSION, REQUEST_AT,
-    Request, VERSION, Welcome, data_of, head_of, state,
+    ANSWER_AT, ASLEEP, DOORBELL, Hello, LANES, LaneAnswer, LaneRequest, MAGIC, MEMORY_BYTES, OPEN_SESSION,
+    REQUEST_AT, ServiceCall, VERSION, Welcome, data_of, head_of, state,
 };
 use eyrie_engine::claims::Claims;
 use eyrie_engine::op::encode::encode;
@@ -48,7 +48,7 @@ impl RawSession {
     }
 
     /// Makes a request on lane 0, and returns the answer and its data.
-    fn ask(&self, request: Request, data: &[u8]) -> (Answer, Vec<u8>) {
+    fn ask(&self, request: LaneRequest, data: &[u8]) -> (LaneAnswer, Vec<u8>) {
         let (head, (start, room)) = (head_of(0), data_of(0));
         self.lanes.write(start, &data[..data.len().min(room)]);
         self.lanes.write(head + REQUEST_AT, request.as_bytes());
@@ -58,7 +58,7 @@ impl RawSession {
         while word.load(Ordering::Acquire) != state::ANSWERED {
             std::thread::yield_now();
         }
-        let mut answer = Answer::new_zeroed();
+        let mut answer = LaneAnswer::new_zeroed();
         self.lanes.read(head + ANSWER_AT, answer.as_mut_bytes());
         let mut data = vec![0; answer.data_bytes as usize];
         self.lanes.read(start, &mut data);
@@ -79,15 +79,15 @@ impl RawSession {
     }
 
     fn apply_bytes(&self, bytes: &[u8]) -> u32 {
-        let call = Call::Apply as u32;
-        let request = Request { call, data_bytes: bytes.len() as u64, ..Request::default() };
+        let call = ServiceCall::Apply as u32;
+        let request = LaneRequest { call, data_bytes: bytes.len() as u64, ..LaneRequest::default() };
         self.ask(request, bytes).0.error
     }
 
     fn reserve(&self, kind: Kind) -> ObjectId {
-        let call = Call::Reserve as u32;
+        let call = ServiceCall::Reserve as u32;
         let (answer, data) =
-            self.ask(Request { call, id: kind as u64, number: 1, ..Request::default() }, &[]);
+            self.ask(LaneRequest { call, id: kind as u64, number: 1, ..LaneRequest::default() }, &[]);
         assert_eq!(answer.error, 0);
         ObjectId::from_raw(u64::from_le_bytes(data[..8].try_into().unwrap())).unwrap()
     }
@@ -169,8 +169,8 @@ fn ids_that_are_not_reserved_create_nothing() {
     assert_eq!(mine.apply(&create(own)), 0);
     assert_ne!(mine.apply(&create(own)), 0, "an id that is used");
     // An id of another session does not go back.
-    let call = Call::Unreserve as u32;
-    mine.ask(Request { call, id: foreign.raw(), ..Request::default() }, &[]);
+    let call = ServiceCall::Unreserve as u32;
+    mine.ask(LaneRequest { call, id: foreign.raw(), ..LaneRequest::default() }, &[]);
     let create =
         Op::Create { dir, name: b"stone", id: foreign, owner: OWNER, content: Content::Empty, time: TIME };
     assert_eq!(other.apply(&create), 0);
@@ -192,17 +192,20 @@ fn damaged_requests_are_errors() {
     assert_ne!(session.apply_bytes(&bytes[..bytes.len() - 1]), 0);
     assert_ne!(session.apply_bytes(&[&bytes[..], &[0]].concat()), 0);
     for request in [
-        Request { call: 99, ..Request::default() },
-        Request { call: Call::Apply as u32, data_bytes: u64::MAX, ..Request::default() },
-        Request { call: Call::Reserve as u32, id: 77, number: u64::MAX, ..Request::default() },
-        Request { call: Call::Attributes as u32, id: u64::MAX, ..Request::default() },
-        Request { call: Call::Version as u32, id: 1 << 40 | 1, ..Request::default() },
+        LaneRequest { call: 99, ..LaneRequest::default() },
+        LaneRequest { call: ServiceCall::Apply as u32, data_bytes: u64::MAX, ..LaneRequest::default() },
+        LaneRequest { call: ServiceCall::Reserve as u32, id: 77, number: u64::MAX, ..LaneRequest::default() },
+        LaneRequest { call: ServiceCall::Attributes as u32, id: u64::MAX, ..LaneRequest::default() },
+        LaneRequest { call: ServiceCall::Version as u32, id: 1 << 40 | 1, ..LaneRequest::default() },
     ] {
         assert_ne!(session.ask(request, &[]).0.error, 0, "{request:?}");
     }
     // Doorbells of lanes that do not exist, and of lanes without a request, are ignored.
     session.ring(u64::MAX);
-    assert_eq!(session.ask(Request { call: Call::Sync as u32, ..Request::default() }, &[]).0.error, 0);
+    assert_eq!(
+        session.ask(LaneRequest { call: ServiceCall::Sync as u32, ..LaneRequest::default() }, &[]).0.error,
+        0
+    );
     drop(session);
     served.stop();
 }
@@ -271,10 +274,18 @@ fn forged_ops_leave_a_sound_volume() {
         accepted += usize::from(session.apply(&op) == 0);
     }
     assert!(accepted > OPS / 100, "only {accepted} Ops were accepted");
+    change_requests_while_they_are_read(&session, &files);
+    drop((files, session));
+    served.stop();
+}
+
+/// Changes the heads and the data of all lanes while the service reads them. Another client is served
+/// meanwhile.
+fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client>) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     // The head of a lane and its data change while the service reads them.
     std::thread::scope(|scope| {
-        let (session, stop) = (&session, &stop);
+        let stop = &stop;
         scope.spawn(move || {
             let mut random = StdRng::seed_from_u64(2);
             for _ in 0..20_000 {
@@ -295,6 +306,4 @@ fn forged_ops_leave_a_sound_volume() {
             files.write("/beside", "still served").unwrap();
         }
     });
-    drop((files, session));
-    served.stop();
 }

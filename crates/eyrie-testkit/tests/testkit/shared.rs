@@ -39,9 +39,9 @@ fn random_calls_of_a_client_match_the_kernel() {
     let options = ServeOptions::default();
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let stopper = service.stopper();
-    let client = Arc::new(Client::connect(service.socket(), false).expect("a session"));
-    let rules = AccessRules::of_host();
+    let (rules, socket) = (AccessRules::of_host(), service.socket().to_owned());
     let served = std::thread::spawn(move || service.run());
+    let client = Arc::new(Client::connect(&socket, false).expect("a session"));
     in_tmpfs_root("shared::random_calls_of_a_client_match_the_kernel", || {
         compare(|_| Arc::clone(&client), rules);
     });
@@ -59,8 +59,8 @@ struct Checked {
 
 impl Checked {
     /// Returns the Op that a service would apply. A handle keeps the rights that its user had at the open. A
-    /// service does not know these rights, so it refuses some Ops that the kernel allows. Such Ops are those on
-    /// bytes and times.
+    /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
+    /// allows.
     fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         let now = Time::new(i64::MAX / 2, 0);
         let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Source, assert_none, sources};
 
 /// The top-level modules of each crate, lowest first. A module uses only modules before it in this list.
-const ORDER: [(&str, &[&str]); 10] = [
+const ORDER: [(&str, &[&str]); 12] = [
     (
         "eyrie-medium",
         &[
@@ -30,6 +30,7 @@ const ORDER: [(&str, &[&str]); 10] = [
             "pmem",
             "backing",
             "medium",
+            "reader",
             "order",
             "paging",
             "provision",
@@ -50,6 +51,8 @@ const ORDER: [(&str, &[&str]); 10] = [
             "op",
             "engine",
             "access",
+            "board",
+            "claims",
             "extent",
             "tables",
             "host",
@@ -65,6 +68,8 @@ const ORDER: [(&str, &[&str]); 10] = [
             "format_doc",
         ],
     ),
+    ("eyrie-client", &["packet", "protocol", "channel", "client"]),
+    ("eyrie-service", &["session", "requests", "server"]),
     (
         "eyrie",
         &[
@@ -118,6 +123,7 @@ const ORDER: [(&str, &[&str]); 10] = [
             "output",
             "input",
             "volumes",
+            "background",
             "opened",
             "copy",
             "archive",

@@ -137,6 +137,20 @@ impl Volume {
         }
     }
 
+    /// True if another process serves the volume, and this process is a client of that service. Changes then
+    /// go through the service, and `check`, `trim` and `scrub` fail with `EBUSY`.
+    ///
+    /// # Examples
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// assert!(!volume.is_served());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_served(&self) -> bool {
+        self.engine.is_client()
+    }
+
     /// Returns numbers about the volume that change while it is in use. The call reads counters, and takes
     /// the locks of the allocator for a moment.
     ///

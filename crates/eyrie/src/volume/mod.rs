@@ -207,20 +207,6 @@ impl Volume {
         Ok(Volume::with_engine(engine, path))
     }
 
-    /// True if another process serves the volume, and this process is a client of that service. Changes then
-    /// go through the service, and `check`, `trim` and `scrub` fail with `EBUSY`.
-    ///
-    /// # Examples
-    /// ```
-    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
-    /// let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
-    /// assert!(!volume.is_served());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn is_served(&self) -> bool {
-        self.engine.is_client()
-    }
-
     /// Opens a volume to read it, beside other read-only opens in this process and in others. No byte of the
     /// volume's files is changed, so the files need only be readable, also on a read-only file system. A
     /// volume that was not closed is recovered in memory, at every such open. The changes that such a
