@@ -126,14 +126,15 @@ impl Channel {
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NANOSECONDS };
         loop {
-            let _ = futex::wait(word, futex::Flags::empty(), state::WAITING, Some(&pause));
-            if word.load(Ordering::Acquire) == state::ANSWERED {
-                return Ok(());
-            }
+            // A service that has ended rings nobody, so this look comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
                 // The service may have answered just before it ended.
                 let is_answered = word.load(Ordering::Acquire) == state::ANSWERED;
                 return if is_answered { Ok(()) } else { Err(Error::ServiceEnded) };
+            }
+            let _ = futex::wait(word, futex::Flags::empty(), state::WAITING, Some(&pause));
+            if word.load(Ordering::Acquire) == state::ANSWERED {
+                return Ok(());
             }
         }
     }
