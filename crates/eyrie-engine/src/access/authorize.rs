@@ -7,7 +7,7 @@
 
 use super::{
     AccessRules, Credentials, Protection, Rights, check, check_add, check_device, check_link, check_remove,
-    check_set_xattr, chmod, chown, is_sticky, owner_of_new, set_ids_after_write,
+    check_set_xattr, chmod, chown, is_sticky, keeps_set_ids, owner_of_new, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -58,17 +58,17 @@ impl<E: Engine> Requester<'_, E> {
                 self.check_rename((from_dir, from_name), (to_dir, to_name), mode)?;
                 Op::Rename { from_dir, from_name, to_dir, to_name, mode, time: at(time) }
             }
-            Op::Write { id, offset, data, time, .. } => {
-                Op::Write { id, offset, data, set_ids: self.check_write(id)?, time: at(time) }
+            Op::Write { id, offset, data, set_ids, time } => {
+                Op::Write { id, offset, data, set_ids: self.check_write(id, set_ids)?, time: at(time) }
             }
-            Op::Append { id, data, time, .. } => {
-                Op::Append { id, data, set_ids: self.check_write(id)?, time: at(time) }
+            Op::Append { id, data, set_ids, time } => {
+                Op::Append { id, data, set_ids: self.check_write(id, set_ids)?, time: at(time) }
             }
-            Op::SetSize { id, size, time, .. } => {
-                Op::SetSize { id, size, set_ids: self.check_write(id)?, time: at(time) }
+            Op::SetSize { id, size, set_ids, time } => {
+                Op::SetSize { id, size, set_ids: self.check_write(id, set_ids)?, time: at(time) }
             }
-            Op::Fallocate { id, mode, offset, length, time, .. } => {
-                let set_ids = self.check_write(id)?;
+            Op::Fallocate { id, mode, offset, length, set_ids, time } => {
+                let set_ids = self.check_write(id, set_ids)?;
                 Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
             }
             Op::SetAttributes { id, change, time } => {
@@ -147,24 +147,29 @@ impl<E: Engine> Requester<'_, E> {
         Ok(())
     }
 
-    /// Checks a change of the bytes of a file. The owner may write although the mode forbids it, because a
-    /// handle that was opened before the mode changed still writes. NFS servers have the same rule.
-    fn check_write(&self, id: ObjectId) -> Result<SetIds> {
+    /// Checks a change of the bytes of a file, and returns the set-id bits that the file loses. The owner may
+    /// write although the mode forbids it, because a handle that was opened before the mode changed still
+    /// writes. NFS servers have the same rule. A user whose writes keep set-id bits may clear the bits that
+    /// it wants, because a front-end of root writes for other users.
+    fn check_write(&self, id: ObjectId, wanted: SetIds) -> Result<SetIds> {
         let file = self.protection(id)?;
         if !self.who.owns(&file) {
             check(self.who, &file, Rights::WRITE)?;
         }
-        Ok(set_ids_after_write(self.who, &file))
+        Ok(if keeps_set_ids(self.who) { wanted } else { set_ids_after_write(self.who, &file) })
     }
 
     fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
         let object = self.protection(id)?;
-        let mut change = AttributeChange { set_ids: SetIds::Keep, ..change };
-        if change.size.is_some() {
-            change.set_ids = self.check_write(id)?;
-        }
+        let mut change = change;
         if change.uid.is_some() || change.gid.is_some() {
-            change.set_ids = chown(self.who, &object, change.uid, change.gid)?;
+            let lost = chown(self.who, &object, change.uid, change.gid)?;
+            change.set_ids = if self.who.is_root() { change.set_ids } else { lost };
+            if change.size.is_some() {
+                self.check_write(id, change.set_ids)?;
+            }
+        } else if change.size.is_some() || change.set_ids != SetIds::Keep {
+            change.set_ids = self.check_write(id, change.set_ids)?;
         }
         if let Some(mode) = change.mode {
             change.mode = Some(chmod(self.who, &object, mode)?);
