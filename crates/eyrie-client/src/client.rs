@@ -381,5 +381,7 @@ fn words_of<const N: usize>(data: &[u8]) -> Result<[u64; N]> {
 /// Returns true if a connection failed because no service runs at that place.
 pub fn is_absent(error: &Error) -> bool {
     let Error::Fault(Fault::Io { source, .. }) = error else { return false };
-    matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    // A block device has no directory for a socket.
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::NotADirectory];
+    absent.contains(&source.kind())
 }

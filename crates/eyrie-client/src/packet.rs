@@ -32,7 +32,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Re
 ///
 /// # Errors
 /// Those of the host. `WouldBlock` if the socket does not block and has no packet. `InvalidData` for a packet
-/// that does not fit.
+/// that does not fit. `EMFILE` for files that do not fit, also because this process has too many open files.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -45,7 +45,11 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<Ow
             files.extend(rights);
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        // The process has no descriptor left for a file, or the packet has too many files.
+        return Err(rustix::io::Errno::MFILE.into());
+    }
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok((received.bytes, files))

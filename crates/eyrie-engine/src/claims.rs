@@ -34,12 +34,13 @@ impl Claims {
         Ok(Claims { memory: SharedMemory::create(CLAIM_BYTES)? })
     }
 
-    /// Maps the claims in a file that [`Claims::create`] has made in another process.
+    /// Maps the claims in a file that [`Claims::create`] has made in another process. The counts are only
+    /// loaded here.
     ///
     /// # Errors
     /// `Fault` if the file has no claims, or the host refuses to map it.
     pub fn map(file: File) -> Result<Claims> {
-        Ok(Claims { memory: SharedMemory::map(file.into(), CLAIM_BYTES, SharedAccess::ReadWrite)? })
+        Ok(Claims { memory: SharedMemory::map(file.into(), CLAIM_BYTES, SharedAccess::Read)? })
     }
 
     /// Returns the file, which another process can map.

@@ -70,6 +70,9 @@ pub struct Service {
     next: u64,
     options: ServeOptions,
     may_spin: bool,
+    /// A descriptor that is closed to accept and refuse a connection at the limit of descriptors. Otherwise
+    /// the waiting connection would keep the service awake.
+    spare: Option<File>,
 }
 
 fn fault(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -96,6 +99,11 @@ fn listen_at(path: &Path) -> Result<OwnedFd> {
     bind(&listener, &address).map_err(fault("binding the socket of the service"))?;
     listen(&listener, BACKLOG).map_err(fault("listening at the socket"))?;
     Ok(listener)
+}
+
+/// Returns a descriptor of no use, if the host has one left.
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 impl Service {
@@ -131,6 +139,7 @@ impl Service {
             next: FIRST_SESSION,
             options,
             may_spin: processors > 1,
+            spare: spare(),
         })
     }
 
@@ -235,7 +244,23 @@ impl Service {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&self.listener, flags) {
+        loop {
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) if self.spare.take().is_some() => {
+                    if let Ok(session) =
+                        accept_with(&self.listener, flags).map_err(io::Error::from).and_then(Session::accept)
+                    {
+                        let _ = session.refuse(Errno::MFILE);
+                        tracing::warn!(
+                            "a connection was refused, because the service has no descriptor left"
+                        );
+                    }
+                    self.spare = spare();
+                    continue;
+                }
+                Err(_) => return,
+            };
             let session = match Session::accept(socket) {
                 Ok(session) => session,
                 Err(error) => {
@@ -290,6 +315,9 @@ impl Service {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 let session = self.sessions.remove(&number);
                 if let Some(session) = session {
+                    if session.joined.is_none() && error.raw_os_error() == Some(Errno::MFILE.into()) {
+                        let _ = session.refuse(Errno::MFILE);
+                    }
                     if error.kind() != io::ErrorKind::UnexpectedEof {
                         tracing::warn!(%error, process = session.process, "a session was ended");
                     }

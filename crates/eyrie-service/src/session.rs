@@ -15,7 +15,8 @@ use eyrie_client::protocol::{
 use eyrie_engine::access::Credentials;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Engine, Errno, ObjectId};
+use eyrie_engine::{Engine, Errno, Error, ObjectId};
+use eyrie_medium::Fault;
 use eyrie_medium::epoch::{PinWatch, watch_pins};
 use eyrie_medium::host::groups_of_peer;
 use eyrie_medium::shared::SharedMemory;
@@ -42,6 +43,13 @@ pub struct Joined {
 
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn io_error(fault: Fault) -> io::Error {
+    match fault {
+        Fault::Io { source, .. } => source,
+        fault => io::Error::other(fault.to_string()),
+    }
 }
 
 impl Session {
@@ -77,10 +85,12 @@ impl Session {
         }
         let [pins, claims]: [OwnedFd; 2] =
             files.try_into().map_err(|_| invalid("a greeting without its files"))?;
-        let failed = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
-        let claims = Arc::new(Claims::map(claims.into()).map_err(|error| failed(&error))?);
-        let pins = watch_pins(pins.into()).map_err(|error| failed(&error))?;
-        let lanes = SharedMemory::create(MEMORY_BYTES).map_err(|error| failed(&error))?;
+        let claims = Arc::new(Claims::map(claims.into()).map_err(|error| match error {
+            Error::Fault(fault) => io_error(fault),
+            error => io::Error::other(error.to_string()),
+        })?);
+        let pins = watch_pins(pins.into()).map_err(io_error)?;
+        let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
         let volume = engine.volume();
         let welcome = Welcome {
             magic: MAGIC,

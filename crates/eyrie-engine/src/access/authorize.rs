@@ -210,3 +210,126 @@ impl<E: Engine> Requester<'_, E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use crate::{Kind, XattrMode};
+
+    const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+    const NOW: Time = Time::new(1000, 0);
+
+    /// A volume with `/shared`, which all may change, `/sticky`, where only owners remove, and in each of them
+    /// a file `egg` of user 1.
+    struct Nest {
+        model: Model,
+        shared: ObjectId,
+        sticky: ObjectId,
+        egg: ObjectId,
+    }
+
+    impl Nest {
+        fn new() -> Nest {
+            let model = Model::new(ObjectId::new(64, Kind::Directory), ROOT, NOW);
+            let make = |dir, name: &[u8], kind, owner| {
+                let id = model.reserve(kind).expect("room");
+                let op = Op::Create { dir, name, id, owner, content: Content::Empty, time: NOW };
+                model.apply(&op).expect("it is new");
+                id
+            };
+            let root = model.root();
+            let shared = make(root, b"shared", Kind::Directory, Owner { mode: 0o777, ..ROOT });
+            let sticky = make(root, b"sticky", Kind::Directory, Owner { mode: 0o1777, ..ROOT });
+            let of_one = Owner { mode: 0o6755, uid: 1, gid: 1 };
+            make(sticky, b"egg", Kind::File, of_one);
+            let egg = make(shared, b"egg", Kind::File, of_one);
+            Nest { model, shared, sticky, egg }
+        }
+
+        fn ask<'o>(&self, uid: u32, op: &Op<'o>) -> Result<Op<'o>> {
+            let who = Credentials::new(uid, uid, &[]);
+            let rules = AccessRules::default();
+            Requester { engine: &self.model, who: &who, rules, now: NOW }.authorize(op)
+        }
+
+        fn is_refused(&self, uid: u32, op: &Op<'_>) -> bool {
+            matches!(self.ask(uid, op), Err(Error::AccessDenied | Error::NotPermitted))
+        }
+    }
+
+    #[test]
+    fn user_changes_only_what_its_rights_allow() {
+        let nest = Nest::new();
+        let (root, id, time, set_ids) = (nest.model.root(), nest.egg, NOW, SetIds::Keep);
+        let new = nest.model.reserve(Kind::File).expect("room");
+        let mine = Owner { mode: 0o644, uid: 2, gid: 2 };
+        let create =
+            |dir, owner| Op::Create { dir, name: b"a", id: new, owner, content: Content::Empty, time };
+        let put = |dir, name| Op::Put { dir, name, id: new, owner: mine, data: b"x", time };
+        let set = |change| Op::SetAttributes { id, change, time };
+        let refused = [
+            create(root, mine),
+            create(nest.shared, Owner { uid: 1, ..mine }),
+            create(nest.shared, Owner { gid: 1, ..mine }),
+            Op::Link { dir: nest.shared, name: b"a", id, time },
+            Op::Unlink { dir: nest.sticky, name: b"egg", time },
+            Op::RemoveDirectory { dir: root, name: b"shared", time },
+            Op::Write { id, offset: 0, data: b"x", set_ids, time },
+            Op::Append { id, data: b"x", set_ids, time },
+            Op::SetSize { id, size: 0, set_ids, time },
+            set(AttributeChange { mode: Some(0o777), ..AttributeChange::default() }),
+            set(AttributeChange { uid: Some(2), ..AttributeChange::default() }),
+            set(AttributeChange { size: Some(0), ..AttributeChange::default() }),
+            set(AttributeChange { modified: Some(NOW), ..AttributeChange::default() }),
+            set(AttributeChange { set_ids: SetIds::DropAsStranger, ..AttributeChange::default() }),
+            Op::SetXattr { id, name: b"user.a", value: b"x", mode: XattrMode::Set, time },
+            Op::RemoveXattr { id, name: b"user.a", time },
+            put(root, b"a"),
+            put(nest.shared, b"egg"),
+            put(nest.sticky, b"egg"),
+            Op::Batch { dir: root, ops: &[put(root, b"a")], time },
+            Op::Batch { dir: nest.shared, ops: &[put(nest.shared, b"a"), put(nest.shared, b"egg")], time },
+            Op::Rename {
+                from_dir: nest.sticky,
+                from_name: b"egg",
+                to_dir: nest.shared,
+                to_name: b"a",
+                mode: RenameMode::Replace,
+                time,
+            },
+            Op::Rename {
+                from_dir: root,
+                from_name: b"shared",
+                to_dir: nest.sticky,
+                to_name: b"a",
+                mode: RenameMode::Replace,
+                time,
+            },
+        ];
+        for op in refused {
+            assert!(nest.is_refused(2, &op), "{op:?}");
+            assert!(nest.ask(0, &op).is_ok(), "root: {op:?}");
+        }
+        for op in [create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
+            assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
+        }
+    }
+
+    #[test]
+    fn times_are_at_most_the_present_and_writes_drop_set_ids() {
+        let nest = Nest::new();
+        let late = Time::new(2000, 0);
+        let write = Op::Write { id: nest.egg, offset: 0, data: b"x", set_ids: SetIds::Keep, time: late };
+        let Op::Write { set_ids, time, .. } = nest.ask(1, &write).expect("its owner writes") else {
+            panic!("another Op");
+        };
+        assert_eq!((set_ids, time), (SetIds::DropAsMember, NOW));
+        // Root writes for another user, whose set-id bits it names.
+        let named =
+            Op::Write { id: nest.egg, offset: 0, data: b"x", set_ids: SetIds::DropAsStranger, time: NOW };
+        assert_eq!(nest.ask(0, &named).expect("root writes"), named);
+        let early = Op::Unlink { dir: nest.shared, name: b"egg", time: Time::new(1, 0) };
+        assert_eq!(nest.ask(1, &early).expect("all may remove"), early);
+    }
+}
