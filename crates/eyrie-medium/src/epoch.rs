@@ -34,8 +34,8 @@ const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
 /// Word of the head: number of slots, counted from the first, that threads have ever claimed. The slots after
 /// them are idle, so the clock skips those.
 const USED: usize = 0;
-/// Word of the head: number of pins of threads without a slot. The clock stands still while one exists,
-/// because a number does not show if all earlier pins have ended.
+/// Word of the head: number of pins of threads without a slot. The clock stands still while one exists. A
+/// number of pins does not tell whether the pins of an earlier epoch have ended.
 const CROWD: usize = 1;
 
 /// The pins of one process, in memory that other processes can map.
@@ -102,7 +102,9 @@ fn own() -> Option<&'static WatchedPins> {
     let make = || {
         // A forked child must not change the table of its parent, so it gets a copy before it runs.
         register_fork_handler();
-        Some(WatchedPins::new(SharedMemory::create(TABLE_BYTES).ok()?))
+        let shared = SharedMemory::create_for_readers(TABLE_BYTES);
+        // Without a memory file, this process cannot be a client, but its threads have slots.
+        Some(WatchedPins::new(shared.or_else(|_| SharedMemory::private(TABLE_BYTES)).ok()?))
     };
     OWN.get_or_init(make).as_ref()
 }
@@ -316,11 +318,15 @@ fn advance_alone() -> Epoch {
     // The scan loads the counts with relaxed ordering. This fence orders the reads of threads that have
     // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
-    own.into_iter().for_each(WatchedPins::start_epoch);
-    others.iter().for_each(|other| other.start_epoch());
     // Only the holder of `ADVANCING` stores the clock.
     let epoch = CLOCK.load(Ordering::Relaxed) + 1;
     CLOCK.store(epoch, Ordering::Release);
+    interleave();
+    // The epoch begins before its counts are noted. So a pin that is not among the noted ones began after the
+    // new epoch was visible, and memory that was retired in the epoch before is out of its sight.
+    fence(Ordering::SeqCst);
+    own.into_iter().for_each(WatchedPins::start_epoch);
+    others.iter().for_each(|other| other.start_epoch());
     Epoch(epoch)
 }
 
@@ -365,7 +371,8 @@ impl PinWatch {
     pub fn pinned(&self) -> usize {
         let table = &self.0.table;
         let is_pinned = |&slot: &usize| table.count(slot).load(Ordering::Relaxed) % 2 == 1;
-        (0..table.used()).filter(is_pinned).count() + table.words()[CROWD].load(Ordering::Relaxed) as usize
+        let crowd = table.words()[CROWD].load(Ordering::Relaxed) as usize;
+        (0..table.used()).filter(is_pinned).count().saturating_add(crowd)
     }
 }
 

@@ -35,6 +35,8 @@ pub struct SharedMemory {
     access: SharedAccess,
     /// `None` for memory of this process alone.
     file: Option<File>,
+    /// Inode of the file.
+    inode: u64,
 }
 
 // SAFETY: the mapping is plain memory. Threads access it by atomics and by copies that tolerate races.
@@ -88,7 +90,7 @@ impl SharedMemory {
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rights, flags) };
         let base = base.map_err(|errno| io_fault("mapping memory", errno))?;
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
-        Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None })
+        Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None, inode: 0 })
     }
 
     /// Maps memory that another process made. It must have `len` bytes.
@@ -110,11 +112,12 @@ impl SharedMemory {
             SharedAccess::Read => ProtFlags::READ,
             SharedAccess::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| io_fault("checking shared memory", errno))?;
         // SAFETY: the kernel chooses the address of the new mapping.
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, fd.as_fd(), 0) };
         let base = base.map_err(|errno| io_fault("mapping shared memory", errno))?;
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
-        Ok(SharedMemory { base, len, access, file: Some(fd.into()) })
+        Ok(SharedMemory { base, len, access, file: Some(fd.into()), inode: stat.st_ino })
     }
 
     /// Returns the file of the memory, which another process can map. `None` for private memory.
@@ -170,10 +173,21 @@ impl SharedMemory {
     /// The child calls this function in its fork handler, when it has one thread, and when no value derived
     /// from the old bytes is in use. The function makes only system calls.
     pub(crate) fn replace_in_child(&self) -> bool {
-        let Some(fd) = self.file.as_ref().map(AsRawFd::as_raw_fd) else { return true };
+        let Some(fd) = self.file.as_ref().map(AsRawFd::as_raw_fd) else {
+            self.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            return true;
+        };
         // SAFETY: the descriptor belongs to `self.file`, and has its number again after these calls. The new
         // mapping replaces the one that `self` owns, with the same length and rights.
         unsafe {
+            // A program may have closed all descriptors, and the number may be that of another file now.
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &raw mut stat) != 0 || stat.st_ino != self.inode {
+                let (rights, flags) =
+                    (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let base = self.base.as_ptr().cast();
+                return libc::mmap(base, self.len, rights, flags | libc::MAP_FIXED, -1, 0) == base;
+            }
             // The limit of descriptors may leave no other number, so the old descriptor is closed first.
             libc::close(fd);
             let new = libc::memfd_create(c"eyrie".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
@@ -190,9 +204,10 @@ impl SharedMemory {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let base = self.base.as_ptr().cast();
+            let seals = (FIXED_SIZE | SealFlags::FUTURE_WRITE).bits();
             libc::ftruncate(fd, self.len as libc::off_t) == 0
-                && libc::fcntl(fd, libc::F_ADD_SEALS, FIXED_SIZE.bits()) == 0
                 && libc::mmap(base, self.len, rights, flags, fd, 0) == base
+                && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
         }
     }
 

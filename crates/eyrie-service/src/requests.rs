@@ -105,6 +105,7 @@ fn handle(
         ServiceCall::Unreserve => {
             // Only an id that this session has reserved goes back.
             if joined.reserved.remove(&id()?) {
+                engine.reset_reserved(id()?);
                 engine.unreserve(id()?);
             }
             Ok(Done::default())
@@ -118,7 +119,10 @@ fn handle(
             Ok(Done { data, ..Done::default() })
         }
         ServiceCall::Version => Ok(Done::words(&engine.version(id()?)?.raw())),
-        ServiceCall::Seal => engine.seal(id()?).map(|()| Done::default()),
+        ServiceCall::Seal => {
+            requester(engine, who).check_read(id()?)?;
+            engine.seal(id()?).map(|()| Done::default())
+        }
         ServiceCall::WaitFor => engine.wait_for(id()?).map(|()| Done::default()),
         ServiceCall::Sync => engine.sync().map(|()| Done::default()),
         ServiceCall::Space => Ok(Done::words(&sent_space(&engine.space()))),
@@ -168,9 +172,19 @@ fn apply(engine: &Scm, who: &Credentials, joined: &mut Joined, data: &[u8]) -> R
     if distinct.len() != new.len() || !new.iter().all(|id| joined.reserved.contains(id)) {
         return Err(Error::Invalid("an id that the session has not reserved"));
     }
-    let requester = Requester { engine, who, rules: AccessRules::default(), now: now() };
-    let op = requester.authorize(&op)?;
-    let applied = engine.apply(&op)?;
+    let op = requester(engine, who).authorize(&op)?;
+    let applied = engine.apply(&op).inspect_err(|error| {
+        for id in &new {
+            // A failed Op may have written the header of its new object. Without this reset, the client could
+            // give a name to the header, and give it back as well.
+            match error {
+                // The change may have been made, so the id may be in use. Otherwise it is leaked until the
+                // next recovery.
+                Error::Fault(_) => _ = joined.reserved.remove(id),
+                _ => engine.reset_reserved(*id),
+            }
+        }
+    })?;
     let uses_ids = match op {
         Op::Put { .. } => applied.created,
         // A batch also gives back the ids that it did not use.
@@ -180,6 +194,10 @@ fn apply(engine: &Scm, who: &Credentials, joined: &mut Joined, data: &[u8]) -> R
         new.iter().for_each(|id| _ = joined.reserved.remove(id));
     }
     Ok(Done { number: applied.offset, other: applied.created.into(), data: Vec::new() })
+}
+
+fn requester<'a>(engine: &'a Scm, who: &'a Credentials) -> Requester<'a, Scm> {
+    Requester { engine, who, rules: AccessRules::default(), now: now() }
 }
 
 fn now() -> Time {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use eyrie_client::packet;
@@ -39,11 +39,18 @@ const STOP: u64 = 1;
 const FIRST_SESSION: u64 = 2;
 
 /// Options of a service.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServeOptions {
     /// The users who may connect, besides the user of the service and root. `None` admits every user.
     pub users: Option<Vec<u32>>,
+}
+
+impl Default for ServeOptions {
+    /// Admits only the user of the service and root.
+    fn default() -> ServeOptions {
+        ServeOptions { users: Some(Vec::new()) }
+    }
 }
 
 /// Stops a service from another thread.
@@ -195,7 +202,7 @@ impl Service {
                 std::hint::spin_loop();
                 continue;
             }
-            // The service is about to sleep. From now on a client that rings its doorbell also wakes the service.
+            // The service is about to sleep. From now on a client that rings its doorbell also sends a packet.
             self.set_asleep(true);
             has_work |= self.sweep(&mut buffer);
             let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;
@@ -220,6 +227,8 @@ impl Service {
         for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
             joined.lanes.words()[ASLEEP].store(asleep.into(), Ordering::SeqCst);
         }
+        // The look at the doorbells comes after the store on every processor.
+        fence(Ordering::SeqCst);
     }
 
     /// Waits for events on the sockets, and handles them. `None` waits without limit. Returns true if the

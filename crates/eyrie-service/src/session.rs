@@ -135,7 +135,10 @@ impl Session {
     pub fn end(self, engine: &Scm) {
         if let Some(joined) = self.joined {
             engine.remove_claims(&joined.claims);
-            joined.reserved.iter().for_each(|&id| engine.unreserve(id));
+            for &id in &joined.reserved {
+                engine.reset_reserved(id);
+                engine.unreserve(id);
+            }
         }
     }
 }

@@ -100,5 +100,5 @@ pub use repair::{Repair, Repaired};
 pub use view::View;
 pub use volume::{
     CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, ScrubReport, Stats,
-    Store, Volume, VolumeNodes, VolumeOptions,
+    Store, Volume, VolumeEngine, VolumeNodes, VolumeOptions,
 };

@@ -1,10 +1,8 @@
 //! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-
-use eyrie::{Credentials, Errno, PosixExt, Volume};
 
 use crate::Sandbox;
 
@@ -13,10 +11,7 @@ struct Service(Child);
 
 impl Service {
     fn start(sandbox: &Sandbox) -> Service {
-        Service::start_by(sandbox, sandbox.command(["serve", "--foreground", "vol"]))
-    }
-
-    fn start_by(sandbox: &Sandbox, mut command: Command) -> Service {
+        let mut command = sandbox.command(["serve", "--foreground", "vol"]);
         let service = Service(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         // The socket of a service that was killed may still be there.
         eventually(|| sandbox.command(["sessions", "vol"]).output().unwrap().status.success());
@@ -80,31 +75,6 @@ fn volume_in_use_and_volume_on_a_disk_are_not_served() {
     sandbox.fail(1, &["only volumes on dram and pmem"], ["serve", "disk"]);
     sandbox.fail(2, &["no such user"], ["serve", "--allow-user", "nobody-of-that-name", "vol"]);
     sandbox.fail(1, &["sessions"], ["sessions", "vol"]);
-}
-
-#[test]
-fn service_without_descriptors_refuses_further_clients() {
-    let sandbox = Sandbox::with_volume("8M");
-    let mut command = Command::new("sh");
-    let line = format!("ulimit -n 40; exec {} serve --foreground vol", env!("CARGO_BIN_EXE_eyrie"));
-    command.args(["-c", &line]).current_dir(sandbox.path(""));
-    let service = Service::start_by(&sandbox, command);
-    let path = sandbox.path("vol");
-    let mut volumes = vec![Volume::open(&path).unwrap()];
-    let refused = loop {
-        match Volume::open(&path) {
-            Ok(volume) => volumes.push(volume),
-            Err(error) => break error,
-        }
-        assert!(volumes.len() < 40);
-    };
-    assert_eq!(refused.errno(), Errno::MFILE, "{refused}");
-    let files = volumes[0].files(Credentials::of_process());
-    files.write("/egg", "blue").unwrap();
-    drop(files);
-    drop(volumes);
-    eventually(|| Volume::open(&path).is_ok_and(|volume| volume.is_served()));
-    service.stop();
 }
 
 /// Clients change a volume while its service is killed again and again. Every change whose command succeeded

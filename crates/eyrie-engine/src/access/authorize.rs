@@ -20,18 +20,19 @@ pub struct Requester<'a, E: Engine> {
     pub who: &'a Credentials,
     /// The rules for hard links.
     pub rules: AccessRules,
-    /// The present. No Op leaves a later time on an object, except times that a user sets.
+    /// The present. It becomes the time of each change, except that root may name an earlier time.
     pub now: Time,
 }
 
 impl<E: Engine> Requester<'_, E> {
-    /// Returns the Op that the user may make in place of `op`: its time is at most the present, and it clears
+    /// Returns the Op that the user may make in place of `op`: it has the time of the present, and it clears
     /// the set-id bits that a change by this user clears.
     ///
     /// # Errors
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects.
     pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
-        let at = |time: Time| time.min(self.now);
+        // A user who could choose the time could hide a change. Root restores times, for example of a copy.
+        let at = |time: Time| if self.who.is_root() { time.min(self.now) } else { self.now };
         Ok(match *op {
             Op::Create { dir, name, id, owner, content, time } => {
                 self.check_create(dir, id, owner, content)?;
@@ -95,6 +96,14 @@ impl<E: Engine> Requester<'_, E> {
                 Op::Batch { dir, ops, time: at(time) }
             }
         })
+    }
+
+    /// Checks that the user may read an object.
+    ///
+    /// # Errors
+    /// `AccessDenied`, and the errors of reading the object.
+    pub fn check_read(&self, id: ObjectId) -> Result<()> {
+        check(self.who, &self.protection(id)?, Rights::READ)
     }
 
     fn protection(&self, id: ObjectId) -> Result<Protection> {
@@ -162,6 +171,9 @@ impl<E: Engine> Requester<'_, E> {
     fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
         let object = self.protection(id)?;
         let mut change = change;
+        if change == AttributeChange::default() && !self.who.owns(&object) {
+            return Err(Error::NotPermitted);
+        }
         if change.uid.is_some() || change.gid.is_some() {
             let lost = chown(self.who, &object, change.uid, change.gid)?;
             change.set_ids = if self.who.is_root() { change.set_ids } else { lost };
@@ -195,7 +207,14 @@ impl<E: Engine> Requester<'_, E> {
                 if is_sticky(self.who, &parent) && !self.who.owns(&file) {
                     return Err(Error::NotPermitted);
                 }
-                if self.who.owns(&file) { Ok(()) } else { check(self.who, &file, Rights::WRITE) }
+                if self.who.owns(&file) {
+                    return Ok(());
+                }
+                // A put keeps the mode of the file, so it must not replace a program that has set-id bits.
+                if set_ids_after_write(self.who, &file) != SetIds::Keep {
+                    return Err(Error::NotPermitted);
+                }
+                check(self.who, &file, Rights::WRITE)
             }
             None => self.check_owner(&parent, id, owner),
         }
@@ -220,8 +239,8 @@ mod tests {
     const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
     const NOW: Time = Time::new(1000, 0);
 
-    /// A volume with `/shared`, which all may change, `/sticky`, where only owners remove, and in each of them
-    /// a file `egg` of user 1.
+    /// A volume with the directories `/shared`, which all may change, and `/sticky`, where only owners remove
+    /// entries. Each has a file `egg` of user 1.
     struct Nest {
         model: Model,
         shared: ObjectId,
@@ -317,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_at_most_the_present_and_writes_drop_set_ids() {
+    fn changes_have_the_present_time_and_writes_drop_set_ids() {
         let nest = Nest::new();
         let late = Time::new(2000, 0);
         let write = Op::Write { id: nest.egg, offset: 0, data: b"x", set_ids: SetIds::Keep, time: late };
@@ -329,7 +348,11 @@ mod tests {
         let named =
             Op::Write { id: nest.egg, offset: 0, data: b"x", set_ids: SetIds::DropAsStranger, time: NOW };
         assert_eq!(nest.ask(0, &named).expect("root writes"), named);
-        let early = Op::Unlink { dir: nest.shared, name: b"egg", time: Time::new(1, 0) };
-        assert_eq!(nest.ask(1, &early).expect("all may remove"), early);
+        let unlink = |time| Op::Unlink { dir: nest.shared, name: b"egg", time };
+        let early = unlink(Time::new(1, 0));
+        assert_eq!(nest.ask(1, &early).expect("all may remove"), unlink(NOW));
+        assert_eq!(nest.ask(0, &early).expect("root restores times"), early);
+        let nothing = Op::SetAttributes { id: nest.egg, change: AttributeChange::default(), time: NOW };
+        assert!(nest.is_refused(2, &nothing));
     }
 }

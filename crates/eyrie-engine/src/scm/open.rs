@@ -72,7 +72,15 @@ impl Scm {
     pub fn open_shared(path: &Path, paged: PagedOptions) -> Result<Scm> {
         let (mut volume, opened) = Volume::open(path, paged)?;
         volume.share(&path.display().to_string())?;
-        Scm::start(volume, opened)
+        let engine = Scm::start(volume, opened)?;
+        // After a crash, a free header may still hold the object of its last use. A client could use its id.
+        // The engine itself never uses the id of a free header.
+        let gate = engine.medium().enter()?;
+        for header in engine.volume.space().free_headers() {
+            engine.reset_reserved(ObjectId::new(header.raw(), Kind::File));
+        }
+        drop(gate);
+        Ok(engine)
     }
 
     /// Opens the volume at `path` to read it, beside other such opens. A volume that was not closed is

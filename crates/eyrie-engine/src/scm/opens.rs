@@ -234,6 +234,15 @@ impl Scm {
         }
     }
 
+    /// Makes a reserved header unused again, after an Op that failed or was not made. Until then the header
+    /// may hold an object that no entry names. The caller knows that no Op has created an object of this id.
+    pub fn reset_reserved(&self, id: ObjectId) {
+        let reset = self.header(id).and_then(|header| header.forget(self.medium()));
+        if reset.is_err() {
+            self.volume.space().mark_leaked();
+        }
+    }
+
     /// True if an open keeps this unlinked object alive.
     pub fn is_orphan(&self, id: ObjectId) -> bool {
         self.opens.is_orphan(id)

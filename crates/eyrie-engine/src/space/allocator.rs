@@ -16,6 +16,7 @@ use eyrie_medium::{Addr, Fault, PAGE_SIZE};
 use super::central::Central;
 use super::context::SpaceContext;
 use super::free_map::FreeMap;
+use super::headers::{HeaderSlots, slot_addr};
 use super::magazine::{COLLECT, Magazine, Shape};
 use super::padded::CachePadded;
 use super::spares::Spares;
@@ -334,6 +335,17 @@ impl Space {
     /// provided, or has another size class. The number is above 0 only in a corrupt volume.
     pub fn refused_frees(&self) -> u64 {
         self.central().refused()
+    }
+
+    /// Returns the addresses of all free header slots. No other thread uses the volume yet.
+    pub(crate) fn free_headers(&self) -> Vec<Addr> {
+        let in_chunk = |(&chunk, slots): (&u32, &HeaderSlots)| {
+            let slots = *slots;
+            (0..256)
+                .filter(move |slot| slots[slot / 64] >> (slot % 64) & 1 != 0)
+                .map(move |slot| slot_addr(chunk, slot as u32))
+        };
+        self.free_map().chunks.iter().flat_map(in_chunk).collect()
     }
 
     /// Returns all free memory, including retired memory. The map is exact while no thread allocates or

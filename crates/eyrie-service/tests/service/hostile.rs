@@ -178,6 +178,29 @@ fn ids_that_are_not_reserved_create_nothing() {
     served.stop();
 }
 
+/// A create in a removed directory that is still open fails after it has written the header of its object.
+#[test]
+fn header_of_a_failed_create_gets_no_name() {
+    let mut served = Served::new(8 << 20);
+    let (files, session) = (served.files(), RawSession::open(&served));
+    files.create_dir("/dir").unwrap();
+    let engine = files.engine();
+    let dir = engine.lookup(engine.root(), b"dir").unwrap().unwrap();
+    engine.open(dir).unwrap();
+    files.remove_dir("/dir").unwrap();
+    let id = session.reserve(Kind::File);
+    let content = Content::Bytes(b"blue");
+    let create = Op::Create { dir, name: b"egg", id, owner: OWNER, content, time: TIME };
+    assert_ne!(session.apply(&create), 0);
+    let link = Op::Link { dir: session.root, name: b"egg", id, time: TIME };
+    assert_ne!(session.apply(&link), 0, "the object has no name, so it does not exist");
+    let write = Op::Write { id, offset: 0, data: b"x", set_ids: SetIds::Keep, time: TIME };
+    assert_ne!(session.apply(&write), 0);
+    engine.close(dir);
+    drop((files, session));
+    served.stop();
+}
+
 #[test]
 fn damaged_requests_are_errors() {
     let mut served = Served::new(8 << 20);
