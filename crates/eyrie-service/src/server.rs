@@ -202,7 +202,7 @@ impl Service {
                 std::hint::spin_loop();
                 continue;
             }
-            // The service is about to sleep. From now on a client that rings its doorbell also sends a packet.
+            // The service is about to sleep. A client that rings its doorbell now also sends a packet.
             self.set_asleep(true);
             has_work |= self.sweep(&mut buffer);
             let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;
