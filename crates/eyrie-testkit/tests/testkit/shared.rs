@@ -62,12 +62,34 @@ impl Checked {
     /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
     /// allows.
     fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
-        let now = counter();
+        let now = time_of(op);
         let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };
         match requester.authorize(op) {
             Err(Error::AccessDenied | Error::NotPermitted) if is_on_handles(op) => Ok(*op),
             checked => checked,
         }
+    }
+}
+
+/// Returns the time of an Op. The comparison needs this time, in place of the present of a service.
+fn time_of(op: &Op<'_>) -> Time {
+    match *op {
+        Op::Create { time, .. }
+        | Op::Link { time, .. }
+        | Op::Unlink { time, .. }
+        | Op::RemoveDirectory { time, .. }
+        | Op::Rename { time, .. }
+        | Op::Write { time, .. }
+        | Op::Append { time, .. }
+        | Op::SetSize { time, .. }
+        | Op::Fallocate { time, .. }
+        | Op::SetAttributes { time, .. }
+        | Op::SetXattr { time, .. }
+        | Op::RemoveXattr { time, .. }
+        | Op::Put { time, .. }
+        | Op::Erase { time, .. }
+        | Op::Batch { time, .. } => time,
+        Op::Expect { .. } => counter(),
     }
 }
 
