@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::packet;
 use crate::protocol::{
     ANSWER_AT, ASLEEP, DOORBELL, LANES, LARGE_LANE, LaneAnswer, LaneRequest, REQUEST_AT, ServiceCall,
-    data_of, head_of, received_error, state,
+    data_of, head_of, request_number, state,
 };
 
 /// Looks at the state of a lane before the client sleeps: some 20 microseconds, a little less than to wake a
@@ -28,48 +28,58 @@ const LOOK_NANOSECONDS: i64 = 100_000_000;
 pub struct Channel {
     memory: SharedMemory,
     socket: Arc<OwnedFd>,
-    lanes: [Mutex<()>; LANES + 1],
+    /// Each lane has the number of its last request.
+    lanes: [Mutex<u32>; LANES + 1],
     /// True if the service can run while this process spins.
     may_spin: bool,
 }
 
-/// The numbers and the data of a successful answer.
-pub struct Reply<'a> {
-    channel: &'a Channel,
-    lane: usize,
-    pub answer: LaneAnswer,
-    _held: MutexGuard<'a, ()>,
+/// A request to a service.
+pub struct Request<'a> {
+    pub call: ServiceCall,
+    pub id: u64,
+    pub number: u64,
+    pub data: &'a [u8],
 }
 
-impl Reply<'_> {
-    /// Copies the data of the answer.
-    pub fn data(&self) -> Vec<u8> {
-        let (start, size) = data_of(self.lane);
-        let mut bytes = vec![0; (self.answer.data_bytes as usize).min(size)];
-        self.channel.memory.read(start, &mut bytes);
-        bytes
-    }
+/// The numbers and the data of an answer.
+pub struct Reply {
+    pub answer: LaneAnswer,
+    pub data: Vec<u8>,
+}
+
+/// The end of a call.
+pub enum Called {
+    /// The service has answered.
+    Answered(Reply),
+    /// The session ended before the request with this number was answered.
+    Ended(u64),
 }
 
 impl Channel {
     pub fn new(memory: SharedMemory, socket: Arc<OwnedFd>) -> Channel {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Channel { memory, socket, lanes: [const { Mutex::new(()) }; LANES + 1], may_spin: processors > 1 }
+        Channel { memory, socket, lanes: [const { Mutex::new(0) }; LANES + 1], may_spin: processors > 1 }
     }
 
-    /// Makes a request and waits for its answer.
+    /// Makes a request and waits for its answer, or for the end of the session.
     ///
     /// # Errors
-    /// The error of the service. `ServiceEnded` if the service ends before it answers. `TooLarge` for data
-    /// that fit no lane.
-    pub fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
-        let (lane, held) = self.lane_for(data.len())?;
-        let (start, _) = data_of(lane);
+    /// `TooLarge` for data that fit no lane.
+    pub fn call(&self, request: &Request<'_>) -> Result<Called> {
+        let (lane, mut held) = self.lane_for(request.data.len())?;
+        *held = held.wrapping_add(1);
+        let (start, room) = data_of(lane);
         let (head, word) = (head_of(lane), self.state(lane));
-        self.memory.write(start, data);
-        let data_bytes = data.len() as u64;
-        let request = LaneRequest { call: call as u32, reserved: 0, id, number, data_bytes };
-        self.memory.write(head + REQUEST_AT, request.as_bytes());
+        self.memory.write(start, request.data);
+        let sent = LaneRequest {
+            call: request.call as u32,
+            sequence: *held,
+            id: request.id,
+            number: request.number,
+            data_bytes: request.data.len() as u64,
+        };
+        self.memory.write(head + REQUEST_AT, sent.as_bytes());
         word.store(state::REQUESTED, Ordering::Release);
         let words = self.memory.words();
         // Both sides access the two words in one order of all processors: either the service sees the bit
@@ -79,21 +89,20 @@ impl Channel {
             // If the service has ended meanwhile, it may have answered before. The wait finds out.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
         }
-        self.wait(word)?;
+        if !self.is_answered(word) {
+            return Ok(Called::Ended(request_number(lane, *held)));
+        }
         let mut answer = LaneAnswer::new_zeroed();
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
+        let mut data = vec![0; (answer.data_bytes as usize).min(room)];
+        self.memory.read(start, &mut data);
         word.store(state::IDLE, Ordering::Relaxed);
-        let reply = Reply { channel: self, lane, answer, _held: held };
-        if answer.error == 0 {
-            return Ok(reply);
-        }
-        let text = String::from_utf8_lossy(&reply.data()).into_owned();
-        Err(received_error(answer.error, answer.number, &text))
+        Ok(Called::Answered(Reply { answer, data }))
     }
 
     /// Returns a free lane with room for `bytes` of data: that at this thread's index, or any other one.
     /// Waits if all lanes are in use.
-    fn lane_for(&self, bytes: usize) -> Result<(usize, MutexGuard<'_, ()>)> {
+    fn lane_for(&self, bytes: usize) -> Result<(usize, MutexGuard<'_, u32>)> {
         if bytes > data_of(LARGE_LANE).1 {
             return Err(Error::TooLarge);
         }
@@ -112,30 +121,29 @@ impl Channel {
         &self.memory.short_words()[head_of(lane) / 4]
     }
 
-    /// Waits for the answer: first awake, then asleep.
-    fn wait(&self, word: &AtomicU32) -> Result<()> {
+    /// Waits for the answer: first awake, then asleep. Returns false if the session ended before.
+    fn is_answered(&self, word: &AtomicU32) -> bool {
         for _ in 0..if self.may_spin { SPINS } else { 1 } {
             if word.load(Ordering::Acquire) == state::ANSWERED {
-                return Ok(());
+                return true;
             }
             std::hint::spin_loop();
         }
         let asleep =
             word.compare_exchange(state::REQUESTED, state::WAITING, Ordering::AcqRel, Ordering::Acquire);
         if asleep == Err(state::ANSWERED) {
-            return Ok(());
+            return true;
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NANOSECONDS };
         loop {
             // A service that has ended rings nobody, so this look comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
                 // The service may have answered just before it ended.
-                let is_answered = word.load(Ordering::Acquire) == state::ANSWERED;
-                return if is_answered { Ok(()) } else { Err(Error::ServiceEnded) };
+                return word.load(Ordering::Acquire) == state::ANSWERED;
             }
             let _ = futex::wait(word, futex::Flags::empty(), state::WAITING, Some(&pause));
             if word.load(Ordering::Acquire) == state::ANSWERED {
-                return Ok(());
+                return true;
             }
         }
     }

@@ -1,14 +1,14 @@
 //! The engine of a client.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
-use eyrie_engine::board::Board;
+use arc_swap::ArcSwap;
+use eyrie_engine::board::{Board, SessionKey};
 use eyrie_engine::claims::Claims;
 use eyrie_engine::engine::next_instance;
 use eyrie_engine::op::encode::encode;
@@ -17,20 +17,17 @@ use eyrie_engine::{
     Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result,
     SpaceUsage, Version,
 };
-use eyrie_medium::epoch::{Guard, pins_file};
-use eyrie_medium::shared::{SharedAccess, SharedMemory};
-use eyrie_medium::sync::{Mutex, lock};
-use eyrie_medium::{Fault, Medium};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use eyrie_medium::epoch::Guard;
+use eyrie_medium::sync::lock;
+use eyrie_medium::{Fault, Medium, host};
+use zerocopy::FromBytes;
 
-use crate::channel::{Channel, Reply};
+use crate::channel::{Called, Reply, Request};
 use crate::packet;
 use crate::protocol::{
-    Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentAttributes, SentSession,
-    ServiceCall, VERSION, Welcome,
+    NOT_RESERVED, OUTCOME_MADE, OUTCOME_NOT_MADE, SentAttributes, SentSession, ServiceCall, received_error,
 };
+use crate::session::{self, ProcessLock, Session, is_absent, join, refused};
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -38,50 +35,33 @@ pub const SOCKET_NAME: &str = "service.sock";
 const POOL: u64 = 32;
 /// Most ids that a pool keeps. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOL as usize;
-const KINDS: usize = 8;
-/// Time limit for the answer of the service to a greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a client waits for the next service after its service has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest pause between two attempts to join a service.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A volume that a service shares, as an engine.
+///
+/// A session ends with its service, or when the service expels the client. The client then joins the service
+/// again, or the next one, and repeats the call. A forked child joins for itself at its first call.
 pub struct Client {
     view: VolumeView,
     root: ObjectId,
     instance: u32,
     read_only: bool,
     service: u32,
-    channel: Channel,
+    socket: PathBuf,
+    /// Device and inode of the mapped file.
+    segment: (u64, u64),
+    /// The key of the session.
+    key: AtomicU64,
+    /// Number of steps of exchanges of the board: odd while one is in progress.
+    exchanges: AtomicU64,
+    session: Arc<ArcSwap<Session>>,
     claims: Claims,
-    /// Reserved ids of each kind.
-    pools: [Mutex<Vec<ObjectId>>; KINDS],
-}
-
-fn io_fault(what: &str, source: io::Error) -> Error {
-    Error::Fault(Fault::Io { what: what.to_owned(), source })
-}
-
-fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| io_fault(what, source)
-}
-
-fn refused(what: &str) -> Error {
-    io_fault(
-        "opening a session with the service",
-        io::Error::new(io::ErrorKind::InvalidData, what.to_owned()),
-    )
-}
-
-/// Returns a socket that is connected to the service at `path`.
-fn connected(path: &Path) -> Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| io_fault("making a socket", errno.into()))?;
-    let address = SocketAddrUnix::new(path)
-        .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
-    connect(&socket, &address)
-        .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
-    // A service that hangs must not hang its clients.
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
-        .map_err(|errno| io_fault("making a socket", errno.into()))?;
-    Ok(socket)
+    joining: ProcessLock,
+    /// Numbers that never repeat, for directories beside an exchange of the board.
+    unique: AtomicU64,
 }
 
 impl Client {
@@ -92,7 +72,34 @@ impl Client {
     /// `Fault` if no service is at `path`, or if it refuses the session. The error of the host then tells the
     /// reason: `ENOENT` and `ECONNREFUSED` if no service runs, `EACCES` if it does not serve this user.
     pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
-        Client::over(Arc::new(connected(path)?), read_only)
+        // The program may change its directory before the client joins the next service.
+        let socket = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let claims = Claims::create()?;
+        let joined = join(&socket, &claims)?;
+        let key = joined.session.key;
+        let session = Arc::new(ArcSwap::from_pointee(joined.session));
+        let current = Arc::clone(&session);
+        let owner_is_alive = move || !packet::is_closed(&*current.load().socket);
+        let view = VolumeView::of_owner(&joined.segment, joined.board, owner_is_alive)?;
+        if view.volume_id() != joined.welcome.volume_id {
+            return Err(refused("the service sent another volume"));
+        }
+        let root = ObjectId::from_raw(joined.welcome.root).filter(|id| id.is_directory());
+        Ok(Client {
+            view,
+            root: root.ok_or_else(|| refused("the service named no root"))?,
+            instance: next_instance(),
+            read_only,
+            service: joined.welcome.process,
+            socket,
+            segment: identity_of(&joined.segment)?,
+            key: AtomicU64::new(key.raw()),
+            exchanges: AtomicU64::new(0),
+            session,
+            claims,
+            joining: ProcessLock::default(),
+            unique: AtomicU64::new(0),
+        })
     }
 
     /// Returns the sessions of the service whose socket is at `path`.
@@ -100,69 +107,10 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn sessions(path: &Path) -> Result<Vec<SentSession>> {
-        let socket = connected(path)?;
-        let hello = Hello { magic: MAGIC, version: VERSION, purpose: LIST_SESSIONS };
-        packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
-        let mut bytes = vec![0; MOST_SESSIONS * size_of::<SentSession>()];
-        let (length, _) =
-            packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
-        // A refusal is shorter or longer than any list.
-        if let Ok(welcome) = Welcome::read_from_bytes(&bytes[..length])
-            && welcome.magic == MAGIC
-        {
-            let source = io::Error::from_raw_os_error(welcome.errno as i32);
-            return Err(io_fault("the service refused the connection", source));
-        }
-        let sessions = <[SentSession]>::ref_from_bytes(&bytes[..length]);
-        Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+        session::list(path)
     }
 
-    fn over(socket: Arc<OwnedFd>, read_only: bool) -> Result<Client> {
-        let claims = Claims::create()?;
-        let pins = pins_file()?;
-        let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
-        let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
-        packet::send(socket.as_fd(), hello.as_bytes(), &[pins.as_fd(), claims_file.as_fd()])
-            .map_err(fault("greeting the service"))?;
-        let mut welcome = Welcome::new_zeroed();
-        let (length, files) = packet::receive(socket.as_fd(), welcome.as_mut_bytes())
-            .map_err(fault("waiting for the service's greeting"))?;
-        if length == 0 {
-            return Err(Error::ServiceEnded);
-        }
-        if length != size_of::<Welcome>() || welcome.magic != MAGIC {
-            return Err(refused("the other side of the socket is no service of Eyrie"));
-        }
-        if welcome.version != VERSION {
-            return Err(refused("the service has another version of the protocol"));
-        }
-        if welcome.errno != 0 {
-            let source = io::Error::from_raw_os_error(welcome.errno as i32);
-            return Err(io_fault("the service refused the session", source));
-        }
-        let [segment, board, lanes]: [OwnedFd; 3] =
-            files.try_into().map_err(|_| refused("the service sent too few files"))?;
-        let peer = Arc::clone(&socket);
-        let owner_is_alive = move || !packet::is_closed(peer.as_fd());
-        let view = VolumeView::of_owner(&File::from(segment), File::from(board), owner_is_alive)?;
-        if view.volume_id() != welcome.volume_id {
-            return Err(refused("the service sent another volume"));
-        }
-        let root = ObjectId::from_raw(welcome.root).filter(|id| id.is_directory());
-        let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
-        Ok(Client {
-            view,
-            root: root.ok_or_else(|| refused("the service named no root"))?,
-            instance: next_instance(),
-            read_only,
-            service: welcome.process,
-            channel: Channel::new(memory, socket),
-            claims,
-            pools: Default::default(),
-        })
-    }
-
-    /// Returns the process id of the service, in its own namespace.
+    /// Returns the process id of the service with which the client began, in its own namespace.
     pub fn service(&self) -> u32 {
         self.service
     }
@@ -180,25 +128,154 @@ impl Client {
         self.view.board()
     }
 
-    /// Returns the result of a read, or an error if the mapping has failed or belongs to another process.
-    #[inline]
-    fn sound<T>(&self, result: Result<T>) -> Result<T> {
-        self.medium().check()?;
-        result
+    fn key(&self) -> SessionKey {
+        SessionKey::from_raw(self.key.load(Ordering::Acquire))
     }
 
-    /// Makes a request. A forked child has no session of its own.
-    fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply<'_>> {
-        self.medium().check()?;
-        self.channel.call(call, id, number, data)
+    /// True if the session with this key still protects what this process reads: it has not ended, and no
+    /// other process owns the volume now. Callers ask after a read, and drop the bytes otherwise.
+    #[inline(always)]
+    fn is_current(&self, key: SessionKey) -> bool {
+        // The reads before this call come before the loads below.
+        fence(Ordering::Acquire);
+        self.medium().check().is_ok()
+            && self.view.owner_number().is_ok_and(|owner| key.is_of_owner(owner))
+            && self.board().has_session(key)
+    }
+
+    /// Runs `read`, and repeats it in the next session if the session ended meanwhile.
+    #[inline(always)]
+    fn reading<'a, T>(&'a self, mut read: impl FnMut(&'a VolumeView) -> Result<T>) -> Result<T> {
+        loop {
+            let key = self.key();
+            let result = read(&self.view);
+            if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
+                return result;
+            }
+            self.rejoin(key)?;
+        }
+    }
+
+    /// Joins a service after the session with key `ended` has ended.
+    ///
+    /// # Errors
+    /// `ServiceEnded` if no service of the volume appears.
+    #[cold]
+    fn rejoin(&self, ended: SessionKey) -> Result<()> {
+        let is_forked = || match self.medium().check() {
+            Err(Fault::Forked) => Ok(true),
+            other => other.map(|()| false),
+        };
+        let started = Instant::now();
+        let _joining = self.joining.lock();
+        let is_child = is_forked()?;
+        if !is_child && self.key() != ended {
+            // Another thread has joined.
+            return Ok(());
+        }
+        if is_child {
+            // The claims of the parent stay its own.
+            self.claims.unshare_in_child()?;
+        }
+        let mut pause = Duration::from_millis(1);
+        let joined = loop {
+            match join(&self.socket, &self.claims) {
+                Ok(joined) => break joined,
+                Err(error) if is_absent(&error) || matches!(error, Error::ServiceEnded) => {
+                    if started.elapsed() >= PATIENCE {
+                        return Err(Error::ServiceEnded);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE);
+        };
+        let is_same = identity_of(&joined.segment)? == self.segment;
+        if joined.welcome.volume_id != self.view.volume_id() || !is_same {
+            return Err(refused("the service shares another volume now"));
+        }
+        // A path that was cached with a count of the old board must not match the same count of the new one.
+        self.exchanges.fetch_add(1, Ordering::SeqCst);
+        let replaced = self.board().replace(joined.board);
+        self.exchanges.fetch_add(1, Ordering::SeqCst);
+        replaced?;
+        let key = joined.session.key;
+        self.session.store(Arc::new(joined.session));
+        self.key.store(key.raw(), Ordering::Release);
+        if is_child {
+            self.medium().accept_in_child();
+        }
+        Ok(())
+    }
+
+    /// Makes a request. If the session ends before the answer, makes the request again in the next session,
+    /// unless an Op was already applied.
+    fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+        loop {
+            if let Err(Fault::Forked) = self.medium().check() {
+                self.rejoin(self.key())?;
+            }
+            self.medium().check()?;
+            let session = self.session.load_full();
+            let number = match session.channel.call(request)? {
+                Called::Answered(reply) => return Ok(reply),
+                Called::Ended(number) => number,
+            };
+            self.rejoin(session.key)?;
+            if request.call == ServiceCall::Apply {
+                let asked = Request {
+                    call: ServiceCall::Outcome,
+                    id: session.key.raw(),
+                    number,
+                    data: &[],
+                };
+                let mut reply = self.ask(&asked)?;
+                if reply.answer.error != 0 {
+                    return Ok(reply);
+                }
+                match words_of(&reply.data)? {
+                    [OUTCOME_NOT_MADE] => {}
+                    [OUTCOME_MADE] => {
+                        reply.data.clear();
+                        return Ok(reply);
+                    }
+                    _ => return Err(Error::ServiceEnded),
+                }
+            }
+        }
+    }
+
+    /// Makes a request, and returns its successful answer.
+    fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply> {
+        succeeded(self.ask(&Request { call, id, number, data })?)
     }
 
     /// Checks that an object has a name, or that an open keeps it. The caller has counted its own open.
     fn check_alive(&self, id: ObjectId) -> Result<()> {
-        if !self.view.read_is_removed(id)? {
+        if !self.reading(|view| view.read_is_removed(id))? {
             return Ok(());
         }
         self.call(ServiceCall::IsOrphan, id.raw(), 0, &[]).map(drop)
+    }
+}
+
+/// Returns the device and the inode of a file.
+fn identity_of(file: &File) -> Result<(u64, u64)> {
+    let found = host::metadata_of(file).map_err(|source| Fault::Io {
+        what: "reading the attributes of the shared volume".to_owned(),
+        source,
+    })?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Returns an answer, or the error that it brings.
+fn succeeded(reply: Reply) -> Result<Reply> {
+    let Reply { answer, data } = &reply;
+    match answer.error {
+        0 => Ok(reply),
+        NOT_RESERVED => Err(Error::ServiceEnded),
+        error => Err(received_error(error, answer.number, &String::from_utf8_lossy(data))),
     }
 }
 
@@ -219,45 +296,45 @@ impl Engine for Client {
 
     #[inline]
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.sound(self.view.read_lookup(dir, name))
+        self.reading(|view| view.read_lookup(dir, name))
     }
 
     #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         if !id.is_directory() {
-            return self.sound(self.view.read_object(id));
+            return self.reading(|view| view.read_object(id));
         }
         // The owner of the volume keeps the counts and times of directories, which follow from all pages.
         let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
-        let (sent, _) = SentAttributes::read_from_prefix(&reply.data())
+        let (sent, _) = SentAttributes::read_from_prefix(&reply.data)
             .map_err(|_| Error::Invalid("the service sent no attributes"))?;
         Ok(sent.attributes())
     }
 
     fn birth(&self, id: ObjectId) -> Result<Birth> {
-        self.sound(self.view.read_birth(id))
+        self.reading(|view| view.read_birth(id))
     }
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.sound(self.view.read_owner(id))
+        self.reading(|view| view.read_owner(id))
     }
 
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
-        self.sound(self.view.read_parent(dir))
+        self.reading(|view| view.read_parent(dir))
     }
 
     fn is_removed(&self, id: ObjectId) -> Result<bool> {
-        self.sound(self.view.read_is_removed(id))
+        self.reading(|view| view.read_is_removed(id))
     }
 
     #[inline]
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.sound(self.view.read_data(id, offset, out))
+        self.reading(|view| view.read_data(id, offset, out))
     }
 
     #[inline]
     fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
-        self.sound(self.view.read_view(id, range, false, guard))
+        self.reading(|view| view.read_view(id, range, false, guard))
     }
 
     fn seal(&self, id: ObjectId) -> Result<()> {
@@ -266,28 +343,55 @@ impl Engine for Client {
 
     fn version(&self, id: ObjectId) -> Result<Version> {
         let reply = self.call(ServiceCall::Version, id.raw(), 0, &[])?;
-        let words: [u64; 3] = words_of(&reply.data())?;
+        let words: [u64; 3] = words_of(&reply.data)?;
         Ok(Version::from_raw(words))
     }
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.sound(self.view.read_seek(id, offset, hole))
+        self.reading(|view| view.read_seek(id, offset, hole))
     }
 
     fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.sound(self.view.read_has_storage(id))
+        self.reading(|view| view.read_has_storage(id))
     }
 
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.sound(self.view.read_xattr(id, name, out))
+        self.reading(|view| view.read_xattr(id, name, out))
     }
 
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.sound(self.view.read_xattr_names(id, visit))
+        // Names that were visited cannot be taken back, so they are visited after the read.
+        let names = self.reading(|view| {
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            view.read_xattr_names(id, &mut |name| names.push(name.to_vec()))?;
+            Ok(names)
+        })?;
+        names.iter().for_each(|name| visit(name));
+        Ok(())
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        self.sound(self.view.read_list(dir, cookie, visit))
+        let (mut next, mut is_done) = (cookie, false);
+        loop {
+            let (key, mut is_lost) = (self.key(), false);
+            let result = self.view.read_list(dir, next, &mut |entry| {
+                // An entry that was visited cannot be taken back, so each one is checked before.
+                is_lost = !self.is_current(key);
+                if is_lost {
+                    return false;
+                }
+                next = entry.next;
+                is_done = !visit(entry);
+                !is_done
+            });
+            if is_done {
+                return Ok(());
+            }
+            if !is_lost && self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
+                return result;
+            }
+            self.rejoin(key)?;
+        }
     }
 
     #[inline]
@@ -296,31 +400,37 @@ impl Engine for Client {
     }
 
     fn open(&self, id: ObjectId) -> Result<()> {
-        self.medium().check()?;
+        if let Err(Fault::Forked) = self.medium().check() {
+            self.rejoin(self.key())?;
+        }
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
         self.claims.count(id).fetch_add(1, Ordering::SeqCst);
-        self.sound(self.check_alive(id)).inspect_err(|_| self.close(id))
+        self.check_alive(id).inspect_err(|_| self.close(id))
     }
 
     fn close(&self, id: ObjectId) {
-        // A forked child must not change the claims of its parent, whose memory it shares.
+        // A forked child that has not joined yet must not change the claims of its parent, whose memory it
+        // shares. If it joins later, its claims may count this open, which delays the free of an orphan.
         if self.medium().check().is_err() {
             return;
         }
         let before = self.claims.count(id).fetch_sub(1, Ordering::SeqCst);
         if before == 1 && self.board().orphans() != 0 {
-            // If the service has ended, the next owner frees the orphans.
+            // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
         }
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
-        let mut pool = lock(&self.pools[kind as usize]);
-        if let Some(id) = pool.pop() {
+        if let Err(Fault::Forked) = self.medium().check() {
+            self.rejoin(self.key())?;
+        }
+        if let Some(id) = lock(&self.session.load().pools[kind as usize]).pop() {
             return Ok(id);
         }
-        let reply = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?;
-        let data = reply.data();
+        let data = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?.data;
+        let session = self.session.load();
+        let mut pool = lock(&session.pools[kind as usize]);
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
         // The first id of the answer is the next one.
@@ -329,12 +439,14 @@ impl Engine for Client {
     }
 
     fn unreserve(&self, id: ObjectId) {
-        let mut pool = lock(&self.pools[id.kind() as usize]);
+        let session = self.session.load();
+        let mut pool = lock(&session.pools[id.kind() as usize]);
         if pool.len() < MOST_POOLED {
             pool.push(id);
-        } else {
-            let _ = self.call(ServiceCall::Unreserve, id.raw(), 0, &[]);
+            return;
         }
+        drop(pool);
+        let _ = self.call(ServiceCall::Unreserve, id.raw(), 0, &[]);
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
@@ -343,7 +455,16 @@ impl Engine for Client {
         }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
-        let reply = self.call(ServiceCall::Apply, 0, 0, &bytes)?;
+        let request = Request { call: ServiceCall::Apply, id: 0, number: 0, data: &bytes };
+        let mut reply = self.ask(&request)?;
+        if reply.answer.error == NOT_RESERVED {
+            // The session in which the ids were reserved has ended, and the Op was not applied.
+            for id in op.new_ids() {
+                self.call(ServiceCall::ReserveAgain, id.raw(), 0, &[])?;
+            }
+            reply = self.ask(&request)?;
+        }
+        let reply = succeeded(reply)?;
         Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
     }
 
@@ -353,7 +474,13 @@ impl Engine for Client {
 
     #[inline]
     fn directory_changes(&self) -> u64 {
-        self.board().directory_changes()
+        let before = self.exchanges.load(Ordering::Acquire);
+        let changes = self.board().directory_changes();
+        if before.is_multiple_of(2) && self.exchanges.load(Ordering::Acquire) == before {
+            // Boards of different services may have the same count. Counts stay below 2^40.
+            return changes ^ before << 40;
+        }
+        1 << 63 | 1 << 62 | self.unique.fetch_add(1, Ordering::Relaxed)
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
@@ -365,7 +492,7 @@ impl Engine for Client {
     }
 
     fn space(&self) -> SpaceUsage {
-        let sent = self.call(ServiceCall::Space, 0, 0, &[]).and_then(|reply| words_of(&reply.data()));
+        let sent = self.call(ServiceCall::Space, 0, 0, &[]).and_then(|reply| words_of(&reply.data));
         sent.map_or(SpaceUsage::default(), |[total, free, objects]| SpaceUsage { total, free, objects })
     }
 }
@@ -376,12 +503,4 @@ fn words_of<const N: usize>(data: &[u8]) -> Result<[u64; N]> {
     let words: &[[u8; 8]; N] =
         words.first_chunk().ok_or(Error::Invalid("the service sent too short an answer"))?;
     Ok(words.map(u64::from_le_bytes))
-}
-
-/// Returns true if a connection failed because no service runs at that place.
-pub fn is_absent(error: &Error) -> bool {
-    let Error::Fault(Fault::Io { source, .. }) = error else { return false };
-    // A block device has no directory for a socket.
-    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::NotADirectory];
-    absent.contains(&source.kind())
 }

@@ -8,6 +8,7 @@
 //! Invariants:
 //! - The client stores only to its own pins, claims and lanes, never to the volume or its board.
 //! - No call of a client returns before the service has applied or refused the change.
+//! - A read is believed only if the session that protects it has not ended meanwhile.
 
 #![forbid(unsafe_code)]
 
@@ -15,5 +16,7 @@ mod channel;
 mod client;
 pub mod packet;
 pub mod protocol;
+mod session;
 
-pub use client::{Client, SOCKET_NAME, is_absent};
+pub use client::{Client, SOCKET_NAME};
+pub use session::is_absent;

@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -95,10 +95,16 @@ pub enum ServiceCall {
     IsOrphan,
     /// Make recently freed storage available.
     Reclaim,
+    /// Return the result of the request `number` that the session with key `id` made. Its service ended
+    /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
+    /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
+    Outcome,
+    /// Reserve `id`, which an earlier service has reserved for the client.
+    ReserveAgain,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 12] = [
+    const ALL: [ServiceCall; 14] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -111,6 +117,8 @@ impl ServiceCall {
         ServiceCall::Closed,
         ServiceCall::IsOrphan,
         ServiceCall::Reclaim,
+        ServiceCall::Outcome,
+        ServiceCall::ReserveAgain,
     ];
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -136,7 +144,7 @@ pub const OPEN_SESSION: u32 = 0;
 /// Purpose of a [`Hello`]: to get a packet with a [`SentSession`] for each session. The connection then ends.
 pub const LIST_SESSIONS: u32 = 1;
 /// Most sessions of a service.
-pub const MOST_SESSIONS: usize = 256;
+pub const MOST_SESSIONS: usize = eyrie_engine::board::MOST_SESSIONS;
 
 /// A session in the list of sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -168,6 +176,8 @@ pub struct Welcome {
     pub volume_id: [u8; 16],
     /// The root directory.
     pub root: u64,
+    /// The key of the session.
+    pub key: u64,
     /// Process id of the service.
     pub process: u32,
     /// Zero.
@@ -180,8 +190,8 @@ pub struct Welcome {
 pub struct LaneRequest {
     /// The number of a [`ServiceCall`].
     pub call: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Number of the request on its lane.
+    pub sequence: u32,
     /// An object, or the number of a kind.
     pub id: u64,
     /// A number of the call.
@@ -304,6 +314,21 @@ plain_errors! {
     19 ServiceEnded
 }
 
+/// Number of the error of a request with an id that its session has not reserved.
+pub const NOT_RESERVED: u32 = 104;
+
+/// Outcome of a request: its change was not made.
+pub const OUTCOME_NOT_MADE: u64 = 0;
+/// Outcome of a request: its change was made.
+pub const OUTCOME_MADE: u64 = 1;
+/// Outcome of a request: nobody knows if its change was made.
+pub const OUTCOME_UNKNOWN: u64 = 2;
+
+/// Returns the number of a request in its session.
+pub fn request_number(lane: usize, sequence: u32) -> u64 {
+    (lane as u64) << 32 | u64::from(sequence)
+}
+
 const INVALID: u32 = 100;
 const UNSUPPORTED: u32 = 101;
 const CORRUPT: u32 = 102;
@@ -385,6 +410,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(13)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(15)), (None, None));
     }
 }

@@ -24,6 +24,10 @@ const REDO_FINISHED: usize = 1;
 const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
 const ORPHANS: usize = 2 * LINE;
+/// First of the words with the keys of the sessions.
+const SESSIONS: usize = 256;
+/// Maximum number of sessions of a service.
+pub const MOST_SESSIONS: usize = BOARD_BYTES / 8 - SESSIONS;
 
 /// Attempts to read beside a redo record before a reader asks if the process that applies it still lives. So
 /// many attempts take some milliseconds.
@@ -31,6 +35,41 @@ const ATTEMPTS: u32 = 4096;
 
 /// A function that tells if the process that changes the volume still lives.
 type OwnerIsAlive = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The key of a session of a service: the number of the owner of the volume (32 bits), a serial number (24
+/// bits), and a place on the board (8 bits). A key is never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionKey(u64);
+
+impl SessionKey {
+    /// Returns the key of a session at `place` (below [`MOST_SESSIONS`]) of the board of the owner with number
+    /// `owner`.
+    pub fn new(owner: u64, serial: u64, place: usize) -> SessionKey {
+        SessionKey(owner << 32 | (serial & 0xff_ffff) << 8 | place as u64)
+    }
+
+    /// Returns the key that is this number.
+    pub fn from_raw(raw: u64) -> SessionKey {
+        SessionKey(raw)
+    }
+
+    /// Returns the key as a number.
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the place of the session on the board.
+    #[inline(always)]
+    pub fn place(self) -> usize {
+        self.0 as usize % MOST_SESSIONS
+    }
+
+    /// True if the session is one of the owner with this number.
+    #[inline(always)]
+    pub fn is_of_owner(self, owner: u64) -> bool {
+        self.0 >> 32 == owner & 0xffff_ffff
+    }
+}
 
 /// The counts of a volume that readers compare.
 pub struct Board {
@@ -69,6 +108,36 @@ impl Board {
     /// Returns the file of a board that other processes can map for reading. `None` for a private board.
     pub fn file(&self) -> Option<&File> {
         self.memory.file()
+    }
+
+    /// Maps the board of the next owner in place of this one.
+    ///
+    /// # Errors
+    /// As [`VolumeView::of_owner`](crate::volume::VolumeView::of_owner).
+    pub fn replace(&self, file: File) -> Result<()> {
+        Ok(self.memory.replace(file.into())?)
+    }
+
+    /// True if the session with this key has not ended.
+    #[inline(always)]
+    pub fn has_session(&self, key: SessionKey) -> bool {
+        self.word(SESSIONS + key.place()).load(Ordering::Acquire) == key.0
+    }
+
+    /// Returns a place without a session. `None` if all are taken.
+    pub fn free_place(&self) -> Option<usize> {
+        (0..MOST_SESSIONS).find(|place| self.word(SESSIONS + place).load(Ordering::Relaxed) == 0)
+    }
+
+    /// Begins a session. Its client may read from now on.
+    pub fn begin_session(&self, key: SessionKey) {
+        self.word(SESSIONS + key.place()).store(key.0, Ordering::SeqCst);
+    }
+
+    /// Ends a session. The owner then reuses storage without waiting for the pins of its client. The client
+    /// sees the end before it sees reused storage, and drops the bytes that it has read.
+    pub fn end_session(&self, key: SessionKey) {
+        self.word(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 
     #[inline(always)]

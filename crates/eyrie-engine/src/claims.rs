@@ -48,6 +48,15 @@ impl Claims {
         self.memory.file()
     }
 
+    /// Gives a forked child claims of its own. They begin with the counts of its parent, because the child
+    /// has the same objects open.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn unshare_in_child(&self) -> Result<()> {
+        Ok(self.memory.unshare_in_child()?)
+    }
+
     /// Returns the count of the stripe of an object.
     #[inline]
     pub fn count(&self, id: ObjectId) -> &AtomicU32 {

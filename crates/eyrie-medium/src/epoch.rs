@@ -367,6 +367,11 @@ pub fn watch_pins(pins: File) -> Result<PinWatch, Fault> {
 }
 
 impl PinWatch {
+    /// True if a pin of the other process keeps the clock from advancing.
+    pub fn holds_back(&self) -> bool {
+        self.0.are_behind()
+    }
+
     /// Returns the number of threads of the other process that hold a pin now.
     pub fn pinned(&self) -> usize {
         let table = &self.0.table;

@@ -151,6 +151,40 @@ pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     call(|| file.write_all_at(bytes, offset))
 }
 
+/// A process at the other end of a Unix socket, as it was when it connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Id of the process in the namespace of this process. 0 if it has none there.
+    pub process: u32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+}
+
+/// Returns the process at the other end of a Unix socket. The kernel vouches for it.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer is writable for `bytes` bytes, and the length is a valid pointer.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    match result {
+        0 => Ok(Peer { process: peer.pid as u32, uid: peer.uid, gid: peer.gid }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Returns the supplementary groups of the process at the other end of a Unix socket, as they were when it
 /// connected.
 ///

@@ -354,6 +354,12 @@ impl Sentinel {
         if self.word().load(Ordering::Acquire) == STATE_SOUND { Ok(()) } else { self.refuse() }
     }
 
+    /// Makes a forked child accept the mapping that it has from its parent.
+    pub(crate) fn accept_in_child(&self) {
+        let (forked, sound) = (STATE_FORKED, STATE_SOUND);
+        let _ = self.word().compare_exchange(forked, sound, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Returns the error for a state other than sound.
     #[cold]
     fn refuse(&self) -> Result<(), Fault> {

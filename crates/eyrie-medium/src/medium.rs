@@ -230,6 +230,10 @@ impl Medium {
         self.sentinel.check()
     }
 
+    pub(crate) fn sentinel(&self) -> &Sentinel {
+        &self.sentinel
+    }
+
     /// Returns true if a fence makes the earlier stores of its thread durable. Other threads may then see a
     /// store before it is durable.
     pub fn fences_make_durable(&self) -> bool {

@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use crate::copy;
 use crate::fault::Fault;
@@ -107,6 +107,26 @@ impl SharedMemory {
         SharedMemory::over(fd, len, access)
     }
 
+    /// Replaces the memory by that of another file, of the same size, at the same address. The rights of this
+    /// process stay the same. A thread that accesses the memory meanwhile accesses either the old or the new
+    /// one. [`SharedMemory::file`] still returns the first file.
+    ///
+    /// # Errors
+    /// As [`SharedMemory::map`]. The memory is then the old one.
+    pub fn replace(&self, fd: OwnedFd) -> Result<(), Fault> {
+        let mut new = SharedMemory::map(fd, self.len, self.access)?;
+        let (old, flags) = (self.base.as_ptr().cast(), MremapFlags::MAYMOVE);
+        // SAFETY: both mappings have the same length, and `self` owns the old one. The new one moves over it
+        // in one step, and `forget` gives up its old address. All accesses are atomics or copies that
+        // tolerate any bytes.
+        let moved =
+            unsafe { rustix::mm::mremap_fixed(new.base.as_ptr().cast(), new.len, new.len, flags, old) };
+        moved.map_err(|errno| io_fault("mapping shared memory", errno))?;
+        new.file = None;
+        std::mem::forget(new);
+        Ok(())
+    }
+
     fn over(fd: OwnedFd, len: usize, access: SharedAccess) -> Result<SharedMemory, Fault> {
         let rights = match access {
             SharedAccess::Read => ProtFlags::READ,
@@ -165,6 +185,20 @@ impl SharedMemory {
         compiler_fence(Ordering::Release);
         // SAFETY: the range was checked and is writable. `bytes` is private memory.
         unsafe { copy::copy(self.base.as_ptr().add(offset), bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
+    /// longer share them. The words keep the values that they have at this moment.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] if the host has no memory or no descriptor.
+    pub fn unshare_in_child(&self) -> Result<(), Fault> {
+        let before: Vec<u64> = self.words().iter().map(|word| word.load(Ordering::SeqCst)).collect();
+        if !self.replace_in_child() {
+            return Err(io_fault("making shared memory", rustix::io::Errno::NOMEM));
+        }
+        self.words().iter().zip(before).for_each(|(word, value)| word.store(value, Ordering::SeqCst));
+        Ok(())
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no

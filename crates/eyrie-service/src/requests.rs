@@ -1,15 +1,18 @@
 //! Answers requests of clients.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use eyrie_client::protocol::{
-    ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, REQUEST_AT, SentAttributes, ServiceCall, data_of,
-    head_of, send_error, sent_space, state,
+    ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, NOT_RESERVED, OUTCOME_MADE, OUTCOME_NOT_MADE,
+    OUTCOME_UNKNOWN, REQUEST_AT, SentAttributes, ServiceCall, data_of, head_of, request_number, send_error,
+    sent_space, state,
 };
 use eyrie_engine::access::{AccessRules, Credentials, Requester};
 use eyrie_engine::op::encode::decode;
-use eyrie_engine::scm::Scm;
+use eyrie_engine::board::SessionKey;
+use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use rustix::thread::futex;
 use zerocopy::{FromZeros, IntoBytes};
@@ -31,108 +34,234 @@ struct Done {
     data: Vec<u8>,
 }
 
+/// The reason why a request was not done.
+enum Refusal {
+    Error(Error),
+    /// The request names an id that the session has not reserved.
+    NotReserved,
+}
+
+impl<E: Into<Error>> From<E> for Refusal {
+    fn from(error: E) -> Refusal {
+        Refusal::Error(error.into())
+    }
+}
+
+type Answer = std::result::Result<Done, Refusal>;
+
 impl Done {
     fn words(words: &[u64]) -> Done {
         Done { data: words.iter().flat_map(|word| word.to_le_bytes()).collect(), ..Done::default() }
     }
 }
 
-/// Answers the new requests of a session. Returns false if it had none. `buffer` is reused.
-pub fn answer_all(engine: &Scm, session: &mut Session, buffer: &mut Vec<u8>) -> bool {
-    let Session { who, joined: Some(joined), .. } = session else { return false };
-    let doorbell = &joined.lanes.words()[DOORBELL];
-    // A load first: an exchange would take the line from the client each time.
-    if doorbell.load(Ordering::Relaxed) == 0 {
-        return false;
-    }
-    let rung = doorbell.swap(0, Ordering::SeqCst);
-    for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
-        answer(engine, who, joined, lane, buffer);
-    }
-    if buffer.capacity() > KEPT_BYTES {
-        *buffer = Vec::new();
-    }
-    true
+/// Answers requests.
+pub struct Requests {
+    /// The private copy of a request.
+    buffer: Vec<u8>,
+    /// Time of the last change.
+    last: Time,
 }
 
-fn answer(engine: &Scm, who: &Credentials, joined: &mut Joined, lane: usize, buffer: &mut Vec<u8>) {
-    let (head, (start, room)) = (head_of(lane), data_of(lane));
-    let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
-    if !is_asked(joined.lanes.short_words()[head / 4].load(Ordering::Acquire)) {
-        return;
-    }
-    // The client may change these bytes at any moment, so the service uses copies of them.
-    let mut request = LaneRequest::new_zeroed();
-    joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
-    let done = if request.data_bytes <= room as u64 {
-        buffer.resize(request.data_bytes as usize, 0);
-        joined.lanes.read(start, buffer);
-        handle(engine, who, joined, &request, buffer)
-    } else {
-        Err(Error::Invalid("a request with more data than its lane holds"))
-    };
-    let (answer, data) = match done {
-        Ok(done) => {
-            (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
-        }
-        Err(error) => {
-            let (error, number, text) = send_error(&error);
-            (LaneAnswer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
-        }
-    };
-    let data = &data[..data.len().min(room)];
-    joined.lanes.write(start, data);
-    let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
-    joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
-    let word = &joined.lanes.short_words()[head / 4];
-    if word.swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
-        let _ = futex::wake(word, futex::Flags::empty(), 1);
-    }
+/// The end of a look at the requests of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answered {
+    /// The session had no request.
+    Nothing,
+    /// All its requests were answered.
+    All,
+    /// A request without an answer found no free storage.
+    Full,
 }
 
-fn handle(
-    engine: &Scm,
-    who: &Credentials,
-    joined: &mut Joined,
-    request: &LaneRequest,
-    data: &[u8],
-) -> Result<Done> {
-    let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
-    let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
-    match call {
-        ServiceCall::Apply => apply(engine, who, joined, data),
-        ServiceCall::Reserve => reserve(engine, joined, request),
-        ServiceCall::Unreserve => {
-            // Only an id that this session has reserved goes back.
-            if joined.reserved.remove(&id()?) {
-                engine.reset_reserved(id()?);
-                engine.unreserve(id()?);
+impl Requests {
+    pub fn new() -> Requests {
+        Requests { buffer: Vec::new(), last: Time::default() }
+    }
+
+    /// Answers the new requests of a session. If `waits_for_room` is true, a request that finds no free
+    /// storage gets no answer yet.
+    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_room: bool) -> Answered {
+        let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
+        let doorbell = &joined.lanes.words()[DOORBELL];
+        // A load first: an exchange would take the line from the client each time.
+        if doorbell.load(Ordering::Relaxed) == 0 {
+            return Answered::Nothing;
+        }
+        let rung = doorbell.swap(0, Ordering::SeqCst);
+        let mut answered = Answered::All;
+        for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
+            if !self.answer(engine, who, joined, lane, waits_for_room) {
+                joined.lanes.words()[DOORBELL].fetch_or(1 << lane, Ordering::SeqCst);
+                answered = Answered::Full;
             }
-            Ok(Done::default())
         }
-        ServiceCall::Attributes => {
-            let attributes = engine.attributes(id()?)?;
-            if !id()?.is_directory() {
-                return Err(Error::NotDirectory);
+        if self.buffer.capacity() > KEPT_BYTES {
+            self.buffer = Vec::new();
+        }
+        answered
+    }
+
+    /// Answers the request of a lane. Returns false if it must wait for free storage.
+    fn answer(
+        &mut self,
+        engine: &Scm,
+        who: &Credentials,
+        joined: &mut Joined,
+        lane: usize,
+        waits_for_room: bool,
+    ) -> bool {
+        let (head, (start, room)) = (head_of(lane), data_of(lane));
+        let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
+        if !is_asked(joined.lanes.short_words()[head / 4].load(Ordering::Acquire)) {
+            return true;
+        }
+        // The client may change these bytes at any moment, so the service uses copies of them.
+        let mut request = LaneRequest::new_zeroed();
+        joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
+        let done = if request.data_bytes <= room as u64 {
+            self.buffer.resize(request.data_bytes as usize, 0);
+            joined.lanes.read(start, &mut self.buffer);
+            self.handle(engine, who, joined, lane, &request)
+        } else {
+            Err(Error::Invalid("a request with more data than its lane holds").into())
+        };
+        let done = match done {
+            Err(Refusal::Error(Error::NoSpace)) if waits_for_room => return false,
+            done => done,
+        };
+        let (answer, data) = match done {
+            Ok(done) => {
+                (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
             }
-            let data = SentAttributes::of(&attributes).as_bytes().to_vec();
-            Ok(Done { data, ..Done::default() })
+            Err(Refusal::NotReserved) => {
+                (LaneAnswer { error: NOT_RESERVED, ..LaneAnswer::default() }, Vec::new())
+            }
+            Err(Refusal::Error(error)) => {
+                let (error, number, text) = send_error(&error);
+                (LaneAnswer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
+            }
+        };
+        let data = &data[..data.len().min(room)];
+        joined.lanes.write(start, data);
+        let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
+        joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
+        let word = &joined.lanes.short_words()[head / 4];
+        if word.swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
+            let _ = futex::wake(word, futex::Flags::empty(), 1);
         }
-        ServiceCall::Version => Ok(Done::words(&engine.version(id()?)?.raw())),
-        ServiceCall::Seal => {
-            requester(engine, who).check_read(id()?)?;
-            engine.seal(id()?).map(|()| Done::default())
+        if request.call == ServiceCall::Apply as u32 {
+            // The client has the answer, so the next service need not find out the result.
+            let _ = engine.forget_request();
         }
-        ServiceCall::WaitFor => engine.wait_for(id()?).map(|()| Done::default()),
-        ServiceCall::Sync => engine.sync().map(|()| Done::default()),
-        ServiceCall::Space => Ok(Done::words(&sent_space(&engine.space()))),
-        ServiceCall::Closed => {
-            engine.close_claimed(id()?);
-            Ok(Done::default())
+        true
+    }
+
+    fn handle(
+        &mut self,
+        engine: &Scm,
+        who: &Credentials,
+        joined: &mut Joined,
+        lane: usize,
+        request: &LaneRequest,
+    ) -> Answer {
+        let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
+        let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
+        match call {
+            ServiceCall::Apply => {
+                return self.apply(engine, who, joined, request_number(lane, request.sequence));
+            }
+            ServiceCall::Reserve => return Ok(reserve(engine, joined, request)?),
+            ServiceCall::ReserveAgain => {
+                if joined.reserved.len() >= MOST_RESERVED || !engine.reserve_id(id()?) {
+                    return Err(Refusal::NotReserved);
+                }
+                joined.reserved.insert(id()?);
+            }
+            ServiceCall::Unreserve => {
+                // Only an id that this session has reserved goes back.
+                if joined.reserved.remove(&id()?) {
+                    engine.reset_reserved(id()?);
+                    engine.unreserve(id()?);
+                }
+            }
+            ServiceCall::Attributes => {
+                let attributes = engine.attributes(id()?)?;
+                if !id()?.is_directory() {
+                    return Err(Error::NotDirectory.into());
+                }
+                let data = SentAttributes::of(&attributes).as_bytes().to_vec();
+                return Ok(Done { data, ..Done::default() });
+            }
+            ServiceCall::Version => return Ok(Done::words(&engine.version(id()?)?.raw())),
+            ServiceCall::Seal => {
+                requester(engine, who, now()).check_read(id()?)?;
+                engine.seal(id()?)?;
+            }
+            ServiceCall::WaitFor => engine.wait_for(id()?)?,
+            ServiceCall::Sync => engine.sync()?,
+            ServiceCall::Space => return Ok(Done::words(&sent_space(&engine.space()))),
+            ServiceCall::Closed => engine.close_claimed(id()?),
+            ServiceCall::IsOrphan if engine.is_orphan(id()?) => {}
+            ServiceCall::IsOrphan => return Err(Error::Stale.into()),
+            ServiceCall::Reclaim => {
+                return Ok(Done { number: engine.reclaim().into(), ..Done::default() });
+            }
+            ServiceCall::Outcome => {
+                let outcome = engine.request_outcome(SessionKey::from_raw(request.id), request.number)?;
+                return Ok(match outcome {
+                    RequestOutcome::NotMade => Done::words(&[OUTCOME_NOT_MADE]),
+                    RequestOutcome::Made { offset, created } => {
+                        Done { number: offset, other: created.into(), ..Done::words(&[OUTCOME_MADE]) }
+                    }
+                    RequestOutcome::Unknown => Done::words(&[OUTCOME_UNKNOWN]),
+                });
+            }
         }
-        ServiceCall::IsOrphan if engine.is_orphan(id()?) => Ok(Done::default()),
-        ServiceCall::IsOrphan => Err(Error::Stale),
-        ServiceCall::Reclaim => Ok(Done { number: engine.reclaim().into(), ..Done::default() }),
+        Ok(Done::default())
+    }
+
+    /// Applies an encoded Op if the client may make it. `number` is the number of the request.
+    fn apply(&mut self, engine: &Scm, who: &Credentials, joined: &mut Joined, number: u64) -> Answer {
+        let (decoded, length) = decode(&self.buffer).map_err(|_| Error::Invalid("a damaged request"))?;
+        if length != self.buffer.len() {
+            return Err(Error::Invalid("bytes after the Op of a request").into());
+        }
+        let op = decoded.op();
+        let new = op.new_ids();
+        let distinct: HashSet<_> = new.iter().collect();
+        if distinct.len() != new.len() {
+            return Err(Error::Invalid("an Op that names a new object twice").into());
+        }
+        if !new.iter().all(|id| joined.reserved.contains(id)) {
+            return Err(Refusal::NotReserved);
+        }
+        // No two changes have the same time, so the time of an object tells which change was its last one.
+        let time = now().max(next_after(self.last));
+        let op = requester(engine, who, time).authorize(&op)?;
+        self.last = time;
+        engine.record_request(joined.key, number, &op, time)?;
+        let applied = engine.apply(&op).inspect_err(|error| {
+            for id in &new {
+                // A failed Op may have written the header of its new object. Without this reset, the client
+                // could give a name to the header, and give it back as well.
+                match error {
+                    // The change may have been made, so the id may be in use. Otherwise it is leaked until
+                    // the next recovery.
+                    Error::Fault(_) => _ = joined.reserved.remove(id),
+                    _ => engine.reset_reserved(*id),
+                }
+            }
+        })?;
+        let uses_ids = match op {
+            Op::Put { .. } => applied.created,
+            // A batch also gives back the ids that it did not use.
+            _ => true,
+        };
+        if uses_ids {
+            new.iter().for_each(|id| _ = joined.reserved.remove(id));
+        }
+        Ok(Done { number: applied.offset, other: applied.created.into(), data: Vec::new() })
     }
 }
 
@@ -160,47 +289,19 @@ fn reserve(engine: &Scm, joined: &mut Joined, request: &LaneRequest) -> Result<D
     Ok(Done::words(&ids))
 }
 
-/// Applies an encoded Op if the client may make it.
-fn apply(engine: &Scm, who: &Credentials, joined: &mut Joined, data: &[u8]) -> Result<Done> {
-    let (decoded, length) = decode(data).map_err(|_| Error::Invalid("a damaged request"))?;
-    if length != data.len() {
-        return Err(Error::Invalid("bytes after the Op of a request"));
-    }
-    let op = decoded.op();
-    let new = op.new_ids();
-    let distinct: std::collections::HashSet<_> = new.iter().collect();
-    if distinct.len() != new.len() || !new.iter().all(|id| joined.reserved.contains(id)) {
-        return Err(Error::Invalid("an id that the session has not reserved"));
-    }
-    let op = requester(engine, who).authorize(&op)?;
-    let applied = engine.apply(&op).inspect_err(|error| {
-        for id in &new {
-            // A failed Op may have written the header of its new object. Without this reset, the client could
-            // give a name to the header, and give it back as well.
-            match error {
-                // The change may have been made, so the id may be in use. Otherwise it is leaked until the
-                // next recovery.
-                Error::Fault(_) => _ = joined.reserved.remove(id),
-                _ => engine.reset_reserved(*id),
-            }
-        }
-    })?;
-    let uses_ids = match op {
-        Op::Put { .. } => applied.created,
-        // A batch also gives back the ids that it did not use.
-        _ => true,
-    };
-    if uses_ids {
-        new.iter().for_each(|id| _ = joined.reserved.remove(id));
-    }
-    Ok(Done { number: applied.offset, other: applied.created.into(), data: Vec::new() })
-}
-
-fn requester<'a>(engine: &'a Scm, who: &'a Credentials) -> Requester<'a, Scm> {
-    Requester { engine, who, rules: AccessRules::default(), now: now() }
+fn requester<'a>(engine: &'a Scm, who: &'a Credentials, now: Time) -> Requester<'a, Scm> {
+    Requester { engine, who, rules: AccessRules::default(), now }
 }
 
 fn now() -> Time {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::new(elapsed.as_secs() as i64, elapsed.subsec_nanos())
+}
+
+/// Returns the time a nanosecond later.
+fn next_after(time: Time) -> Time {
+    match time.nanoseconds {
+        999_999_999.. => Time::new(time.seconds + 1, 0),
+        nanoseconds => Time::new(time.seconds, nanoseconds + 1),
+    }
 }

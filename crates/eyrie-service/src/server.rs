@@ -14,14 +14,14 @@ use eyrie_client::packet;
 use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
-use eyrie_engine::{Errno, Error, Result};
+use eyrie_engine::{Engine, Errno, Error, Result};
 use eyrie_medium::{Fault, PagedOptions};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
 
-use crate::requests;
+use crate::requests::{Answered, Requests};
 use crate::session::Session;
 
 /// Time for which the service stays awake after a request: about twice the time to wake it.
@@ -30,13 +30,19 @@ const AWAKE: Duration = Duration::from_micros(80);
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
 const LOOK: Duration = Duration::from_millis(1);
-/// Connections that wait until the service accepts them.
+/// Time in which a new connection must greet.
+const GREETING: Duration = Duration::from_secs(5);
+/// Connections that wait until the service accepts them. The service accepts as many at a time.
 const BACKLOG: i32 = 64;
+/// Most connections of one user other than root and the user of the service.
+const MOST_OF_USER: usize = MOST_SESSIONS / 4;
 
 /// The numbers of sources of events. Sessions have larger numbers.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const FIRST_SESSION: u64 = 2;
+/// Added to the number of a session: its process has ended.
+const END_OF_PROCESS: u64 = 1 << 63;
 
 /// Options of a service.
 #[derive(Clone, Debug)]
@@ -76,6 +82,7 @@ pub struct Service {
     sessions: BTreeMap<u64, Session>,
     next: u64,
     options: ServeOptions,
+    requests: Requests,
     may_spin: bool,
     /// A descriptor that is closed to accept and refuse a connection at the limit of descriptors. Otherwise
     /// the waiting connection would keep the service awake.
@@ -145,6 +152,7 @@ impl Service {
             sessions: BTreeMap::new(),
             next: FIRST_SESSION,
             options,
+            requests: Requests::new(),
             may_spin: processors > 1,
             spare: spare(),
         })
@@ -179,10 +187,9 @@ impl Service {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let mut buffer = Vec::new();
         let (mut last_work, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
         loop {
-            let mut has_work = self.sweep(&mut buffer);
+            let mut has_work = self.sweep();
             sweeps = sweeps.wrapping_add(1);
             if has_work || sweeps.is_multiple_of(SWEEPS) {
                 let now = Instant::now();
@@ -204,7 +211,7 @@ impl Service {
             }
             // The service is about to sleep. A client that rings its doorbell now also sends a packet.
             self.set_asleep(true);
-            has_work |= self.sweep(&mut buffer);
+            has_work |= self.sweep();
             let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;
             self.set_asleep(false);
             if stops {
@@ -215,12 +222,58 @@ impl Service {
     }
 
     /// Answers the new requests of all sessions, each session in its turn. Returns false if there were none.
-    fn sweep(&mut self, buffer: &mut Vec<u8>) -> bool {
-        let mut has_work = false;
-        for session in self.sessions.values_mut() {
-            has_work |= requests::answer_all(&self.engine, session, buffer);
+    fn sweep(&mut self) -> bool {
+        let (mut has_work, mut full) = (false, None);
+        for (&number, session) in &mut self.sessions {
+            let answered = self.requests.answer_all(&self.engine, session, true);
+            has_work |= answered != Answered::Nothing;
+            if answered == Answered::Full {
+                full = Some(number);
+            }
+        }
+        if let Some(number) = full {
+            self.make_room(number);
         }
         has_work
+    }
+
+    /// Expels the clients that keep storage from being reused, except the client of this session, whose
+    /// request found no storage. Then answers the requests of this session. The engine has waited for readers
+    /// before, so these clients have held a pin for 50 ms at least.
+    #[cold]
+    fn make_room(&mut self, number: u64) {
+        let holds_back = |session: &Session| session.joined.as_ref().is_some_and(|it| it.pins.holds_back());
+        let expelled: Vec<u64> = self.sessions.iter().filter(|(_, it)| holds_back(it)).map(|it| *it.0).collect();
+        for other in expelled.into_iter().filter(|&other| other != number) {
+            tracing::warn!(
+                process = self.sessions[&other].process,
+                "a client was expelled, because it kept storage from being reused in a full volume"
+            );
+            self.end(other);
+        }
+        self.engine.reclaim();
+        if let Some(session) = self.sessions.get_mut(&number) {
+            self.requests.answer_all(&self.engine, session, false);
+        }
+    }
+
+    /// Ends a session.
+    fn end(&mut self, number: u64) {
+        let Some(session) = self.sessions.remove(&number) else { return };
+        let _ = epoll::delete(&self.poll, &session.socket);
+        session.end(&self.engine);
+    }
+
+    /// Ends the connections that have not greeted in time. Returns false if no connection still has to greet.
+    fn expect_greetings(&mut self) -> bool {
+        let late: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.joined.is_none() && session.since.elapsed() >= GREETING)
+            .map(|(&number, _)| number)
+            .collect();
+        late.into_iter().for_each(|number| self.end(number));
+        self.sessions.values().any(|session| session.joined.is_none())
     }
 
     fn set_asleep(&self, asleep: bool) {
@@ -234,6 +287,7 @@ impl Service {
     /// Waits for events on the sockets, and handles them. `None` waits without limit. Returns true if the
     /// service must stop.
     fn poll(&mut self, limit: Option<Duration>) -> Result<bool> {
+        let limit = if self.expect_greetings() { limit.or(Some(GREETING)) } else { limit };
         let limit = limit
             .map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         let mut events = Vec::with_capacity(64);
@@ -245,6 +299,7 @@ impl Service {
             match event.data.u64() {
                 LISTENER => self.accept(),
                 STOP => return Ok(true),
+                number if number & END_OF_PROCESS != 0 => self.end(number & !END_OF_PROCESS),
                 number => self.look_at(number),
             }
         }
@@ -253,7 +308,7 @@ impl Service {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        loop {
+        for _ in 0..BACKLOG {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) if self.spare.take().is_some() => {
@@ -282,14 +337,18 @@ impl Service {
                 tracing::warn!(user = session.who.uid(), "a user was refused");
                 continue;
             }
-            if self.sessions.len() >= MOST_SESSIONS {
+            if self.sessions.len() >= MOST_SESSIONS || self.has_too_many(session.who.uid()) {
                 let _ = session.refuse(Errno::AGAIN);
-                tracing::warn!("a connection was refused, because the service has too many");
+                tracing::warn!("a connection was refused, because the service or its user has too many");
                 continue;
             }
             let number = self.next;
             self.next += 1;
             let data = epoll::EventData::new_u64(number);
+            if let Some(process) = &session.end_of_process {
+                let data = epoll::EventData::new_u64(number | END_OF_PROCESS);
+                let _ = epoll::add(&self.poll, process, data, epoll::EventFlags::IN);
+            }
             if epoll::add(&self.poll, &session.socket, data, epoll::EventFlags::IN).is_ok() {
                 self.sessions.insert(number, session);
             }
@@ -299,6 +358,12 @@ impl Service {
     fn admits(&self, user: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         user == 0 || user == own || self.options.users.as_ref().is_none_or(|users| users.contains(&user))
+    }
+
+    fn has_too_many(&self, user: u32) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        let count = || self.sessions.values().filter(|session| session.who.uid() == user).count();
+        user != 0 && user != own && count() >= MOST_OF_USER
     }
 
     /// Handles packets on the socket of a session, and its end.
@@ -311,7 +376,7 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            session.greet(&self.engine, &self.segment, &list)
+            session.greet(&self.engine, &self.segment, number, &list)
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];
@@ -322,17 +387,13 @@ impl Service {
         };
         match result {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                let session = self.sessions.remove(&number);
-                if let Some(session) = session {
-                    if session.joined.is_none() && error.raw_os_error() == Some(Errno::MFILE.into()) {
-                        let _ = session.refuse(Errno::MFILE);
-                    }
-                    if error.kind() != io::ErrorKind::UnexpectedEof {
-                        tracing::warn!(%error, process = session.process, "a session was ended");
-                    }
-                    let _ = epoll::delete(&self.poll, &session.socket);
-                    session.end(&self.engine);
+                if session.joined.is_none() && error.raw_os_error() == Some(Errno::MFILE.into()) {
+                    let _ = session.refuse(Errno::MFILE);
                 }
+                if error.kind() != io::ErrorKind::UnexpectedEof {
+                    tracing::warn!(%error, process = session.process, "a session was ended");
+                }
+                self.end(number);
             }
             _ => {}
         }

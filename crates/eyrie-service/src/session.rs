@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use eyrie_client::packet;
 use eyrie_client::protocol::{
@@ -13,32 +14,40 @@ use eyrie_client::protocol::{
     state,
 };
 use eyrie_engine::access::Credentials;
+use eyrie_engine::board::SessionKey;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, Errno, Error, ObjectId};
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::{PinWatch, watch_pins};
-use eyrie_medium::host::groups_of_peer;
+use eyrie_medium::host::{groups_of_peer, peer_of};
 use eyrie_medium::shared::SharedMemory;
-use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// A connected client. Before its greeting it has no memory.
 pub struct Session {
     pub socket: OwnedFd,
+    /// Process of the client, in the namespace of the service. 0 if it has none there.
     pub process: u32,
+    /// Tells the end of the process, whose forked children may keep the socket open. `None` if the host has
+    /// no such file.
+    pub end_of_process: Option<OwnedFd>,
     pub who: Credentials,
+    /// Time of the connection.
+    pub since: Instant,
     pub joined: Option<Joined>,
 }
 
 /// The parts of a session that begin with the client's greeting.
 pub struct Joined {
+    pub key: SessionKey,
     pub lanes: SharedMemory,
     pub claims: Arc<Claims>,
     /// Ids that the client has reserved and not used.
     pub reserved: HashSet<ObjectId>,
     /// The clock of grace periods waits for the pins of the client until the session ends.
-    pins: PinWatch,
+    pub pins: PinWatch,
 }
 
 fn invalid(what: &'static str) -> io::Error {
@@ -55,18 +64,32 @@ fn io_error(fault: Fault) -> io::Error {
 impl Session {
     /// Accepts a connection. The kernel vouches for the credentials.
     pub fn accept(socket: OwnedFd) -> io::Result<Session> {
-        let peer = socket_peercred(&socket)?;
+        let peer = peer_of(socket.as_fd())?;
         let groups = groups_of_peer(socket.as_fd())?;
-        let who = Credentials::new(peer.uid.as_raw(), peer.gid.as_raw(), &groups);
-        let process = peer.pid.as_raw_nonzero().get() as u32;
-        Ok(Session { socket, process, who, joined: None })
+        let who = Credentials::new(peer.uid, peer.gid, &groups);
+        let process = Pid::from_raw(peer.process as i32);
+        let end_of_process = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
+        Ok(Session {
+            socket,
+            process: peer.process,
+            end_of_process,
+            who,
+            since: Instant::now(),
+            joined: None,
+        })
     }
 
     /// Reads the greeting of the client, and answers it.
     ///
     /// # Errors
     /// If the client closed its socket or broke the protocol. The session then ends.
-    pub fn greet(&mut self, engine: &Scm, segment: &File, list: &[SentSession]) -> io::Result<()> {
+    pub fn greet(
+        &mut self,
+        engine: &Scm,
+        segment: &File,
+        serial: u64,
+        list: &[SentSession],
+    ) -> io::Result<()> {
         let mut hello = Hello::new_zeroed();
         let (length, files) = packet::receive(self.socket.as_fd(), hello.as_mut_bytes())?;
         if length != size_of::<Hello>() || hello.magic != MAGIC {
@@ -92,22 +115,30 @@ impl Session {
         let pins = watch_pins(pins.into()).map_err(io_error)?;
         let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
         let volume = engine.volume();
+        let owner = volume.owner_number().map_err(io::Error::other)?;
+        let Some(place) = volume.board().free_place() else {
+            return self.refuse(Errno::AGAIN);
+        };
+        let key = SessionKey::new(owner, serial, place);
         let welcome = Welcome {
             magic: MAGIC,
             version: VERSION,
             errno: 0,
             volume_id: volume.volume_id(),
             root: engine.root().raw(),
+            key: key.raw(),
             process: std::process::id(),
             reserved: 0,
         };
         let board = volume.board().file().ok_or_else(|| invalid("the volume is not shared"))?;
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
         let files = [segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
-        packet::send(self.socket.as_fd(), welcome.as_bytes(), &files)?;
+        // The client may read as soon as it has the packet.
         engine.add_claims(&claims);
-        self.joined = Some(Joined { lanes, claims, reserved: HashSet::new(), pins });
-        Ok(())
+        volume.board().begin_session(key);
+        let sent = packet::send(self.socket.as_fd(), welcome.as_bytes(), &files);
+        self.joined = Some(Joined { key, lanes, claims, reserved: HashSet::new(), pins });
+        sent
     }
 
     /// Returns the session as the list of sessions shows it.
@@ -134,6 +165,8 @@ impl Session {
     /// Ends the session: the claims and reservations of the client return.
     pub fn end(self, engine: &Scm) {
         if let Some(joined) = self.joined {
+            // The client sees the end before any storage is reused for which its pins or claims stand.
+            engine.volume().board().end_session(joined.key);
             engine.remove_claims(&joined.claims);
             for &id in &joined.reserved {
                 engine.reset_reserved(id);

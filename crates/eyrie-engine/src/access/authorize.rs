@@ -20,7 +20,8 @@ pub struct Requester<'a, E: Engine> {
     pub who: &'a Credentials,
     /// The rules for hard links.
     pub rules: AccessRules,
-    /// The present. It becomes the time of each change, except that root may name an earlier time.
+    /// The present. It becomes the time of each change, except that root may name an earlier time, more than
+    /// a second ago.
     pub now: Time,
 }
 
@@ -32,7 +33,8 @@ impl<E: Engine> Requester<'_, E> {
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects.
     pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         // A user who could choose the time could hide a change. Root restores times, for example of a copy.
-        let at = |time: Time| if self.who.is_root() { time.min(self.now) } else { self.now };
+        let restored = Time::new(self.now.seconds - 1, self.now.nanoseconds);
+        let at = |time: Time| if self.who.is_root() && time < restored { time } else { self.now };
         Ok(match *op {
             Op::Create { dir, name, id, owner, content, time } => {
                 self.check_create(dir, id, owner, content)?;

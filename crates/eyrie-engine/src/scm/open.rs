@@ -73,13 +73,8 @@ impl Scm {
         let (mut volume, opened) = Volume::open(path, paged)?;
         volume.share(&path.display().to_string())?;
         let engine = Scm::start(volume, opened)?;
-        // After a crash, a free header may still hold the object of its last use. A client could use its id.
-        // The engine itself never uses the id of a free header.
-        let gate = engine.medium().enter()?;
-        for header in engine.volume.space().free_headers() {
-            engine.reset_reserved(ObjectId::new(header.raw(), Kind::File));
-        }
-        drop(gate);
+        // A client could use the id of a free header.
+        engine.reset_free_headers()?;
         Ok(engine)
     }
 
@@ -167,7 +162,9 @@ impl Scm {
 
     fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
-        Ok(Scm::over(volume, root, opened == Opened::Crashed))
+        let engine = Scm::over(volume, root, opened == Opened::Crashed);
+        engine.settle_request()?;
+        Ok(engine)
     }
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {

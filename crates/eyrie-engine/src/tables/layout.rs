@@ -174,7 +174,62 @@ pub struct VolumePage {
     /// crc32c of the saved allocator.
     pub saved_checksum: U32,
     /// Zero.
-    pub reserved_2: [u8; 3940],
+    pub reserved_2: [u8; 36],
+    /// Number of processes that have opened the volume for changes. Counted on media that processes share.
+    pub owners: U64,
+    /// Zero.
+    pub reserved_3: [u8; 56],
+    /// The request that the service of the volume is applying.
+    pub request: RequestRecord,
+    /// Results of the last requests during which a service ended. The number of the process that found out
+    /// selects the place.
+    pub outcomes: [OutcomeRecord; OUTCOMES],
+    /// Zero.
+    pub reserved_4: [u8; 2496],
+}
+
+/// Number of results of requests that a volume keeps.
+pub(crate) const OUTCOMES: usize = 32;
+
+/// A request that a service is applying. It tells the next owner how to find out if the change was made.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct RequestRecord {
+    /// Key of the session that made the request. The record counts only if the key is not 0.
+    pub key: U64,
+    /// Number of the request in its session.
+    pub number: U64,
+    /// The object whose change time tells if the change was made.
+    pub object: U64,
+    /// The object that the change makes, or 0.
+    pub new: U64,
+    /// Change time that the change gives to the object, in seconds since 1970.
+    pub seconds: I64,
+    /// Nanoseconds after `seconds`. 2^32 - 1 if an earlier change may have the same time.
+    pub nanoseconds: U32,
+    /// Length of `name`. If it is not 0, the object is the one with this name in the directory `object`.
+    pub name_bytes: U32,
+    /// Number of bytes that the change appends.
+    pub appended: U64,
+    /// A name.
+    pub name: [u8; 256],
+    /// Zero.
+    pub reserved: [u8; 8],
+}
+
+/// The result of a request during which a service ended.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct OutcomeRecord {
+    /// Key of the session that made the request, or 0.
+    pub key: U64,
+    /// Number of the request in its session.
+    pub number: U64,
+    /// Offset of the bytes that the change appended.
+    pub offset: U64,
+    /// 0 if the change was not made, 1 if it was made, 2 if it was made and created an object, 3 if nobody
+    /// knows.
+    pub made: U64,
 }
 
 /// The value of the clean mark: "CLOSED" and a version.
@@ -243,6 +298,17 @@ pub(crate) const ROOT_ID: Addr = SUPERBLOCKS[0].add(offset_of!(Superblock, root)
 /// with the mark.
 pub const CLEAN_MARK: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, clean) as u64);
 
+/// Address of the number of processes that have opened the volume for changes.
+pub(crate) const OWNERS: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, owners) as u64);
+/// Address of the record of the request that a service is applying.
+pub(crate) const REQUEST: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, request) as u64);
+
+/// Returns the address of the result that owner number `owner` has found out.
+pub(crate) fn outcome_of(owner: u64) -> Addr {
+    let at = offset_of!(VolumePage, outcomes) as u64;
+    VOLUME_PAGE.add(at + owner % OUTCOMES as u64 * size_of::<OutcomeRecord>() as u64)
+}
+
 const _: () = {
     assert!(size_of::<Superblock>() == PAGE_SIZE as usize && align_of::<Superblock>() == 1);
     assert!(offset_of!(Superblock, checksum) == 12);
@@ -254,6 +320,8 @@ const _: () = {
     assert!(GENERATION_LIMIT.is_aligned(LINE_SIZE));
     assert!(GROUPS_IN_USE.is_aligned(LINE_SIZE));
     assert!(CLEAN_MARK.is_aligned(LINE_SIZE));
+    assert!(OWNERS.is_aligned(LINE_SIZE) && REQUEST.is_aligned(LINE_SIZE));
+    assert!(size_of::<RequestRecord>() == 320 && size_of::<OutcomeRecord>() == 32);
     assert!(size_of::<SavedHeader>() == 128);
     assert!(size_of::<SavedSlab>() == 16);
     assert!(size_of::<SavedChunk>() == 40);
@@ -324,7 +392,12 @@ mod tests {
                 saved_addr,
                 saved_bytes,
                 saved_checksum,
-                reserved_2
+                reserved_2,
+                owners,
+                reserved_3,
+                request,
+                outcomes,
+                reserved_4
             }),
         );
     }

@@ -43,10 +43,22 @@ impl Served {
         Pxfs::new(self.client(), Credentials::of_process())
     }
 
-    /// Stops the service, and checks the volume.
-    fn stop(&mut self) {
+    /// Stops the service.
+    fn end(&mut self) {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+
+    /// Starts a service again.
+    fn start(&mut self) {
+        let service = Service::start(&self.path, &self.socket, ServeOptions::default()).unwrap();
+        self.stopper = service.stopper();
+        self.thread = Some(std::thread::spawn(move || service.run()));
+    }
+
+    /// Stops the service, and checks the volume.
+    fn stop(&mut self) {
+        self.end();
         let report = Volume::open(&self.path).unwrap().check().unwrap();
         assert!(report.findings.is_empty(), "{:#?}", report.findings);
     }
@@ -223,6 +235,79 @@ fn stopped_service_is_an_error_and_its_changes_remain() {
     drop(files);
     let volume = Volume::open(&served.path).unwrap();
     assert_eq!(volume.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
+}
+
+/// The calls of a client wait for the next service. Its open files and its caches stay right.
+#[test]
+fn clients_go_on_with_the_next_service() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.create_dir("/nest").unwrap();
+    files.write("/nest/egg", "blue").unwrap();
+    let egg = files.open_file("/nest/egg").unwrap();
+    for round in 0..5 {
+        served.end();
+        let (changed, listed) = std::thread::scope(|scope| {
+            let changing = scope.spawn(|| files.write(format!("/nest/{round}"), "grey"));
+            let listing = scope.spawn(|| files.read_dir("/nest").map(Iterator::count));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            served.start();
+            (changing.join().unwrap(), listing.join().unwrap())
+        });
+        changed.unwrap();
+        assert!([round + 1, round + 2].contains(&listed.unwrap()));
+        let mut bytes = [0; 4];
+        egg.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"blue");
+        // Paths that the client has cached under the last service lead to what they name now.
+        let other = served.files();
+        other.rename("/nest", format!("/nest-{round}")).unwrap();
+        assert_eq!(files.read("/nest/egg").unwrap_err().errno(), Errno::NOENT);
+        other.rename(format!("/nest-{round}"), "/nest").unwrap();
+        assert_eq!(files.read(format!("/nest/{round}")).unwrap(), b"grey");
+    }
+    drop((egg, files));
+    served.stop();
+}
+
+/// Another process owned the volume between two services, and changed it.
+#[test]
+fn client_notices_another_owner() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    let egg = files.open_file("/egg").unwrap();
+    served.end();
+    let volume = Volume::open(&served.path).unwrap();
+    volume.files(Credentials::of_process()).write("/egg", "green").unwrap();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut bytes = [0; 5];
+            egg.read_exact_at(&mut bytes, 0).map(|()| bytes)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!reading.is_finished(), "no service protects this read");
+        volume.close().unwrap();
+        served.start();
+        assert_eq!(&reading.join().unwrap().unwrap(), b"green");
+    });
+    drop((egg, files));
+    served.stop();
+}
+
+#[test]
+fn service_that_shares_another_volume_is_refused() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    served.end();
+    std::fs::remove_dir_all(&served.path).unwrap();
+    Volume::create(&served.path, 8 << 20).unwrap().close().unwrap();
+    served.start();
+    let error = files.read("/egg").unwrap_err();
+    assert!(error.to_string().contains("another volume"), "{error}");
+    drop(files);
+    served.stop();
 }
 
 #[test]

@@ -68,7 +68,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "format_doc",
         ],
     ),
-    ("eyrie-client", &["packet", "protocol", "channel", "client"]),
+    ("eyrie-client", &["packet", "protocol", "channel", "session", "client"]),
     ("eyrie-service", &["session", "requests", "server"]),
     (
         "eyrie",

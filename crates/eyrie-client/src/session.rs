@@ -1,0 +1,168 @@
+//! Sessions: a connection to the service of a volume, and all that ends with it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use eyrie_engine::board::SessionKey;
+use eyrie_engine::claims::Claims;
+use eyrie_engine::{Error, ObjectId, Result};
+use eyrie_medium::Fault;
+use eyrie_medium::epoch::pins_file;
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::sync::Mutex;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::channel::Channel;
+use crate::packet;
+use crate::protocol::{
+    Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentSession, VERSION, Welcome,
+};
+
+const KINDS: usize = 8;
+/// Time limit for the answer of the service to a greeting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A session with a service.
+pub struct Session {
+    pub key: SessionKey,
+    pub socket: Arc<OwnedFd>,
+    pub channel: Channel,
+    /// Reserved ids of each kind.
+    pub pools: [Mutex<Vec<ObjectId>>; KINDS],
+}
+
+/// A session that begins, and the files that the service sends with its greeting.
+pub struct Joined {
+    pub session: Session,
+    pub welcome: Welcome,
+    pub segment: File,
+    pub board: File,
+}
+
+fn io_fault(what: &str, source: io::Error) -> Error {
+    Error::Fault(Fault::Io { what: what.to_owned(), source })
+}
+
+fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| io_fault(what, source)
+}
+
+pub fn refused(what: &str) -> Error {
+    io_fault(
+        "opening a session with the service",
+        io::Error::new(io::ErrorKind::InvalidData, what.to_owned()),
+    )
+}
+
+/// Returns a socket that is connected to the service at `path`.
+fn connected(path: &Path) -> Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| io_fault("making a socket", errno.into()))?;
+    let address = SocketAddrUnix::new(path)
+        .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
+    connect(&socket, &address)
+        .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
+    // A service that hangs must not hang its clients.
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
+        .map_err(|errno| io_fault("making a socket", errno.into()))?;
+    Ok(socket)
+}
+
+/// Returns the sessions of the service whose socket is at `path`.
+pub fn list(path: &Path) -> Result<Vec<SentSession>> {
+    let socket = connected(path)?;
+    let hello = Hello { magic: MAGIC, version: VERSION, purpose: LIST_SESSIONS };
+    packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
+    let mut bytes = vec![0; MOST_SESSIONS * size_of::<SentSession>()];
+    let (length, _) =
+        packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
+    // A refusal is shorter or longer than any list.
+    if let Ok(welcome) = Welcome::read_from_bytes(&bytes[..length])
+        && welcome.magic == MAGIC
+    {
+        let source = io::Error::from_raw_os_error(welcome.errno as i32);
+        return Err(io_fault("the service refused the connection", source));
+    }
+    let sessions = <[SentSession]>::ref_from_bytes(&bytes[..length]);
+    Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+}
+
+/// Opens a session with the service whose socket is at `path`. The service counts these claims.
+pub fn join(path: &Path, claims: &Claims) -> Result<Joined> {
+    let socket = Arc::new(connected(path)?);
+    let pins = pins_file()?;
+    let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
+    let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
+    packet::send(socket.as_fd(), hello.as_bytes(), &[pins.as_fd(), claims_file.as_fd()])
+        .map_err(fault("greeting the service"))?;
+    let mut welcome = Welcome::new_zeroed();
+    let (length, files) = packet::receive(socket.as_fd(), welcome.as_mut_bytes())
+        .map_err(fault("waiting for the service's greeting"))?;
+    if length == 0 {
+        return Err(Error::ServiceEnded);
+    }
+    if length != size_of::<Welcome>() || welcome.magic != MAGIC {
+        return Err(refused("the other side of the socket is no service of Eyrie"));
+    }
+    if welcome.version != VERSION {
+        return Err(refused("the service has another version of the protocol"));
+    }
+    if welcome.errno != 0 {
+        let source = io::Error::from_raw_os_error(welcome.errno as i32);
+        return Err(io_fault("the service refused the session", source));
+    }
+    let [segment, board, lanes]: [OwnedFd; 3] =
+        files.try_into().map_err(|_| refused("the service sent too few files"))?;
+    let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
+    let session = Session {
+        key: SessionKey::from_raw(welcome.key),
+        channel: Channel::new(memory, Arc::clone(&socket)),
+        socket,
+        pools: Default::default(),
+    };
+    Ok(Joined { session, welcome, segment: segment.into(), board: board.into() })
+}
+
+/// Returns true if a connection failed because no service runs at that place.
+pub fn is_absent(error: &Error) -> bool {
+    let Error::Fault(Fault::Io { source, .. }) = error else { return false };
+    // A block device has no directory for a socket.
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::NotADirectory];
+    absent.contains(&source.kind())
+}
+
+/// A lock that a forked child can take although a thread of its parent held it at the fork. That thread does
+/// not exist in the child.
+#[derive(Default)]
+pub struct ProcessLock(AtomicU32);
+
+/// Holds a [`ProcessLock`]. A drop releases it.
+pub struct HeldByProcess<'a>(&'a AtomicU32);
+
+impl ProcessLock {
+    pub fn lock(&self) -> HeldByProcess<'_> {
+        let mine = std::process::id();
+        loop {
+            let holder = self.0.load(Ordering::Relaxed);
+            if holder != mine
+                && self.0.compare_exchange(holder, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return HeldByProcess(&self.0);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for HeldByProcess<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}

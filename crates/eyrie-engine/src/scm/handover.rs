@@ -1,0 +1,223 @@
+//! Hands a volume over from one service to the next: which request was being applied, and was its change
+//! made?
+//!
+//! A service applies one request at a time. It records the request on the medium before it applies it, and
+//! forgets the record after it has answered. If the service is killed meanwhile, the next owner finds the
+//! record. Before that owner changes anything, it looks at the objects of the request, and keeps the result
+//! for the client. So a client learns whether its change was made, and makes it again only if it was not.
+//!
+//! The evidence is the change time. A service gives each change a time of its own, later than those of all
+//! its earlier changes.
+//!
+//! The record survives the death of a process, because the medium is memory that the process shares with the
+//! host. It need not survive a power failure, because that ends the clients, too.
+
+use eyrie_medium::{Addr, MediumKind, Ordered};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::Scm;
+use crate::board::SessionKey;
+use crate::op::Op;
+use crate::tables::layout::{OUTCOMES, OWNERS, OutcomeRecord, REQUEST, RequestRecord, outcome_of};
+use crate::volume::VolumeView;
+use crate::{Attributes, Engine, Kind, ObjectId, Result, Time};
+
+/// The result of a request whose service ended before it answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestOutcome {
+    /// The change was not made. The client may make the request again.
+    NotMade,
+    /// The change was made.
+    Made {
+        /// Offset of the bytes that the change appended.
+        offset: u64,
+        /// True if the change created an object.
+        created: bool,
+    },
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Stands in place of the nanoseconds of a change whose time may also be that of an earlier change.
+const NO_EVIDENCE: u32 = u32::MAX;
+/// Values of [`OutcomeRecord::made`].
+const NOT_MADE: u64 = 0;
+const MADE: u64 = 1;
+const CREATED: u64 = 2;
+const UNKNOWN: u64 = 3;
+
+fn time_of(record: &RequestRecord) -> Time {
+    Time { seconds: record.seconds.get(), nanoseconds: record.nanoseconds.get() }
+}
+
+impl VolumeView {
+    /// Returns the number of processes that have opened the volume for changes. Each of them raises the
+    /// number before it makes its first change. So a reader whose owner has ended can notice the next owner.
+    #[inline(always)]
+    pub fn owner_number(&self) -> Result<u64> {
+        Ok(self.medium().load(OWNERS)?)
+    }
+}
+
+/// Returns the record of a request with this Op, which the session `key` has made as its request number
+/// `number`.
+fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
+    let mut record = RequestRecord::new_zeroed();
+    record.key.set(key.raw());
+    record.number.set(number);
+    let (object, new, name, time): (Option<ObjectId>, Option<ObjectId>, &[u8], Time) = match *op {
+        Op::Create { id, time, .. } => (None, Some(id), b"", time),
+        Op::Link { dir, time, .. }
+        | Op::Unlink { dir, time, .. }
+        | Op::RemoveDirectory { dir, time, .. }
+        | Op::Erase { dir, time, .. }
+        | Op::Rename { from_dir: dir, time, .. } => (Some(dir), None, b"", time),
+        Op::Write { id, time, .. }
+        | Op::SetSize { id, time, .. }
+        | Op::Fallocate { id, time, .. }
+        | Op::SetAttributes { id, time, .. }
+        | Op::SetXattr { id, time, .. }
+        | Op::RemoveXattr { id, time, .. } => (Some(id), None, b"", time),
+        Op::Append { id, data, time, .. } => {
+            record.appended.set(data.len() as u64);
+            (Some(id), None, b"", time)
+        }
+        Op::Put { dir, name, id, time, .. } => (Some(dir), Some(id), name, time),
+        // A batch is made as a whole, so one of its changes speaks for all.
+        Op::Batch { dir, ops, time } => {
+            let put = ops.iter().find_map(|op| match *op {
+                Op::Put { name, id, .. } => Some((name, id)),
+                _ => None,
+            });
+            match put {
+                Some((name, id)) => (Some(dir), Some(id), name, time),
+                None => (Some(dir), None, b"", time),
+            }
+        }
+        Op::Expect { .. } => (None, None, b"", Time::default()),
+    };
+    record.object.set(object.map_or(0, ObjectId::raw));
+    record.new.set(new.map_or(0, ObjectId::raw));
+    record.seconds.set(time.seconds);
+    record.nanoseconds.set(time.nanoseconds);
+    // Longer names are refused by the Op itself.
+    let name = &name[..name.len().min(record.name.len())];
+    record.name_bytes.set(name.len() as u32);
+    record.name[..name.len()].copy_from_slice(name);
+    record
+}
+
+impl Scm {
+    /// Records the request that the service is about to apply. `number` is the number of the request in the
+    /// session `key`. The result of the request can be found out only if the Op has the time `own_time`,
+    /// which no earlier change has.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn record_request(&self, key: SessionKey, number: u64, op: &Op<'_>, own_time: Time) -> Result<()> {
+        let mut record = record_of(key, number, op);
+        if time_of(&record) != own_time {
+            record.nanoseconds.set(NO_EVIDENCE);
+        }
+        let length = std::mem::offset_of!(RequestRecord, name) + record.name_bytes.get() as usize;
+        // The record counts only with its key, which therefore comes last.
+        drop(self.medium().write(REQUEST.add(8), &record.as_bytes()[8..length])?);
+        let _recorded = self.medium().publish_apart(REQUEST, key.raw(), Ordered::nothing())?;
+        Ok(())
+    }
+
+    /// Forgets the recorded request. The service has answered it.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn forget_request(&self) -> Result<()> {
+        let _forgotten = self.medium().publish_apart(REQUEST, 0, Ordered::nothing())?;
+        Ok(())
+    }
+
+    /// Returns the result of a request whose service ended before it answered.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn request_outcome(&self, key: SessionKey, number: u64) -> Result<RequestOutcome> {
+        let owner = self.volume.owner_number()?;
+        if key.is_of_owner(owner) {
+            // This process is the service of the session. It ends a session only between two requests.
+            return Ok(RequestOutcome::NotMade);
+        }
+        for place in 0..OUTCOMES as u64 {
+            let record: OutcomeRecord = self.medium().read_value(outcome_of(place))?;
+            if record.key.get() == key.raw() && record.number.get() == number {
+                let offset = record.offset.get();
+                return Ok(match record.made.get() {
+                    NOT_MADE => RequestOutcome::NotMade,
+                    MADE => RequestOutcome::Made { offset, created: false },
+                    CREATED => RequestOutcome::Made { offset, created: true },
+                    _ => RequestOutcome::Unknown,
+                });
+            }
+        }
+        // Each owner keeps at most one result, so no result of these owners was overwritten.
+        let is_recent = (1..OUTCOMES as u64).any(|age| key.is_of_owner(owner.wrapping_sub(age)));
+        Ok(if is_recent { RequestOutcome::NotMade } else { RequestOutcome::Unknown })
+    }
+
+    /// Finds out if the request was made that the last service recorded, and keeps the result. Nobody has
+    /// changed the volume since that service ended.
+    pub(super) fn settle_request(&self) -> Result<()> {
+        let medium = self.medium();
+        if !matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem) || medium.load(REQUEST)? == 0 {
+            return Ok(());
+        }
+        // A free header may hold the object that the request was about to create.
+        self.reset_free_headers()?;
+        let record: RequestRecord = medium.read_value(REQUEST)?;
+        let mut outcome = OutcomeRecord::new_zeroed();
+        (outcome.key, outcome.number) = (record.key, record.number);
+        let time = time_of(&record);
+        let changed_then = |id: ObjectId| -> Option<Attributes> {
+            self.attributes(id).ok().filter(|attributes| attributes.changed == time)
+        };
+        let object = ObjectId::from_raw(record.object.get());
+        let name = record.name.get(..record.name_bytes.get() as usize).unwrap_or_default();
+        let existing = match object {
+            Some(dir) if !name.is_empty() => self.lookup(dir, name).ok().flatten(),
+            object => object,
+        };
+        let new = ObjectId::from_raw(record.new.get());
+        if time.nanoseconds == NO_EVIDENCE {
+            outcome.made.set(UNKNOWN);
+        } else if new.and_then(changed_then).is_some() {
+            outcome.made.set(CREATED);
+        } else if let Some(attributes) = existing.and_then(changed_then) {
+            outcome.made.set(MADE);
+            outcome.offset.set(attributes.size.saturating_sub(record.appended.get()));
+        }
+        let gate = medium.enter()?;
+        // The result is whole before the record is forgotten. If this process is killed between the two, the
+        // next owner finds the same result.
+        let place: Addr = outcome_of(self.volume.owner_number()?);
+        let ordered = medium.barrier(medium.write_value(place, &outcome)?);
+        let published = medium.publish_apart(REQUEST, 0, ordered)?;
+        medium.settle(published);
+        drop(gate);
+        Ok(())
+    }
+
+    /// Makes all free headers unused. After a crash, a free header may still hold the object of its last use.
+    /// The engine itself never uses the id of a free header.
+    pub(super) fn reset_free_headers(&self) -> Result<()> {
+        let _gate = self.medium().enter()?;
+        for header in self.volume.space().free_headers() {
+            self.reset_reserved(ObjectId::new(header.raw(), Kind::File));
+        }
+        Ok(())
+    }
+
+    /// Reserves this id if its place is free. A client asks for an id that an earlier service has reserved
+    /// for it.
+    pub fn reserve_id(&self, id: ObjectId) -> bool {
+        let space = self.volume.space();
+        space.stop_on_panic(|| space.allocate_header_at(Addr::from_raw(id.place())))
+    }
+}
