@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -25,7 +25,7 @@ use zerocopy::FromBytes;
 use crate::channel::{Called, Reply, Request};
 use crate::packet;
 use crate::protocol::{
-    NOT_RESERVED, OUTCOME_MADE, OUTCOME_NOT_MADE, SentAttributes, SentSession, ServiceCall, received_error,
+    OUTCOME_MADE, OUTCOME_NOT_MADE, SentAttributes, SentSession, ServiceCall, received_error,
 };
 use crate::session::{self, ProcessLock, Session, is_absent, join, refused};
 
@@ -60,6 +60,8 @@ pub struct Client {
     session: Arc<ArcSwap<Session>>,
     claims: Claims,
     joining: ProcessLock,
+    /// True if the last attempt to join failed.
+    has_given_up: AtomicBool,
     /// Numbers that never repeat, for directories beside an exchange of the board.
     unique: AtomicU64,
 }
@@ -98,6 +100,7 @@ impl Client {
             session,
             claims,
             joining: ProcessLock::default(),
+            has_given_up: AtomicBool::new(false),
             unique: AtomicU64::new(0),
         })
     }
@@ -182,7 +185,10 @@ impl Client {
             match join(&self.socket, &self.claims) {
                 Ok(joined) => break joined,
                 Err(error) if is_absent(&error) || matches!(error, Error::ServiceEnded) => {
-                    if started.elapsed() >= PATIENCE {
+                    // A client that has waited once in vain waits no more, so that a program with many calls
+                    // ends soon.
+                    if self.has_given_up.load(Ordering::Relaxed) || started.elapsed() >= PATIENCE {
+                        self.has_given_up.store(true, Ordering::Relaxed);
                         return Err(Error::ServiceEnded);
                     }
                 }
@@ -191,6 +197,7 @@ impl Client {
             std::thread::sleep(pause);
             pause = (2 * pause).min(PAUSE);
         };
+        self.has_given_up.store(false, Ordering::Relaxed);
         let is_same = identity_of(&joined.segment)? == self.segment;
         if joined.welcome.volume_id != self.view.volume_id() || !is_same {
             return Err(refused("the service shares another volume now"));
@@ -224,12 +231,7 @@ impl Client {
             };
             self.rejoin(session.key)?;
             if request.call == ServiceCall::Apply {
-                let asked = Request {
-                    call: ServiceCall::Outcome,
-                    id: session.key.raw(),
-                    number,
-                    data: &[],
-                };
+                let asked = Request { call: ServiceCall::Outcome, id: session.key.raw(), number, data: &[] };
                 let mut reply = self.ask(&asked)?;
                 if reply.answer.error != 0 {
                     return Ok(reply);
@@ -274,7 +276,6 @@ fn succeeded(reply: Reply) -> Result<Reply> {
     let Reply { answer, data } = &reply;
     match answer.error {
         0 => Ok(reply),
-        NOT_RESERVED => Err(Error::ServiceEnded),
         error => Err(received_error(error, answer.number, &String::from_utf8_lossy(data))),
     }
 }
@@ -455,16 +456,7 @@ impl Engine for Client {
         }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
-        let request = Request { call: ServiceCall::Apply, id: 0, number: 0, data: &bytes };
-        let mut reply = self.ask(&request)?;
-        if reply.answer.error == NOT_RESERVED {
-            // The session in which the ids were reserved has ended, and the Op was not applied.
-            for id in op.new_ids() {
-                self.call(ServiceCall::ReserveAgain, id.raw(), 0, &[])?;
-            }
-            reply = self.ask(&request)?;
-        }
-        let reply = succeeded(reply)?;
+        let reply = self.call(ServiceCall::Apply, 0, 0, &bytes)?;
         Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
     }
 

@@ -99,12 +99,10 @@ pub enum ServiceCall {
     /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
     /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
     Outcome,
-    /// Reserve `id`, which an earlier service has reserved for the client.
-    ReserveAgain,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 14] = [
+    const ALL: [ServiceCall; 13] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -118,7 +116,6 @@ impl ServiceCall {
         ServiceCall::IsOrphan,
         ServiceCall::Reclaim,
         ServiceCall::Outcome,
-        ServiceCall::ReserveAgain,
     ];
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -312,10 +309,8 @@ plain_errors! {
     17 NotPermitted
     18 OpenedReadOnly
     19 ServiceEnded
+    20 NotReserved
 }
-
-/// Number of the error of a request with an id that its session has not reserved.
-pub const NOT_RESERVED: u32 = 104;
 
 /// Outcome of a request: its change was not made.
 pub const OUTCOME_NOT_MADE: u64 = 0;
@@ -410,6 +405,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(15)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(14)), (None, None));
     }
 }

@@ -50,8 +50,12 @@ fn io_fault(what: &str, source: io::Error) -> Error {
     Error::Fault(Fault::Io { what: what.to_owned(), source })
 }
 
+/// Returns the error of an exchange of packets with the service.
 fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| io_fault(what, source)
+    move |source| match source.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Error::ServiceEnded,
+        _ => io_fault(what, source),
+    }
 }
 
 pub fn refused(what: &str) -> Error {

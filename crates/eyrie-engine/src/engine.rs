@@ -6,6 +6,30 @@ use eyrie_medium::epoch::Guard;
 
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
+/// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails.
+/// Reserves another id if the id was lost with the service that had reserved it.
+///
+/// # Errors
+/// Those of [`Engine::reserve`] and of `change`.
+#[inline]
+pub fn with_reserved<E: Engine, T>(
+    engine: &E,
+    kind: Kind,
+    mut change: impl FnMut(ObjectId) -> Result<T>,
+) -> Result<T> {
+    loop {
+        let id = engine.reserve(kind)?;
+        match change(id) {
+            Err(Error::NotReserved) => {}
+            Err(error) => {
+                engine.unreserve(id);
+                return Err(error);
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Returns the number of a new engine: see [`Engine::instance`].
 pub fn next_instance() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);

@@ -85,10 +85,14 @@ pub enum Error {
         "the volume is open read-only: open it for changes, which needs that no other process has it open"
     )]
     OpenedReadOnly,
-    /// The service through which this process shares the volume has ended. A change in progress was made
-    /// whole or not at all.
-    #[error("the service of the volume has ended: start `eyrie serve` again and open the volume again")]
+    /// The service through which this process shares the volume has ended, and no other one has started. A
+    /// change in progress was made whole or not at all.
+    #[error("the service of the volume has ended: start `eyrie serve` again")]
     ServiceEnded,
+    /// An id of the Op is not reserved any more, because the service that had reserved it has ended. The Op
+    /// was not applied. The caller reserves another id and makes the Op again.
+    #[error("the service of the volume has ended before the change")]
+    NotReserved,
     /// The medium refused an access, or failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -128,7 +132,7 @@ impl Error {
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::IO,
             Error::OpenedReadOnly => Errno::ROFS,
-            Error::ServiceEnded => Errno::NOTCONN,
+            Error::ServiceEnded | Error::NotReserved => Errno::NOTCONN,
             Error::Fault(fault) => match fault {
                 Fault::ReadOnly => Errno::ROFS,
                 fault if fault.lacks_room() => Errno::NOSPC,

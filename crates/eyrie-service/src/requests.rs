@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use eyrie_client::protocol::{
-    ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, NOT_RESERVED, OUTCOME_MADE, OUTCOME_NOT_MADE,
-    OUTCOME_UNKNOWN, REQUEST_AT, SentAttributes, ServiceCall, data_of, head_of, request_number, send_error,
-    sent_space, state,
+    ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
+    REQUEST_AT, SentAttributes, ServiceCall, data_of, head_of, request_number, send_error, sent_space, state,
 };
 use eyrie_engine::access::{AccessRules, Credentials, Requester};
-use eyrie_engine::op::encode::decode;
 use eyrie_engine::board::SessionKey;
+use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use rustix::thread::futex;
@@ -33,21 +32,6 @@ struct Done {
     other: u64,
     data: Vec<u8>,
 }
-
-/// The reason why a request was not done.
-enum Refusal {
-    Error(Error),
-    /// The request names an id that the session has not reserved.
-    NotReserved,
-}
-
-impl<E: Into<Error>> From<E> for Refusal {
-    fn from(error: E) -> Refusal {
-        Refusal::Error(error.into())
-    }
-}
-
-type Answer = std::result::Result<Done, Refusal>;
 
 impl Done {
     fn words(words: &[u64]) -> Done {
@@ -124,20 +108,17 @@ impl Requests {
             joined.lanes.read(start, &mut self.buffer);
             self.handle(engine, who, joined, lane, &request)
         } else {
-            Err(Error::Invalid("a request with more data than its lane holds").into())
+            Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Refusal::Error(Error::NoSpace)) if waits_for_room => return false,
+            Err(Error::NoSpace) if waits_for_room => return false,
             done => done,
         };
         let (answer, data) = match done {
             Ok(done) => {
                 (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
             }
-            Err(Refusal::NotReserved) => {
-                (LaneAnswer { error: NOT_RESERVED, ..LaneAnswer::default() }, Vec::new())
-            }
-            Err(Refusal::Error(error)) => {
+            Err(error) => {
                 let (error, number, text) = send_error(&error);
                 (LaneAnswer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
             }
@@ -164,20 +145,14 @@ impl Requests {
         joined: &mut Joined,
         lane: usize,
         request: &LaneRequest,
-    ) -> Answer {
+    ) -> Result<Done> {
         let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
         let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
         match call {
             ServiceCall::Apply => {
                 return self.apply(engine, who, joined, request_number(lane, request.sequence));
             }
-            ServiceCall::Reserve => return Ok(reserve(engine, joined, request)?),
-            ServiceCall::ReserveAgain => {
-                if joined.reserved.len() >= MOST_RESERVED || !engine.reserve_id(id()?) {
-                    return Err(Refusal::NotReserved);
-                }
-                joined.reserved.insert(id()?);
-            }
+            ServiceCall::Reserve => return reserve(engine, joined, request),
             ServiceCall::Unreserve => {
                 // Only an id that this session has reserved goes back.
                 if joined.reserved.remove(&id()?) {
@@ -188,7 +163,7 @@ impl Requests {
             ServiceCall::Attributes => {
                 let attributes = engine.attributes(id()?)?;
                 if !id()?.is_directory() {
-                    return Err(Error::NotDirectory.into());
+                    return Err(Error::NotDirectory);
                 }
                 let data = SentAttributes::of(&attributes).as_bytes().to_vec();
                 return Ok(Done { data, ..Done::default() });
@@ -203,7 +178,7 @@ impl Requests {
             ServiceCall::Space => return Ok(Done::words(&sent_space(&engine.space()))),
             ServiceCall::Closed => engine.close_claimed(id()?),
             ServiceCall::IsOrphan if engine.is_orphan(id()?) => {}
-            ServiceCall::IsOrphan => return Err(Error::Stale.into()),
+            ServiceCall::IsOrphan => return Err(Error::Stale),
             ServiceCall::Reclaim => {
                 return Ok(Done { number: engine.reclaim().into(), ..Done::default() });
             }
@@ -222,19 +197,19 @@ impl Requests {
     }
 
     /// Applies an encoded Op if the client may make it. `number` is the number of the request.
-    fn apply(&mut self, engine: &Scm, who: &Credentials, joined: &mut Joined, number: u64) -> Answer {
+    fn apply(&mut self, engine: &Scm, who: &Credentials, joined: &mut Joined, number: u64) -> Result<Done> {
         let (decoded, length) = decode(&self.buffer).map_err(|_| Error::Invalid("a damaged request"))?;
         if length != self.buffer.len() {
-            return Err(Error::Invalid("bytes after the Op of a request").into());
+            return Err(Error::Invalid("bytes after the Op of a request"));
         }
         let op = decoded.op();
         let new = op.new_ids();
         let distinct: HashSet<_> = new.iter().collect();
         if distinct.len() != new.len() {
-            return Err(Error::Invalid("an Op that names a new object twice").into());
+            return Err(Error::Invalid("an Op that names a new object twice"));
         }
         if !new.iter().all(|id| joined.reserved.contains(id)) {
-            return Err(Refusal::NotReserved);
+            return Err(Error::NotReserved);
         }
         // No two changes have the same time, so the time of an object tells which change was its last one.
         let time = now().max(next_after(self.last));

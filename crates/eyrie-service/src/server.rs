@@ -243,7 +243,8 @@ impl Service {
     #[cold]
     fn make_room(&mut self, number: u64) {
         let holds_back = |session: &Session| session.joined.as_ref().is_some_and(|it| it.pins.holds_back());
-        let expelled: Vec<u64> = self.sessions.iter().filter(|(_, it)| holds_back(it)).map(|it| *it.0).collect();
+        let expelled: Vec<u64> =
+            self.sessions.iter().filter(|(_, it)| holds_back(it)).map(|it| *it.0).collect();
         for other in expelled.into_iter().filter(|&other| other != number) {
             tracing::warn!(
                 process = self.sessions[&other].process,

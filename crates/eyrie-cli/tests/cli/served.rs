@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use eyrie::{Credentials, Kvfs, PosixExt, Volume};
 
 use crate::Sandbox;
 
@@ -118,4 +121,107 @@ fn killed_clients_disturb_nobody() {
     service.stop();
     sandbox.succeed(["fsck", "vol"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/"]).matches("after-").count(), 20);
+}
+
+/// Threads of one client change a volume while its service is killed and started again. No call fails, and
+/// each change is made once.
+#[test]
+fn each_change_is_made_once_although_services_are_killed() {
+    const KILLS: u64 = 40;
+    let sandbox = Sandbox::with_volume("64M");
+    let mut service = Some(Service::start(&sandbox));
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::of_process());
+    let (log, is_over) =
+        (files.options().append(true).create(true).open("/log").unwrap(), AtomicBool::new(false));
+    for dir in ["/names", "/keys", "/dirs"] {
+        files.create_dir(dir).unwrap();
+    }
+    let keys = Kvfs::open(&files, "/keys").unwrap();
+    let names = |number: u64| {
+        let (old, new) = (format!("/names/{number}"), format!("/names/{number}-moved"));
+        files.write(&old, &old).unwrap();
+        files.rename(&old, &new).unwrap();
+        files.hard_link(&new, &old).unwrap();
+        assert_eq!(files.read(&old).unwrap(), old.as_bytes());
+        files.remove_file(&new).unwrap();
+        if !number.is_multiple_of(64) {
+            files.remove_file(&old).unwrap();
+        }
+    };
+    let values = |number: u64| {
+        assert!(keys.put(number.to_string(), "new").unwrap(), "the put creates the key");
+        assert!(!keys.put(number.to_string(), "other").unwrap(), "the put replaces the value");
+        if !number.is_multiple_of(64) {
+            assert!(keys.erase(number.to_string()).unwrap(), "the key was there");
+        }
+    };
+    let directories = |number: u64| {
+        let (old, new) = (format!("/dirs/{number}"), "/dirs/moved");
+        files.create_dir(&old).unwrap();
+        files.rename(&old, new).unwrap();
+        files.remove_dir(new).unwrap();
+    };
+    let append = |number: u64| {
+        assert_eq!(log.append(&number.to_le_bytes()).unwrap(), 8);
+    };
+    let changes: [&(dyn Fn(u64) + Sync); 4] = [&names, &values, &directories, &append];
+    let counts = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let threads = changes.map(|change| {
+            scope.spawn(move || {
+                (0..)
+                    .take_while(|&number| {
+                        change(number);
+                        !is_over.load(Ordering::Relaxed)
+                    })
+                    .count() as u64
+                    + 1
+            })
+        });
+        for round in 0..KILLS {
+            std::thread::sleep(Duration::from_micros(1700 * (round % 16)));
+            service.take().expect("it runs").kill();
+            service = Some(Service::start(&sandbox));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let [named, stored, _, appended] = counts;
+    assert!(counts.iter().all(|&count| count > KILLS), "changes were made between the kills: {counts:?}");
+    let bytes = files.read("/log").unwrap();
+    let numbers: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    assert_eq!(numbers, (0..appended).collect::<Vec<_>>());
+    assert_eq!(files.read_dir("/names").unwrap().count() as u64, named.div_ceil(64));
+    assert_eq!(keys.len().unwrap(), stored.div_ceil(64));
+    assert_eq!(files.read_dir("/dirs").unwrap().count(), 0);
+    drop((log, keys, files));
+    volume.close().unwrap();
+    service.expect("it runs").stop();
+    sandbox.succeed(["fsck", "vol"]);
+}
+
+/// A client that keeps old bytes in place does not fill the volume for others. It reads on after it was
+/// expelled.
+#[test]
+fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
+    let sandbox = Sandbox::with_volume("16M");
+    let service = Service::start(&sandbox);
+    fs::write(sandbox.path("egg"), vec![1; 9 << 20]).unwrap();
+    sandbox.succeed(["cp", "egg", "vol:/egg"]);
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::of_process());
+    let pin = files.pin();
+    assert_eq!(files.metadata("/egg").unwrap().size, 9 << 20);
+    fs::write(sandbox.path("egg"), vec![2; 9 << 20]).unwrap();
+    sandbox.succeed(["rm", "vol:/egg"]);
+    sandbox.succeed(["cp", "egg", "vol:/egg"]);
+    drop(pin);
+    let bytes = files.read("/egg").unwrap();
+    assert!(bytes.len() == 9 << 20 && bytes.iter().all(|&byte| byte == 2));
+    files.write("/stone", "grey").unwrap();
+    drop(files);
+    volume.close().unwrap();
+    service.stop();
+    sandbox.succeed(["fsck", "vol"]);
 }

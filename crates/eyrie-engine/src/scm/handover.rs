@@ -213,11 +213,4 @@ impl Scm {
         }
         Ok(())
     }
-
-    /// Reserves this id if its place is free. A client asks for an id that an earlier service has reserved
-    /// for it.
-    pub fn reserve_id(&self, id: ObjectId) -> bool {
-        let space = self.volume.space();
-        space.stop_on_panic(|| space.allocate_header_at(Addr::from_raw(id.place())))
-    }
 }

@@ -114,20 +114,6 @@ impl Space {
         }
     }
 
-    /// Allocates this header slot if it is free. Returns `false` if it is in use, or if a thread keeps it for
-    /// its next allocation.
-    pub(crate) fn allocate_header_at(&self, addr: Addr) -> bool {
-        if !self.context.is_header(addr) {
-            return false;
-        }
-        let mut magazine = self.magazine();
-        let taken = self.central().take_header(addr);
-        if taken {
-            magazine.count_live(Shape::Header);
-        }
-        taken
-    }
-
     #[inline]
     #[track_caller]
     fn allocate_shape(&self, shape: Shape) -> Result<Addr> {

@@ -230,11 +230,6 @@ impl Central {
     }
 
     /// Frees a slot for which [`SpaceContext::is_header`] is true.
-    /// Allocates this header slot. Returns `false` if it is not free, or if a magazine has it.
-    pub(super) fn take_header(&mut self, addr: Addr) -> bool {
-        self.headers.take(addr)
-    }
-
     pub(super) fn free_header(&mut self, addr: Addr) {
         self.refused += u64::from(!self.headers.free(addr));
     }

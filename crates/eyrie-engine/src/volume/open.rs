@@ -167,7 +167,8 @@ impl Volume {
         if matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem) {
             // Clients of an earlier owner may still read the volume. They see the new number before they see
             // any change that this process makes.
-            let published = medium.publish_apart(OWNERS, page.owners.get().wrapping_add(1), Ordered::nothing())?;
+            let published =
+                medium.publish_apart(OWNERS, page.owners.get().wrapping_add(1), Ordered::nothing())?;
             medium.settle(published);
         }
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {

@@ -1,7 +1,7 @@
 //! Changes: puts, erases, conditional changes and batches.
 
 use eyrie_engine::op::VALUE_MAX;
-use eyrie_engine::{Condition, Engine, Kind, ObjectId, Op};
+use eyrie_engine::{Condition, Engine, Kind, ObjectId, Op, with_reserved};
 
 use super::{Kvfs, OpenStore};
 use crate::key_value::{Batch, KeyChange};
@@ -59,20 +59,16 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
-        let id = self.call("put", || engine.reserve(Kind::File))?;
-        let put = Op::Put { dir, name, id, owner, data, time: clock.stamp_of_any() };
-        let applied = self.call("put", || engine.apply(&put));
-        match applied {
-            Ok(applied) if applied.created => Ok(true),
-            Ok(_) => {
-                engine.unreserve(id);
-                Ok(false)
-            }
-            Err(error) => {
-                engine.unreserve(id);
-                Err(error)
-            }
-        }
+        self.call("put", || {
+            with_reserved(&**engine, Kind::File, |id| {
+                let time = clock.stamp_of_any();
+                let applied = engine.apply(&Op::Put { dir, name, id, owner, data, time })?;
+                if !applied.created {
+                    engine.unreserve(id);
+                }
+                Ok(applied.created)
+            })
+        })
     }
 
     /// Sets the value of `key` if `condition` holds for the key. The check and the change are one step, so of
@@ -102,14 +98,17 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
-        let id = self.call("put", || engine.reserve(Kind::File))?;
-        let time = clock.stamp_of_any();
-        let outcome = self.change_if("put", condition, &Op::Put { dir, name, id, owner, data, time });
-        // The engine itself gives back the id of a change that is done, if the key existed.
-        if !matches!(outcome, Ok(Outcome::Done)) {
-            engine.unreserve(id);
-        }
-        outcome
+        self.call("put", || {
+            with_reserved(&**engine, Kind::File, |id| {
+                let time = clock.stamp_of_any();
+                let outcome = self.change_if(condition, &Op::Put { dir, name, id, owner, data, time })?;
+                // The engine itself gives back the id of a change that is done, if the key existed.
+                if outcome == Outcome::ConditionFailed {
+                    engine.unreserve(id);
+                }
+                Ok(outcome)
+            })
+        })
     }
 
     /// Removes `key`. Returns false if the key did not exist.
@@ -162,20 +161,20 @@ impl<E: Engine> Kvfs<E> {
         let name = key.as_ref();
         check_key(name, "erase")?;
         let &OpenStore { dir, clock, .. } = &*self.store;
-        self.change_if("erase", condition, &Op::Erase { dir, name, time: clock.stamp_of_any() })
+        self.call("erase", || self.change_if(condition, &Op::Erase { dir, name, time: clock.stamp_of_any() }))
     }
 
     /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
-    fn change_if(&self, operation: &'static str, condition: Condition, change: &Op<'_>) -> Result<Outcome> {
+    fn change_if(&self, condition: Condition, change: &Op<'_>) -> eyrie_engine::Result<Outcome> {
         let (Op::Put { dir, name, time, .. } | Op::Erase { dir, name, time }) = *change else {
             unreachable!("callers pass puts and erases")
         };
         let ops = [Op::Expect { dir, name, condition }, *change];
-        self.call(operation, || match self.store.engine.apply(&Op::Batch { dir, ops: &ops, time }) {
+        match self.store.engine.apply(&Op::Batch { dir, ops: &ops, time }) {
             Ok(_) => Ok(Outcome::Done),
             Err(eyrie_engine::Error::ConditionFailed) => Ok(Outcome::ConditionFailed),
             Err(error) => Err(error),
-        })
+        }
     }
 
     /// Makes all changes of a batch in one step, or none if the call returns an error. The batch can be
@@ -209,12 +208,17 @@ impl<E: Engine> Kvfs<E> {
     }
 
     fn attempt(&self, batch: &Batch) -> eyrie_engine::Result<()> {
-        let mut reserved = Vec::new();
-        let result = self.reserve(batch, &mut reserved).and_then(|()| self.apply(batch, &reserved));
-        if result.is_err() {
-            reserved.into_iter().for_each(|id| self.store.engine.unreserve(id));
+        loop {
+            let mut reserved = Vec::new();
+            let result = self.reserve(batch, &mut reserved).and_then(|()| self.apply(batch, &reserved));
+            match result {
+                // The ids were lost with the service that had reserved them.
+                Err(eyrie_engine::Error::NotReserved) => continue,
+                Err(_) => reserved.into_iter().for_each(|id| self.store.engine.unreserve(id)),
+                Ok(()) => {}
+            }
+            return result;
         }
-        result
     }
 
     /// Reserves an id for each key that gets a value, in the order of the keys. The engine gives back the ids

@@ -2,7 +2,7 @@
 //! that a call with several errors returns the one that Linux returns.
 
 use eyrie_engine::access::{self, Protection, Rights};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, with_reserved};
 
 use super::cache::Directory;
 use super::path::{Last, Parent, PathWalk};
@@ -21,21 +21,12 @@ impl<E: Engine> AsUser<'_, E> {
         content: Content<'_>,
     ) -> CallResult<ObjectId> {
         let owner = access::owner_of_new(self.credentials(), &dir.protection, kind, mode);
-        let id = self.engine().reserve(kind)?;
-        match self.engine().apply(&Op::Create {
-            dir: dir.id,
-            name,
-            id,
-            owner,
-            content,
-            time: self.now([dir.id]),
-        }) {
-            Ok(_) => Ok(id),
-            Err(error) => {
-                self.engine().unreserve(id);
-                Err(error.into())
-            }
-        }
+        let id = with_reserved(self.engine(), kind, |id| {
+            let time = self.now([dir.id]);
+            self.engine().apply(&Op::Create { dir: dir.id, name, id, owner, content, time })?;
+            Ok(id)
+        })?;
+        Ok(id)
     }
 
     /// Makes an object at a path that does not exist yet. An open with `CREATE` does not use this function.
