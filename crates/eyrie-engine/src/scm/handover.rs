@@ -214,3 +214,155 @@ impl Scm {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use eyrie_medium::{Medium, PagedOptions};
+
+    use super::*;
+    use crate::op::{AttributeChange, Content, FallocateMode, Owner, RenameMode, SetIds, XattrMode};
+    use crate::volume::{MediumChoice, Options};
+
+    const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+    /// A session of the first owner.
+    const KEY: SessionKey = SessionKey::new(1, 1, 0);
+
+    /// Returns the volume as the next process finds it after this one was killed.
+    fn after_kill(engine: &Scm) -> Scm {
+        Scm::open_on(Medium::memory_holding(&engine.medium().snapshot()).expect("memory")).expect("sound")
+    }
+
+    fn start() -> Scm {
+        let options = Options {
+            group_bytes: 1 << 20,
+            hash_seed: 7,
+            volume_id: [1; 16],
+            created: Time::new(1, 0),
+            medium: MediumChoice::Auto,
+            overwrite: false,
+            checksums: false,
+            paged: PagedOptions::for_host(),
+        };
+        let medium = Medium::memory(4 << 20).expect("memory");
+        let engine = Scm::create_on(medium, &options, OWNER, Time::new(1, 0)).expect("a new volume");
+        let (dir, time) = (engine.root(), Time::new(2, 0));
+        for (name, kind) in [(&b"file"[..], Kind::File), (b"dir", Kind::Directory)] {
+            let id = engine.reserve(kind).expect("room");
+            let create = Op::Create { dir, name, id, owner: OWNER, content: Content::Empty, time };
+            engine.apply(&create).expect("room");
+        }
+        let id = engine.lookup(dir, b"file").expect("sound").expect("there");
+        engine.apply(&Op::Append { id, data: b"four", set_ids: SetIds::Keep, time }).expect("room");
+        let (name, value, mode) = (&b"user.a"[..], &b"value"[..], XattrMode::Set);
+        engine.apply(&Op::SetXattr { id, name, value, mode, time }).expect("room");
+        engine
+    }
+
+    /// Runs a check with each kind of Op, and with the answer that a service gives to it.
+    fn each_op(mut check: impl FnMut(&Scm, &Op<'_>, (u64, bool))) {
+        let count = 17;
+        for number in 0..count {
+            let engine = start();
+            let (dir, time, set_ids) = (engine.root(), Time::new(100, number), SetIds::Keep);
+            let id = engine.lookup(dir, b"file").expect("sound").expect("there");
+            let new = engine.reserve(Kind::File).expect("room");
+            let put = |name| Op::Put { dir, name, id: new, owner: OWNER, data: b"value", time };
+            let (from_dir, from_name, to_dir, to_name) = (dir, b"file", dir, b"other");
+            let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
+            let mut made = (0, false);
+            let batches = [[put(b"new")], [put(b"file")], [Op::Erase { dir, name: b"file", time }]];
+            let op = match number {
+                0 => Op::Create { dir, name: b"new", id: new, owner: OWNER, content: Content::Empty, time },
+                1 => Op::Link { dir, name: b"new", id, time },
+                2 => Op::Unlink { dir, name: b"file", time },
+                3 => Op::RemoveDirectory { dir, name: b"dir", time },
+                4 => {
+                    let mode = RenameMode::Replace;
+                    Op::Rename { from_dir, from_name, to_dir, to_name, mode, time }
+                }
+                5 => Op::Write { id, offset: 2, data: b"bytes", set_ids, time },
+                6 => Op::Append { id, data: b"bytes", set_ids, time },
+                7 => Op::SetSize { id, size: 9, set_ids, time },
+                8 => {
+                    let mode = FallocateMode::Allocate;
+                    Op::Fallocate { id, mode, offset: 0, length: 9000, set_ids, time }
+                }
+                9 => Op::SetAttributes { id, change, time },
+                10 => Op::SetXattr { id, name: b"user.b", value: b"v", mode: XattrMode::Set, time },
+                11 => Op::RemoveXattr { id, name: b"user.a", time },
+                12 => put(b"new"),
+                13 => put(b"file"),
+                14..=16 => Op::Batch { dir, ops: &batches[number as usize - 14], time },
+                _ => unreachable!("there are {count} Ops"),
+            };
+            made.0 = if number == 6 { 4 } else { made.0 };
+            made.1 = [0, 12, 14].contains(&number);
+            check(&engine, &op, made);
+        }
+    }
+
+    fn time_of_op(op: &Op<'_>) -> Time {
+        time_of(&record_of(KEY, 0, op))
+    }
+
+    #[test]
+    fn next_owner_finds_out_if_a_change_was_made() {
+        each_op(|engine, op, (offset, created)| {
+            engine.record_request(KEY, 5, op, time_of_op(op)).expect("in bounds");
+            let not_made = after_kill(engine);
+            assert_eq!(not_made.request_outcome(KEY, 5).expect("sound"), RequestOutcome::NotMade, "{op:?}");
+            engine.apply(op).expect("room");
+            let mut next = after_kill(engine);
+            for _ in 0..3 {
+                let found = next.request_outcome(KEY, 5).expect("sound");
+                let RequestOutcome::Made { offset: found_at, created: has_created } = found else {
+                    panic!("{op:?} was made: {found:?}");
+                };
+                assert!(has_created == created && (offset == 0 || found_at == offset), "{op:?}: {found:?}");
+                assert_eq!(next.request_outcome(KEY, 6).expect("sound"), RequestOutcome::NotMade);
+                // The result outlives later owners.
+                next = after_kill(&next);
+            }
+            engine.forget_request().expect("in bounds");
+            let answered = after_kill(engine);
+            assert_eq!(answered.request_outcome(KEY, 5).expect("sound"), RequestOutcome::NotMade);
+        });
+    }
+
+    #[test]
+    fn change_whose_time_may_be_that_of_another_has_no_outcome() {
+        each_op(|engine, op, _| {
+            engine.record_request(KEY, 5, op, Time::new(999, 0)).expect("in bounds");
+            engine.apply(op).expect("room");
+            let next = after_kill(engine);
+            assert_eq!(next.request_outcome(KEY, 5).expect("sound"), RequestOutcome::Unknown);
+        });
+    }
+
+    #[test]
+    fn outcome_is_unknown_after_many_owners() {
+        let engine = start();
+        let key = SessionKey::new(engine.volume().owner_number().expect("in bounds"), 1, 0);
+        assert_eq!(engine.request_outcome(key, 1).expect("sound"), RequestOutcome::NotMade);
+        let mut next = after_kill(&engine);
+        for _ in 1..OUTCOMES {
+            assert_eq!(next.request_outcome(key, 1).expect("sound"), RequestOutcome::NotMade);
+            next = after_kill(&next);
+        }
+        assert_eq!(next.request_outcome(key, 1).expect("sound"), RequestOutcome::Unknown);
+    }
+
+    #[test]
+    fn damaged_record_gives_some_outcome() {
+        let engine = start();
+        let mut bytes = engine.medium().snapshot();
+        for fill in [1, 0x7f, 0xff] {
+            let at = REQUEST.offset() as usize;
+            bytes[at..at + size_of::<RequestRecord>()].fill(fill);
+            let next = Scm::open_on(Medium::memory_holding(&bytes).expect("memory")).expect("sound");
+            let key = SessionKey::from_raw(u64::from_ne_bytes([fill; 8]));
+            next.request_outcome(key, key.raw()).expect("no panic and no error");
+            assert!(next.check().expect("sound").is_clean());
+        }
+    }
+}

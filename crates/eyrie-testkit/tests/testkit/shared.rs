@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use eyrie::{AccessRules, Credentials, Pxfs, Volume};
+use eyrie::{AccessRules, Credentials, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
@@ -11,7 +11,7 @@ use eyrie_engine::{
     Applied, Attributes, Engine, Error, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
     Version,
 };
-use eyrie_medium::Medium;
+use eyrie_medium::{Medium, in_forked_child};
 use eyrie_service::{ServeOptions, Service};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{compare_with_host, in_tmpfs_root};
@@ -48,6 +48,45 @@ fn random_calls_of_a_client_match_the_kernel() {
     drop(client);
     stopper.stop();
     served.join().expect("the service does not panic").expect("the volume is saved");
+}
+
+/// A forked child has a session of its own. It keeps the files that its parent has opened, and it changes
+/// nothing of its parent's session.
+#[test]
+fn forked_child_joins_the_service() {
+    let place = tempfile::tempdir_in("/dev/shm").expect("room");
+    let path = place.path().join("volume");
+    Volume::options().size(64 << 20).create(&path).expect("room").close().expect("sound");
+    let options = ServeOptions::default();
+    let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
+    let (stopper, socket) = (service.stopper(), service.socket().to_owned());
+    let served = std::thread::spawn(move || service.run());
+    let client = Arc::new(Client::connect(&socket, false).expect("a session"));
+    let files = Pxfs::new(Arc::clone(&client), Credentials::of_process());
+    files.write("/egg", "blue").expect("room");
+    let egg = files.open_file("/egg").expect("there");
+    for round in 0..3 {
+        let done = in_forked_child(|| {
+            let mut bytes = [0; 4];
+            let name = format!("/child-{round}");
+            egg.read_exact_at(&mut bytes, 0).is_ok_and(|()| &bytes == b"blue")
+                && files.write(&name, "grey").is_ok()
+                && files.read(&name).is_ok_and(|read| read == b"grey")
+                && files.remove_file("/egg").is_ok() == (round == 0)
+                // The claims of the child keep the unlinked file.
+                && egg.read_exact_at(&mut bytes, 0).is_ok()
+                && Client::sessions(&socket).is_ok_and(|sessions| sessions.len() == 2)
+        });
+        assert!(done.expect("a child"), "round {round}");
+        assert_eq!(files.read(format!("/child-{round}")).expect("there"), b"grey");
+    }
+    let mut bytes = [0; 4];
+    egg.read_exact_at(&mut bytes, 0).expect("this process still has it open");
+    drop((egg, files, client));
+    stopper.stop();
+    served.join().expect("the service does not panic").expect("the volume is saved");
+    let report = Volume::open(&path).expect("sound").check().expect("sound");
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
 /// An engine behind the checks that a service makes for one user.
