@@ -35,7 +35,7 @@ pub struct Channel {
 }
 
 /// A request to a service.
-pub struct Request<'a> {
+pub struct ServiceRequest<'a> {
     pub call: ServiceCall,
     pub id: u64,
     pub number: u64,
@@ -66,7 +66,7 @@ impl Channel {
     ///
     /// # Errors
     /// `TooLarge` for data that fit no lane.
-    pub fn call(&self, request: &Request<'_>) -> Result<Called> {
+    pub fn call(&self, request: &ServiceRequest<'_>) -> Result<Called> {
         let (lane, mut held) = self.lane_for(request.data.len())?;
         *held = held.wrapping_add(1);
         let (start, room) = data_of(lane);

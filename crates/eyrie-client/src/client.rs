@@ -22,12 +22,12 @@ use eyrie_medium::sync::lock;
 use eyrie_medium::{Fault, Medium, host};
 use zerocopy::FromBytes;
 
-use crate::channel::{Called, Reply, Request};
+use crate::channel::{Called, Reply, ServiceRequest};
 use crate::packet;
 use crate::protocol::{
     OUTCOME_MADE, OUTCOME_NOT_MADE, SentAttributes, SentSession, ServiceCall, received_error,
 };
-use crate::session::{self, ProcessLock, Session, is_absent, join, refused};
+use crate::session::{self, ProcessLock, ServiceSession, is_absent, join, refused};
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -57,7 +57,7 @@ pub struct Client {
     key: AtomicU64,
     /// Number of steps of exchanges of the board: odd while one is in progress.
     exchanges: AtomicU64,
-    session: Arc<ArcSwap<Session>>,
+    session: Arc<ArcSwap<ServiceSession>>,
     claims: Claims,
     joining: ProcessLock,
     /// True if the last attempt to join failed.
@@ -218,7 +218,7 @@ impl Client {
 
     /// Makes a request. If the session ends before the answer, makes the request again in the next session,
     /// unless an Op was already applied.
-    fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+    fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
         loop {
             if let Err(Fault::Forked) = self.medium().check() {
                 self.rejoin(self.key())?;
@@ -231,7 +231,8 @@ impl Client {
             };
             self.rejoin(session.key)?;
             if request.call == ServiceCall::Apply {
-                let asked = Request { call: ServiceCall::Outcome, id: session.key.raw(), number, data: &[] };
+                let asked =
+                    ServiceRequest { call: ServiceCall::Outcome, id: session.key.raw(), number, data: &[] };
                 let mut reply = self.ask(&asked)?;
                 if reply.answer.error != 0 {
                     return Ok(reply);
@@ -250,7 +251,7 @@ impl Client {
 
     /// Makes a request, and returns its successful answer.
     fn call(&self, call: ServiceCall, id: u64, number: u64, data: &[u8]) -> Result<Reply> {
-        succeeded(self.ask(&Request { call, id, number, data })?)
+        succeeded(self.ask(&ServiceRequest { call, id, number, data })?)
     }
 
     /// Checks that an object has a name, or that an open keeps it. The caller has counted its own open.

@@ -30,7 +30,7 @@ const KINDS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A session with a service.
-pub struct Session {
+pub struct ServiceSession {
     pub key: SessionKey,
     pub socket: Arc<OwnedFd>,
     pub channel: Channel,
@@ -39,8 +39,8 @@ pub struct Session {
 }
 
 /// A session that begins, and the files that the service sends with its greeting.
-pub struct Joined {
-    pub session: Session,
+pub struct Greeting {
+    pub session: ServiceSession,
     pub welcome: Welcome,
     pub segment: File,
     pub board: File,
@@ -99,7 +99,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
 }
 
 /// Opens a session with the service whose socket is at `path`. The service counts these claims.
-pub fn join(path: &Path, claims: &Claims) -> Result<Joined> {
+pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let socket = Arc::new(connected(path)?);
     let pins = pins_file()?;
     let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
@@ -125,13 +125,13 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Joined> {
     let [segment, board, lanes]: [OwnedFd; 3] =
         files.try_into().map_err(|_| refused("the service sent too few files"))?;
     let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
-    let session = Session {
+    let session = ServiceSession {
         key: SessionKey::from_raw(welcome.key),
         channel: Channel::new(memory, Arc::clone(&socket)),
         socket,
         pools: Default::default(),
     };
-    Ok(Joined { session, welcome, segment: segment.into(), board: board.into() })
+    Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
 }
 
 /// Returns true if a connection failed because no service runs at that place.

@@ -42,8 +42,7 @@ type OwnerIsAlive = Box<dyn Fn() -> bool + Send + Sync>;
 pub struct SessionKey(u64);
 
 impl SessionKey {
-    /// Returns the key of a session at `place` (below [`MOST_SESSIONS`]) of the board of the owner with number
-    /// `owner`.
+    /// Returns the key of a session at `place` (below [`MOST_SESSIONS`]) of the board of this owner.
     pub const fn new(owner: u64, serial: u64, place: usize) -> SessionKey {
         SessionKey(owner << 32 | (serial & 0xff_ffff) << 8 | place as u64)
     }

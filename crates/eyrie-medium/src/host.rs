@@ -153,7 +153,7 @@ pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
 
 /// A process at the other end of a Unix socket, as it was when it connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
+pub struct PeerProcess {
     /// Id of the process in the namespace of this process. 0 if it has none there.
     pub process: u32,
     /// Effective user id.
@@ -166,7 +166,7 @@ pub struct Peer {
 ///
 /// # Errors
 /// Those of `getsockopt`.
-pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the buffer is writable for `bytes` bytes, and the length is a valid pointer.
@@ -180,7 +180,7 @@ pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         )
     };
     match result {
-        0 => Ok(Peer { process: peer.pid as u32, uid: peer.uid, gid: peer.gid }),
+        0 => Ok(PeerProcess { process: peer.pid as u32, uid: peer.uid, gid: peer.gid }),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -12,14 +12,12 @@
 //! The record survives the death of a process, because the medium is memory that the process shares with the
 //! host. It need not survive a power failure, because that ends the clients, too.
 
-use eyrie_medium::{Addr, MediumKind, Ordered};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use super::Scm;
 use crate::board::SessionKey;
 use crate::op::Op;
-use crate::tables::layout::{OUTCOMES, OWNERS, OutcomeRecord, REQUEST, RequestRecord, outcome_of};
-use crate::volume::VolumeView;
+use crate::tables::layout::{OUTCOMES, OutcomeRecord, RequestRecord};
 use crate::{Attributes, Engine, Kind, ObjectId, Result, Time};
 
 /// The result of a request whose service ended before it answered.
@@ -48,15 +46,6 @@ const UNKNOWN: u64 = 3;
 
 fn time_of(record: &RequestRecord) -> Time {
     Time { seconds: record.seconds.get(), nanoseconds: record.nanoseconds.get() }
-}
-
-impl VolumeView {
-    /// Returns the number of processes that have opened the volume for changes. Each of them raises the
-    /// number before it makes its first change. So a reader whose owner has ended can notice the next owner.
-    #[inline(always)]
-    pub fn owner_number(&self) -> Result<u64> {
-        Ok(self.medium().load(OWNERS)?)
-    }
 }
 
 /// Returns the record of a request with this Op, which the session `key` has made as its request number
@@ -119,11 +108,7 @@ impl Scm {
         if time_of(&record) != own_time {
             record.nanoseconds.set(NO_EVIDENCE);
         }
-        let length = std::mem::offset_of!(RequestRecord, name) + record.name_bytes.get() as usize;
-        // The record counts only with its key, which therefore comes last.
-        drop(self.medium().write(REQUEST.add(8), &record.as_bytes()[8..length])?);
-        let _recorded = self.medium().publish_apart(REQUEST, key.raw(), Ordered::nothing())?;
-        Ok(())
+        self.volume.record_request(&record)
     }
 
     /// Forgets the recorded request. The service has answered it.
@@ -131,8 +116,7 @@ impl Scm {
     /// # Errors
     /// `Fault`.
     pub fn forget_request(&self) -> Result<()> {
-        let _forgotten = self.medium().publish_apart(REQUEST, 0, Ordered::nothing())?;
-        Ok(())
+        self.volume.forget_request()
     }
 
     /// Returns the result of a request whose service ended before it answered.
@@ -145,17 +129,14 @@ impl Scm {
             // This process is the service of the session. It ends a session only between two requests.
             return Ok(RequestOutcome::NotMade);
         }
-        for place in 0..OUTCOMES as u64 {
-            let record: OutcomeRecord = self.medium().read_value(outcome_of(place))?;
-            if record.key.get() == key.raw() && record.number.get() == number {
-                let offset = record.offset.get();
-                return Ok(match record.made.get() {
-                    NOT_MADE => RequestOutcome::NotMade,
-                    MADE => RequestOutcome::Made { offset, created: false },
-                    CREATED => RequestOutcome::Made { offset, created: true },
-                    _ => RequestOutcome::Unknown,
-                });
-            }
+        if let Some(record) = self.volume.kept_outcome(key.raw(), number)? {
+            let offset = record.offset.get();
+            return Ok(match record.made.get() {
+                NOT_MADE => RequestOutcome::NotMade,
+                MADE => RequestOutcome::Made { offset, created: false },
+                CREATED => RequestOutcome::Made { offset, created: true },
+                _ => RequestOutcome::Unknown,
+            });
         }
         // Each owner keeps at most one result, so no result of these owners was overwritten.
         let is_recent = (1..OUTCOMES as u64).any(|age| key.is_of_owner(owner.wrapping_sub(age)));
@@ -165,13 +146,9 @@ impl Scm {
     /// Finds out if the request was made that the last service recorded, and keeps the result. Nobody has
     /// changed the volume since that service ended.
     pub(super) fn settle_request(&self) -> Result<()> {
-        let medium = self.medium();
-        if !matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem) || medium.load(REQUEST)? == 0 {
-            return Ok(());
-        }
+        let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
         // A free header may hold the object that the request was about to create.
         self.reset_free_headers()?;
-        let record: RequestRecord = medium.read_value(REQUEST)?;
         let mut outcome = OutcomeRecord::new_zeroed();
         (outcome.key, outcome.number) = (record.key, record.number);
         let time = time_of(&record);
@@ -193,15 +170,7 @@ impl Scm {
             outcome.made.set(MADE);
             outcome.offset.set(attributes.size.saturating_sub(record.appended.get()));
         }
-        let gate = medium.enter()?;
-        // The result is whole before the record is forgotten. If this process is killed between the two, the
-        // next owner finds the same result.
-        let place: Addr = outcome_of(self.volume.owner_number()?);
-        let ordered = medium.barrier(medium.write_value(place, &outcome)?);
-        let published = medium.publish_apart(REQUEST, 0, ordered)?;
-        medium.settle(published);
-        drop(gate);
-        Ok(())
+        self.volume.keep_outcome(&outcome)
     }
 
     /// Makes all free headers unused. After a crash, a free header may still hold the object of its last use.
@@ -221,6 +190,7 @@ mod tests {
 
     use super::*;
     use crate::op::{AttributeChange, Content, FallocateMode, Owner, RenameMode, SetIds, XattrMode};
+    use crate::tables::layout::REQUEST;
     use crate::volume::{MediumChoice, Options};
 
     const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };

@@ -403,6 +403,31 @@ mod tests {
     }
 
     #[test]
+    fn format_page_matches_records_of_requests() {
+        assert_described(
+            "Request record",
+            size_of::<RequestRecord>(),
+            &fields!(RequestRecord {
+                key,
+                number,
+                object,
+                new,
+                seconds,
+                nanoseconds,
+                name_bytes,
+                appended,
+                name,
+                reserved
+            }),
+        );
+        assert_described(
+            "Outcome record",
+            size_of::<OutcomeRecord>(),
+            &fields!(OutcomeRecord { key, number, offset, made }),
+        );
+    }
+
+    #[test]
     fn format_page_matches_saved_allocator() {
         assert_described(
             "Saved allocator",

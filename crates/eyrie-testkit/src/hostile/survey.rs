@@ -120,6 +120,11 @@ impl Survey {
         self.structures.push((CHUNK_MAP.offset(), 8));
         self.place("Superblock", PartOf::Tables, SUPERBLOCKS[0].offset());
         self.place("Volume page", PartOf::Tables, VOLUME_PAGE.offset());
+        let field = |at: usize| VOLUME_PAGE.offset() + at as u64;
+        let request = field(std::mem::offset_of!(VolumePage, request));
+        self.place("Request record", PartOf::Tables, request);
+        self.place("Outcome record", PartOf::Tables, field(std::mem::offset_of!(VolumePage, outcomes)));
+        self.structures.push((request, 320));
         self.place("Redo slot", PartOf::Tables, redo_slot(0).offset());
         let page = VOLUME_PAGE.offset();
         let fields = [
