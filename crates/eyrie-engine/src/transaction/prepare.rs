@@ -80,6 +80,18 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
+    /// Allocates whole pages: one page or a larger power of two, up to `most` bytes. The transaction may
+    /// retire each of the pages alone. Otherwise as [`Transaction::allocate`].
+    ///
+    /// # Errors
+    /// As [`Transaction::allocate`].
+    #[track_caller]
+    pub fn allocate_run(&mut self, most: u64) -> Result<Extent> {
+        let extent = self.volume.space().allocate_run(most)?;
+        self.allocated.push(extent);
+        Ok(extent)
+    }
+
     /// True if the commit will set words. Until then, the transaction depends on no word of the volume that
     /// another transaction may change.
     pub fn has_words(&self) -> bool {
@@ -116,6 +128,17 @@ impl<'v> Transaction<'v> {
     #[track_caller]
     pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let dirty = self.medium().write(addr, bytes)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores bytes past the caches, at an address that no reader can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub fn write_past_caches(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        let dirty = self.medium().write_past_caches(addr, bytes)?;
         self.wrote(dirty);
         Ok(())
     }

@@ -4,8 +4,10 @@
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-use super::copy::{FilePart, compose, copy_subtree, raise};
+use super::copy::{compose, copy_subtree, raise};
 use super::fresh::fresh;
+use super::pages::{new_pages, whole_slots};
+use super::part::FilePart;
 use super::tree::{FANOUT, FileTree, Subtree, Under, height_for, slot_addr, slot_of, span, start_of};
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
@@ -21,7 +23,7 @@ pub(super) fn append(
     data: &[u8],
 ) -> Result<Pointer> {
     let FileTree { root, size, .. } = file;
-    let part = FilePart { offset, data };
+    let part = FilePart::appended(size, offset, data);
     let end = part.end();
     if root.height() > 0 && !root.is_null() && end <= span(root.height()) {
         extend(transaction, file.subtree(), size, part)?;
@@ -36,7 +38,7 @@ pub(super) fn append(
             if offset > size && !broken(SafetyRule::GapBecomesZeros) {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
-            transaction.write(extent.addr.add(offset), data)?;
+            part.store(transaction, extent.addr.add(offset))?;
             return Ok(root);
         }
         if size == 0 && offset == 0 {
@@ -75,16 +77,21 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     };
     transaction.volume().require_own(Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
-    let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
+    let last = if part.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
-    for slot in boundary..=last.min(FANOUT - 1) {
+    let mut run = if level == 1 { whole_slots(part) } else { 0..0 };
+    run.start = run.start.max(slot_of(1, size.next_multiple_of(PAGE_SIZE)));
+    if !run.is_empty() {
+        new_pages(transaction, part, run.clone(), |transaction, slot, page| {
+            transaction.write_word(slot_addr(node, slot), page.raw())
+        })?;
+    }
+    for slot in (boundary..=last.min(FANOUT - 1)).filter(|slot| !run.contains(slot)) {
         let start = start_of(level, slot);
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
-        let here =
-            !part.data.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
-        let inner =
-            if here { part.within(start, child_span) } else { FilePart { offset: child_span, data: &[] } };
+        let here = !part.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
+        let inner = if here { part.within(start, child_span) } else { FilePart::new(0, child_span, &[]) };
         if visible > 0 {
             extend_child(transaction, at, level - 1, visible, inner)?;
         } else if here {
@@ -115,9 +122,9 @@ fn extend_child(
             if gap_end > size {
                 transaction.zero(extent.addr.add(size), gap_end - size)?;
             }
-            transaction.write(extent.addr.add(part.offset.min(span(level))), part.data)
+            part.store(transaction, extent.addr.add(part.offset.min(span(level))))
         }
-        Under::Hole | Under::Unwritten(_) if part.data.is_empty() => Ok(()),
+        Under::Hole | Under::Unwritten(_) if part.is_empty() => Ok(()),
         Under::Hole | Under::Unwritten(_) => {
             // Readers can see this slot, so it must change with the commit and not before.
             let child = copy_subtree(transaction, subtree, part, size)?;
@@ -143,6 +150,6 @@ pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end:
     if root.is_null() || size >= span(root.height()) {
         return Ok(());
     }
-    let nothing = FilePart { offset: span(root.height()).min(end), data: &[] };
+    let nothing = FilePart::new(0, span(root.height()).min(end), &[]);
     extend(transaction, file.subtree(), size, nothing)
 }
