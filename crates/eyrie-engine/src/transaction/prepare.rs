@@ -125,6 +125,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[inline]
     #[track_caller]
     pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let dirty = self.medium().write(addr, bytes)?;
@@ -136,6 +137,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[inline(never)]
     #[track_caller]
     pub fn write_past_caches(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let dirty = self.medium().write_past_caches(addr, bytes)?;
@@ -158,7 +160,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn write_words(&mut self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<()> {
         let dirty = self.medium().write_words(addr, words)?;
@@ -282,6 +284,7 @@ impl<'v> Transaction<'v> {
     /// Returns the words that the commit sets, with one word for each line: its commit word. The other words
     /// of a line are stored now. These other words belong to the copy that the commit word will make current,
     /// so no reader uses them yet.
+    #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();
         let lines = std::mem::take(&mut self.lines);

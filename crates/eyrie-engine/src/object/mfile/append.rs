@@ -1,6 +1,8 @@
 //! Appending. Bytes past the end of a file are stored in place, because no reader sees them before the size
 //! changes.
 
+use std::ops::Range;
+
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
 
@@ -79,14 +81,15 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     let child_span = span(level - 1);
     let last = if part.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
-    let mut run = if level == 1 { whole_slots(part) } else { 0..0 };
-    run.start = run.start.max(slot_of(1, size.next_multiple_of(PAGE_SIZE)));
-    if !run.is_empty() {
-        new_pages(transaction, part, run.clone(), |transaction, slot, page| {
-            transaction.write_word(slot_addr(node, slot), page.raw())
-        })?;
-    }
-    for slot in (boundary..=last.min(FANOUT - 1)).filter(|slot| !run.contains(slot)) {
+    let last = last.min(FANOUT - 1);
+    let run = if part.is_large() && level == 1 { append_run(transaction, node, size, part)? } else { None };
+    let run = run.unwrap_or(FANOUT..FANOUT);
+    let mut slot = boundary;
+    while slot <= last {
+        if slot == run.start {
+            slot = run.end;
+            continue;
+        }
         let start = start_of(level, slot);
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
@@ -100,8 +103,29 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
         } else {
             transaction.write_word(at, 0)?;
         }
+        slot += 1;
     }
     Ok(())
+}
+
+/// Stores the whole pages of a large `part` that lie past the visible bytes of `node`, a node of pages, into
+/// new pages in a row. Returns the slots of these pages, or `None` if they are too few for a row.
+#[inline(never)]
+fn append_run(
+    transaction: &mut Transaction<'_>,
+    node: Addr,
+    size: u64,
+    part: FilePart<'_>,
+) -> Result<Option<Range<usize>>> {
+    let Range { start, end } = whole_slots(part);
+    let run = start.max(slot_of(1, size.next_multiple_of(PAGE_SIZE)))..end;
+    if run.is_empty() {
+        return Ok(None);
+    }
+    new_pages(transaction, part, run.clone(), |transaction, slot, page| {
+        transaction.write_word(slot_addr(node, slot), page.raw())
+    })?;
+    Ok(Some(run))
 }
 
 /// Stores `part` into the child that has the last visible bytes, with the same rules as [`extend`].

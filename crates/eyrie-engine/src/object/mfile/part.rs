@@ -32,8 +32,14 @@ impl<'a> FilePart<'a> {
 
     /// Makes a part at or past the end of a file of `size` bytes.
     pub(super) fn appended(size: u64, offset: u64, data: &'a [u8]) -> FilePart<'a> {
-        let part = FilePart::new(size, offset, data);
-        FilePart { past_caches: part.past_caches || size >= COLD_APPEND_BYTES, ..part }
+        let past_caches = size >= COLD_APPEND_BYTES || data.len() >= COLD_WRITE_BYTES;
+        FilePart { offset, data, past_caches }
+    }
+
+    /// Returns true if the part may cover two whole pages.
+    #[inline]
+    pub(super) fn is_large(self) -> bool {
+        self.data.len() as u64 >= 2 * PAGE_SIZE
     }
 
     /// Returns true if no byte is in the part.
