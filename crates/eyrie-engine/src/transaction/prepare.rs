@@ -137,6 +137,8 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    // Inlined, the rare long copy would make its callers larger, and the compiler would inline fewer of their
+    // short functions.
     #[inline(never)]
     #[track_caller]
     pub fn write_past_caches(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
