@@ -197,6 +197,21 @@ impl Backing {
         }
     }
 
+    /// Copies bytes past the caches to the medium. A store fence follows them, except on persistent memory,
+    /// whose barriers are store fences.
+    ///
+    /// # Safety
+    /// As [`copy::copy`], with `dst` in the medium.
+    pub(crate) unsafe fn copy_in_past_caches(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller keeps the contract of the functions called here.
+        unsafe {
+            match self {
+                Backing::Dram | Backing::Paged(_) => copy::copy_past_caches(dst, src, len),
+                Backing::Pmem(_) | Backing::Observed(_) => self.copy_in(dst, src, len),
+            }
+        }
+    }
+
     /// Sets bytes of the medium to zero. [`STREAM_FROM`] bytes and more of persistent memory are streamed
     /// past the caches.
     ///

@@ -11,6 +11,9 @@
 
 use std::arch::asm;
 
+use crate::addr::LINE_SIZE;
+
+const LINE: usize = LINE_SIZE as usize;
 /// Least length at which `rep movsb` is faster than a loop of 16-byte moves, on processors with fast string
 /// moves.
 const REP_FROM: usize = 512;
@@ -117,6 +120,10 @@ pub(crate) unsafe fn zero(dst: *mut u8, len: usize) {
 /// As [`copy`]; `dst` is aligned to 64 bytes.
 pub(crate) unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
+    if is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has AVX, and the caller keeps the contract.
+        return unsafe { stream_wide(dst, src, len) };
+    }
     // SAFETY: the loop moves 64 bytes at a time, `len` bytes in all.
     unsafe {
         asm!(
@@ -136,6 +143,59 @@ pub(crate) unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
             a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
             options(nostack));
     }
+}
+
+/// As [`stream`], by moves of 32 bytes.
+///
+/// # Safety
+/// As [`stream`], on a processor with AVX.
+#[target_feature(enable = "avx")]
+unsafe fn stream_wide(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the loop moves 64 bytes at a time, `len` bytes in all.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu {a}, [{s} + {i}]",
+            "vmovdqu {b}, [{s} + {i} + 32]",
+            "vmovntdq [{d} + {i}], {a}",
+            "vmovntdq [{d} + {i} + 32], {b}",
+            "add {i}, 64",
+            "cmp {i}, {n}",
+            "jb 2b",
+            s = in(reg) src, d = in(reg) dst, n = in(reg) len, i = inout(reg) 0_usize => _,
+            a = out(ymm_reg) _, b = out(ymm_reg) _,
+            options(nostack));
+    }
+    // With these halves of the registers in use, later 16-byte moves would be slow.
+    std::arch::x86_64::_mm256_zeroupper();
+}
+
+/// Copies past the caches, and ends with a store fence. Therefore all stores of the copy come before every
+/// later store of the thread, as the stores of [`copy`] do. A store to a line outside the caches first
+/// fetches the line, and this copy does not.
+///
+/// # Safety
+/// As [`copy`].
+pub(crate) unsafe fn copy_past_caches(dst: *mut u8, src: *const u8, len: usize) {
+    let (ahead, lines) = whole_lines(dst, len);
+    let tail = ahead + lines;
+    // SAFETY: the three parts make up the range, and the middle part has whole lines only. A fence accesses
+    // no memory.
+    unsafe {
+        copy(dst, src, ahead);
+        if lines > 0 {
+            stream(dst.add(ahead), src.add(ahead), lines);
+        }
+        copy(dst.add(tail), src.add(tail), len - tail);
+        asm!("sfence", options(nostack, preserves_flags));
+    }
+}
+
+/// Splits a range. Returns the number of bytes before its first whole line, and the number of bytes of its
+/// whole lines.
+pub(crate) fn whole_lines(dst: *const u8, len: usize) -> (usize, usize) {
+    let ahead = (dst.addr().next_multiple_of(LINE) - dst.addr()).min(len);
+    (ahead, (len - ahead) / LINE * LINE)
 }
 
 /// Sets whole lines to zero past the caches, in the same way as [`stream`].
@@ -177,6 +237,11 @@ mod tests {
                 dst[..16].iter().chain(&dst[16 + len..]).all(|&b| b == 0xee),
                 "length {len} wrote outside the range"
             );
+            let mut dst = vec![0xee_u8; len + 32];
+            // SAFETY: as above.
+            unsafe { copy_past_caches(dst.as_mut_ptr().add(16), src.as_ptr().add(3), len) };
+            assert_eq!(dst[16..16 + len], src[3..3 + len], "length {len}, past the caches");
+            assert!(dst[..16].iter().chain(&dst[16 + len..]).all(|&b| b == 0xee));
             // SAFETY: as above.
             unsafe { zero(dst.as_mut_ptr().add(16), len) };
             assert!(dst[16..16 + len].iter().all(|&b| b == 0) && dst[16 + len] == 0xee);

@@ -20,7 +20,7 @@ use crate::observe::{Mapped, Observer};
 use crate::paged::PagedStats;
 use crate::pmem::Pmem;
 use crate::provider::Provider;
-use crate::sync::{interleave, prefetch_line};
+use crate::sync::{interleave, prefetch_line, prefetch_lines};
 use crate::token::Dirty;
 
 /// The kind of a medium. It decides which changes survive a failure.
@@ -384,6 +384,15 @@ impl Medium {
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
     }
 
+    /// Prefetches the lines of `len` bytes at `addr` into the second-level cache. Does nothing if the range
+    /// is not wholly in the volume.
+    #[inline]
+    pub fn prefetch_bytes(&self, addr: Addr, len: u64) {
+        if let Ok(place) = self.resolve(addr, len) {
+            prefetch_lines(place, len as usize);
+        }
+    }
+
     /// Prefetches the line at `addr`. Does nothing if the address is outside the volume.
     #[inline]
     pub fn prefetch(&self, addr: Addr) {
@@ -404,6 +413,20 @@ impl Medium {
         // SAFETY: both sides are valid for the length. Racing readers load atomically or copy by inline
         // assembly, and validate the bytes.
         unsafe { self.backing.copy_in(place, bytes.as_ptr(), bytes.len()) };
+        self.backing.after_store(addr, place, bytes.len());
+        Ok(Dirty::new())
+    }
+
+    /// As [`Medium::write`], but past the caches, which is faster if they do not have the lines at `addr`.
+    ///
+    /// # Errors
+    /// As [`Medium::write`].
+    #[track_caller]
+    pub fn write_past_caches(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
+        let place = self.resolve(addr, bytes.len() as u64)?;
+        self.backing.before_store(self.mapped(), addr, bytes.len() as u64)?;
+        // SAFETY: as in `write`.
+        unsafe { self.backing.copy_in_past_caches(place, bytes.as_ptr(), bytes.len()) };
         self.backing.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
     }

@@ -15,7 +15,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::Arc;
 
 use crate::addr::{Addr, LINE_SIZE};
-use crate::copy;
+use crate::copy::{self, whole_lines};
 use crate::observe::Observer;
 use crate::rules::{SafetyRule, broken};
 use crate::site::Caller;
@@ -192,13 +192,6 @@ impl Pmem {
             unsafe { observer.written_back(first, len) };
         }
     }
-}
-
-/// Splits a range. Returns the number of bytes before its first whole line, and the number of bytes of its
-/// whole lines.
-fn whole_lines(dst: *const u8, len: usize) -> (usize, usize) {
-    let ahead = (dst.addr().next_multiple_of(LINE) - dst.addr()).min(len);
-    (ahead, (len - ahead) / LINE * LINE)
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock};
-use eyrie_medium::{Addr, Fault};
+use eyrie_medium::{Addr, Fault, PAGE_SIZE};
 
 use super::central::Central;
 use super::context::SpaceContext;
 use super::free_map::FreeMap;
 use super::headers::{HeaderSlots, slot_addr};
-use super::magazine::{Magazine, Shape};
+use super::magazine::{COLLECT, Magazine, Shape};
 use super::padded::CachePadded;
 use super::spares::Spares;
 use crate::extent::{Class, Extent};
@@ -101,6 +101,38 @@ impl Space {
         Ok(Extent { addr, class })
     }
 
+    /// Allocates a power of two of pages: as many as are free in a row, up to `most` bytes, but at least one
+    /// page. Free pages that are not in a row are used before the volume takes more memory.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    #[track_caller]
+    pub(crate) fn allocate_run(&self, most: u64) -> Result<Extent> {
+        let order = (most / PAGE_SIZE).max(1).ilog2();
+        self.context.medium.check()?;
+        let mut magazine = self.magazine();
+        // A large extent may replace single pages. So that retired pages do not accumulate, its allocation
+        // frees up to twice as many pages.
+        let now = epoch::advance();
+        for _ in 0..(2_usize << order).div_ceil(COLLECT) {
+            magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
+        }
+        let found = {
+            let mut central = self.central();
+            central.free_durable(&self.context);
+            central.allocate_run(&self.context, order)
+        };
+        let Some((addr, class)) = found else {
+            drop(magazine);
+            return self.allocate(PAGE_SIZE);
+        };
+        let shape = Shape::Extent(class);
+        magazine.count_live(shape);
+        drop(magazine);
+        self.announce_allocated(shape, addr)?;
+        Ok(Extent { addr, class })
+    }
+
     /// Allocates a header slot. The slot holds the bytes of its last use, or zeros.
     ///
     /// # Errors
@@ -129,13 +161,15 @@ impl Space {
             }
             None => self.allocate_shared(magazine, shape)?,
         };
-        match shape.note_allocated(&self.context, addr) {
-            Ok(()) => Ok(addr),
-            Err(error) => {
-                self.give_back(shape, addr, &error);
-                Err(error)
-            }
-        }
+        self.announce_allocated(shape, addr)?;
+        Ok(addr)
+    }
+
+    /// Tells the medium that memory is allocated. Frees the memory if the medium refuses.
+    #[inline]
+    #[track_caller]
+    fn announce_allocated(&self, shape: Shape, addr: Addr) -> Result<()> {
+        shape.note_allocated(&self.context, addr).inspect_err(|error| self.give_back(shape, addr, error))
     }
 
     /// Frees memory whose allocation the medium refused.

@@ -85,6 +85,17 @@ impl Buddy {
         Some(page)
     }
 
+    /// Returns the largest order up to `most` of which [`Buddy::allocate`] finds a block.
+    pub(super) fn largest(&self, most: u32) -> Option<u32> {
+        let order = self.orders.iter().rposition(|order| order.count > 0)?;
+        Some(most.min(order as u32))
+    }
+
+    /// Returns the number of free pages.
+    pub(super) fn free_pages(&self) -> u64 {
+        self.orders.iter().zip(0..).map(|(order, shift)| (order.count as u64) << shift).sum()
+    }
+
     /// Frees pages `start..end`. Returns `false`, without a change, if the range is empty, or if one of the
     /// pages is free already or outside the bitmaps.
     pub(super) fn free(&mut self, start: u32, end: u32) -> bool {

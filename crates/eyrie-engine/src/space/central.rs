@@ -32,6 +32,9 @@ const GROWN_BEFORE: u32 = 16;
 /// `buddy`.
 const AHEAD: u32 = 4;
 
+/// Least order of a run of pages. The single pages of a magazine are cheaper than a shorter run.
+const LEAST_RUN_ORDER: u32 = 2;
+
 /// The shared state.
 pub(crate) struct Central {
     pub(super) buddy: Buddy,
@@ -130,6 +133,23 @@ impl Central {
             }
         };
         Ok(page_addr(page).add(u64::from(slot) * class.bytes()))
+    }
+
+    /// Allocates 2^`order` pages in a row, or as many as there are. Returns `None` if the caller should
+    /// allocate a single page instead. Takes more memory only if there are fewer free pages than the caller
+    /// wants. If large writes always took more memory, a file with scattered pages would double.
+    pub(super) fn allocate_run(&mut self, context: &SpaceContext, order: u32) -> Option<(Addr, Class)> {
+        if order < LEAST_RUN_ORDER {
+            return None;
+        }
+        let found = match self.buddy.largest(order) {
+            Some(found) if found >= LEAST_RUN_ORDER => found,
+            _ if self.buddy.free_pages() < 1 << order => order,
+            _ => return None,
+        };
+        let page = self.pages(context, 1 << found, true).ok()?;
+        let class = Class::fitting(PAGE_SIZE << found)?;
+        Some((page_addr(page), class))
     }
 
     /// Allocates a header slot. Without `grow` the call takes no group and no header chunk into use.

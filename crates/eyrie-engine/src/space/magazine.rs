@@ -29,7 +29,7 @@ const BATCH: usize = 32;
 const STACKS: usize = Class::PAGE.raw() as usize + 1;
 /// Maximum number of retired entries that one call of [`Magazine::collect`] frees. The bound keeps the
 /// latency of a call short.
-const COLLECT: usize = 32;
+pub(super) const COLLECT: usize = 32;
 
 /// The unit of allocation: a header slot or an extent of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -80,6 +80,18 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
+    /// Allocates whole pages: one page or a larger power of two, up to `most` bytes. The transaction may
+    /// retire each of the pages alone. Otherwise as [`Transaction::allocate`].
+    ///
+    /// # Errors
+    /// As [`Transaction::allocate`].
+    #[track_caller]
+    pub fn allocate_run(&mut self, most: u64) -> Result<Extent> {
+        let extent = self.volume.space().allocate_run(most)?;
+        self.allocated.push(extent);
+        Ok(extent)
+    }
+
     /// True if the commit will set words. Until then, the transaction depends on no word of the volume that
     /// another transaction may change.
     pub fn has_words(&self) -> bool {
@@ -113,9 +125,24 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[inline]
     #[track_caller]
     pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let dirty = self.medium().write(addr, bytes)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores bytes past the caches, at an address that no reader can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    // Inlined, the rare long copy would make its callers larger, and the compiler would inline fewer of their
+    // short functions.
+    #[inline(never)]
+    #[track_caller]
+    pub fn write_past_caches(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        let dirty = self.medium().write_past_caches(addr, bytes)?;
         self.wrote(dirty);
         Ok(())
     }
@@ -135,7 +162,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn write_words(&mut self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<()> {
         let dirty = self.medium().write_words(addr, words)?;
@@ -259,6 +286,7 @@ impl<'v> Transaction<'v> {
     /// Returns the words that the commit sets, with one word for each line: its commit word. The other words
     /// of a line are stored now. These other words belong to the copy that the commit word will make current,
     /// so no reader uses them yet.
+    #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();
         let lines = std::mem::take(&mut self.lines);

@@ -221,7 +221,7 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     let tight: [(&str, Option<Script>, Vec<Script>); 5] = [
         ("journals that start over", None, tight::restarts()),
         ("reuse on a disk", Some(tight::nearly_full()), tight::reuse_of_disks()),
-        ("several syncs", None, vec![tight::syncs_in_a_row()]),
+        ("several syncs", None, tight::syncs_in_a_row()),
         ("several calls in a cut", None, tight::several_calls()),
         ("a full journal", Some(tight::given()), tight::full_journals()),
     ];

@@ -1,8 +1,11 @@
 //! Built-in scripts that reuse storage, fill directories, make the journal start over, or make many changes
 //! in one call, and pairs of scripts for two threads.
 
+mod syncs;
+
 use std::fmt::Write as _;
 
+pub use self::syncs::syncs_in_a_row;
 use super::{ParallelScript, workload};
 use crate::script::{Script, bytes};
 
@@ -329,23 +332,6 @@ pub fn reuse_of_disks() -> Vec<Script> {
         parts.sync();
     }
     vec![parts.script(), large.script(), early.script(), keys.script()]
-}
-
-/// Returns a script with several syncs in a row. A cut that only frees pages then lies between other cuts.
-pub fn syncs_in_a_row() -> Script {
-    let mut calls = Calls::default();
-    calls.add("creat /rows");
-    for round in 0..4 {
-        calls.add(format!("write /rows 0 140K {round}"));
-        calls.add(format!("write /rows 0 140K {}", round + 10));
-        calls.sync();
-        calls.sync();
-        calls.add(format!("write /rows 0 100K {}", round + 20));
-        calls.sync();
-        calls.sync();
-        calls.sync();
-    }
-    calls.script()
 }
 
 /// Returns a script that allocates storage for one file without a write to this file, and writes another

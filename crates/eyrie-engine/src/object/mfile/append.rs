@@ -1,11 +1,15 @@
 //! Appending. Bytes past the end of a file are stored in place, because no reader sees them before the size
 //! changes.
 
+use std::ops::Range;
+
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-use super::copy::{FilePart, compose, copy_subtree, raise};
+use super::copy::{compose, copy_subtree, raise};
 use super::fresh::fresh;
+use super::pages::{new_pages, whole_slots};
+use super::part::FilePart;
 use super::tree::{FANOUT, FileTree, Subtree, Under, height_for, slot_addr, slot_of, span, start_of};
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
@@ -21,7 +25,7 @@ pub(super) fn append(
     data: &[u8],
 ) -> Result<Pointer> {
     let FileTree { root, size, .. } = file;
-    let part = FilePart { offset, data };
+    let part = FilePart::appended(size, offset, data);
     let end = part.end();
     if root.height() > 0 && !root.is_null() && end <= span(root.height()) {
         extend(transaction, file.subtree(), size, part)?;
@@ -36,7 +40,7 @@ pub(super) fn append(
             if offset > size && !broken(SafetyRule::GapBecomesZeros) {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
-            transaction.write(extent.addr.add(offset), data)?;
+            part.store(transaction, extent.addr.add(offset))?;
             return Ok(root);
         }
         if size == 0 && offset == 0 {
@@ -75,16 +79,22 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     };
     transaction.volume().require_own(Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
-    let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
+    let last = if part.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
-    for slot in boundary..=last.min(FANOUT - 1) {
+    let last = last.min(FANOUT - 1);
+    let run = if part.is_large() && level == 1 { append_run(transaction, node, size, part)? } else { None };
+    let run = run.unwrap_or(FANOUT..FANOUT);
+    let mut slot = boundary;
+    while slot <= last {
+        if slot == run.start {
+            slot = run.end;
+            continue;
+        }
         let start = start_of(level, slot);
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
-        let here =
-            !part.data.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
-        let inner =
-            if here { part.within(start, child_span) } else { FilePart { offset: child_span, data: &[] } };
+        let here = !part.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
+        let inner = if here { part.within(start, child_span) } else { FilePart::new(0, child_span, &[]) };
         if visible > 0 {
             extend_child(transaction, at, level - 1, visible, inner)?;
         } else if here {
@@ -93,8 +103,29 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
         } else {
             transaction.write_word(at, 0)?;
         }
+        slot += 1;
     }
     Ok(())
+}
+
+/// Stores the whole pages of a large `part` that lie past the visible bytes of `node`, a node of pages, into
+/// new pages in a row. Returns the slots of these pages, or `None` if they are too few for a row.
+#[inline(never)]
+fn append_run(
+    transaction: &mut Transaction<'_>,
+    node: Addr,
+    size: u64,
+    part: FilePart<'_>,
+) -> Result<Option<Range<usize>>> {
+    let Range { start, end } = whole_slots(part);
+    let run = start.max(slot_of(1, size.next_multiple_of(PAGE_SIZE)))..end;
+    if run.is_empty() {
+        return Ok(None);
+    }
+    new_pages(transaction, part, run.clone(), |transaction, slot, page| {
+        transaction.write_word(slot_addr(node, slot), page.raw())
+    })?;
+    Ok(Some(run))
 }
 
 /// Stores `part` into the child that has the last visible bytes, with the same rules as [`extend`].
@@ -115,9 +146,9 @@ fn extend_child(
             if gap_end > size {
                 transaction.zero(extent.addr.add(size), gap_end - size)?;
             }
-            transaction.write(extent.addr.add(part.offset.min(span(level))), part.data)
+            part.store(transaction, extent.addr.add(part.offset.min(span(level))))
         }
-        Under::Hole | Under::Unwritten(_) if part.data.is_empty() => Ok(()),
+        Under::Hole | Under::Unwritten(_) if part.is_empty() => Ok(()),
         Under::Hole | Under::Unwritten(_) => {
             // Readers can see this slot, so it must change with the commit and not before.
             let child = copy_subtree(transaction, subtree, part, size)?;
@@ -143,6 +174,6 @@ pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end:
     if root.is_null() || size >= span(root.height()) {
         return Ok(());
     }
-    let nothing = FilePart { offset: span(root.height()).min(end), data: &[] };
+    let nothing = FilePart::new(0, span(root.height()).min(end), &[]);
     extend(transaction, file.subtree(), size, nothing)
 }

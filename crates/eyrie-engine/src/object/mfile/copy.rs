@@ -4,6 +4,8 @@
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
 
+use super::pages::{new_pages, retire_written, whole_slots};
+use super::part::FilePart;
 use super::tree::{
     FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, split_leaf, start_of,
 };
@@ -68,28 +70,6 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     node.write(transaction)
 }
 
-/// Bytes to store, and their offset from the start of a subtree.
-#[derive(Clone, Copy)]
-pub(super) struct FilePart<'a> {
-    pub(super) offset: u64,
-    pub(super) data: &'a [u8],
-}
-
-impl<'a> FilePart<'a> {
-    pub(super) fn end(self) -> u64 {
-        self.offset + self.data.len() as u64
-    }
-
-    /// Returns the bytes that are in the child at `start..start + len`. The offset of the result counts from
-    /// the start of the child.
-    pub(super) fn within(self, start: u64, len: u64) -> FilePart<'a> {
-        let from = self.offset.max(start);
-        let to = self.end().min(start.saturating_add(len));
-        let data = &self.data[(from - self.offset) as usize..(to - self.offset) as usize];
-        FilePart { offset: from - start, data }
-    }
-}
-
 /// Copies a subtree with `part` stored in it, and returns the pointer to the copy. The visible bytes of the
 /// old subtree end at `size`, and its slots past `size` are garbage. In each copied node, a slot wholly past
 /// `size` is a hole, unless `part` reaches into it. In each copied page, the bytes past `size` are zeros or
@@ -113,7 +93,7 @@ pub(super) fn copy_subtree(
     if whole && level <= MAX_LEAF_LEVEL {
         match transaction.allocate(span(level)) {
             Ok(extent) => {
-                transaction.write(extent.addr, part.data)?;
+                part.store(transaction, extent.addr)?;
                 if size > 0 {
                     retire_under(transaction, subtree, size)?;
                 }
@@ -128,7 +108,16 @@ pub(super) fn copy_subtree(
     node.clear_past(level, size);
     let child_span = span(level - 1);
     let (first, last) = (slot_of(level, part.offset), slot_of(level, part.end() - 1));
-    for slot in first..=last {
+    let mut run = if level == 1 { whole_slots(part) } else { 0..0 };
+    if retire_written(transaction, run.clone(), size, |slot| node.child(slot, level))? {
+        new_pages(transaction, part, run.clone(), |_, slot, page| {
+            node.set(slot, page);
+            Ok(())
+        })?;
+    } else {
+        run = 0..0;
+    }
+    for slot in (first..=last).filter(|slot| !run.contains(slot)) {
         let start = start_of(level, slot);
         let child = copy_subtree(
             transaction,
@@ -197,5 +186,5 @@ pub(super) fn compose(
             transaction.zero(new.addr.add(kept), to - kept)?;
         }
     }
-    transaction.write(new.addr.add(part.offset), part.data)
+    part.store(transaction, new.addr.add(part.offset))
 }

@@ -7,7 +7,8 @@
 use eyrie_medium::{Medium, PAGE_SIZE};
 
 use super::append::clear_past;
-use super::copy::{FilePart, compose, copy_page, raise};
+use super::copy::{compose, copy_page, raise};
+use super::part::FilePart;
 use super::tree::{
     COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, start_of,
 };
@@ -212,7 +213,7 @@ fn fill_small(
         return Ok(None);
     }
     let new = transaction.allocate(len)?;
-    let part = FilePart { offset: zeroed.start, data: &ZEROS[..(zeroed.end - zeroed.start) as usize] };
+    let part = FilePart::new(to, zeroed.start, &ZEROS[..(zeroed.end - zeroed.start) as usize]);
     // The new extent and the file may both be longer than `len`. Therefore all bytes of the extent within the
     // file are filled.
     compose(transaction, new, new.bytes().min(to), Some(extent.addr), visible, part)?;
@@ -252,7 +253,7 @@ fn refill(
         }
         (Under::Leaf(_), _) if level == 0 => {
             let data = &ZEROS[..(range.end - range.start) as usize];
-            return copy_page(transaction, old, FilePart { offset: range.start, data }, size);
+            return copy_page(transaction, old, FilePart::new(size, range.start, data), size);
         }
         _ => {}
     }

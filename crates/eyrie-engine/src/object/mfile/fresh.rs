@@ -3,7 +3,8 @@
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-use super::copy::{FilePart, tree_over};
+use super::copy::tree_over;
+use super::part::FilePart;
 use super::tree::FileTree;
 use crate::extent::Class;
 use crate::object::pointer::Pointer;
@@ -20,11 +21,12 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
     if len == 0 {
         return Ok(Pointer::NULL);
     }
+    let part = FilePart::new(len, 0, data);
     if len <= Class::MAX_BYTES {
         match transaction.allocate(len) {
             Ok(extent) => {
                 transaction.precedes(SafetyRule::BytesBeforeTheirPointer, extent.addr, data.len())?;
-                transaction.write(extent.addr, data)?;
+                part.store(transaction, extent.addr)?;
                 return Ok(Pointer::leaf(extent));
             }
             // The volume has no free extent of this size, but smaller ones may hold as many bytes.
@@ -33,5 +35,5 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
         }
     }
     let nothing = FileTree { root: Pointer::NULL, size: 0, at: Addr::NULL };
-    tree_over(transaction, nothing, FilePart { offset: 0, data })
+    tree_over(transaction, nothing, part)
 }

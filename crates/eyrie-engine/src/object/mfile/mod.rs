@@ -25,6 +25,8 @@ mod append;
 mod copy;
 mod fill;
 mod fresh;
+mod pages;
+mod part;
 mod read;
 mod resize;
 mod salvage;

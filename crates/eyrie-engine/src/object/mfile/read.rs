@@ -1,9 +1,13 @@
 //! Reading an mFile. A caller compares the header's version before and after a read, and reads again if the
 //! version changed.
 
+use std::cell::Cell;
+
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
-use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, Under, slot_addr, slot_of, span, start_of};
+use super::tree::{
+    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, Under, slot_addr, slot_of, span, start_of,
+};
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
@@ -23,6 +27,16 @@ impl FilePiece {
         match self {
             FilePiece::Data(extent, from) => extent.bytes() - from,
             FilePiece::Hole(len) => len,
+        }
+    }
+
+    /// True if `next` has data at the address that follows the first `len` bytes of this piece.
+    fn goes_on_with(self, len: u64, next: FilePiece) -> bool {
+        match (self, next) {
+            (FilePiece::Data(extent, from), FilePiece::Data(next, at)) => {
+                extent.addr.add(from + len) == next.addr.add(at)
+            }
+            _ => false,
         }
     }
 }
@@ -72,18 +86,88 @@ pub fn read(medium: &Medium, file: FileTree, offset: u64, out: &mut [u8]) -> Res
         return Ok(0);
     }
     let wanted = (file.size - offset).min(out.len() as u64) as usize;
-    let mut done = 0;
-    while done < wanted {
-        let piece = find(medium, file, offset + done as u64)?;
-        let len = piece.len().min((wanted - done) as u64) as usize;
-        let part = &mut out[done..done + len];
-        match piece {
-            FilePiece::Data(extent, from) => medium.read(extent.addr.add(from), part)?,
-            FilePiece::Hole(_) => part.fill(0),
+    let out = &mut out[..wanted];
+    let piece = find(medium, file, offset)?;
+    if piece.len() < wanted as u64 {
+        read_pieces(medium, file, offset, piece, out)?;
+    } else {
+        if file.root.height() > 0 {
+            prefetch_sequential(medium, file, offset, wanted as u64);
         }
-        done += len;
+        read_piece(medium, piece, out)?;
     }
     Ok(wanted)
+}
+
+/// Reads the first bytes of a piece.
+#[inline]
+fn read_piece(medium: &Medium, piece: FilePiece, out: &mut [u8]) -> Result<()> {
+    match piece {
+        FilePiece::Data(extent, from) => medium.read(extent.addr.add(from), out)?,
+        FilePiece::Hole(_) => out.fill(0),
+    }
+    Ok(())
+}
+
+/// Maximum number of bytes of neighbouring pieces that one copy reads.
+const COPY_BYTES: u64 = span(MAX_LEAF_LEVEL);
+
+/// Reads several pieces, of which the first one is `piece`. Pieces with consecutive addresses are read by one
+/// copy. The beginning of the next piece is fetched into the caches during each copy.
+fn read_pieces(
+    medium: &Medium,
+    file: FileTree,
+    mut offset: u64,
+    mut piece: FilePiece,
+    mut out: &mut [u8],
+) -> Result<()> {
+    loop {
+        let left = out.len() as u64;
+        let mut len = piece.len().min(left);
+        let mut next = None;
+        while len < left {
+            let following = find(medium, file, offset + len)?;
+            if len >= COPY_BYTES || !piece.goes_on_with(len, following) {
+                prefetch_piece(medium, following);
+                next = Some(following);
+                break;
+            }
+            len += following.len().min(left - len);
+        }
+        let (here, rest) = out.split_at_mut(len as usize);
+        read_piece(medium, piece, here)?;
+        let Some(following) = next else { return Ok(()) };
+        (piece, offset, out) = (following, offset + len, rest);
+    }
+}
+
+/// Fetches the first page of a piece into the caches. The processor itself does so only for addresses that
+/// follow one another, and at the latest at the end of a page.
+fn prefetch_piece(medium: &Medium, piece: FilePiece) {
+    if let FilePiece::Data(extent, from) = piece {
+        medium.prefetch_bytes(extent.addr.add(from), PAGE_SIZE.min(extent.bytes() - from));
+    }
+}
+
+thread_local! {
+    /// The file and the offset at which the last read of this thread ended, as one number. Another read may
+    /// have the same number, and then a prefetch is in vain.
+    static READ_END: Cell<u64> = const { Cell::new(0) };
+}
+
+/// If a read begins where the last read of this thread ended, fetches the bytes that follow it into the
+/// caches.
+#[inline]
+fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
+    let number = |offset: u64| file.at.raw().rotate_left(32) ^ offset;
+    let end = offset + len;
+    // A failure needs no report. The read of these bytes finds the same error.
+    if READ_END.replace(number(end)) == number(offset)
+        && end < file.size
+        && let Ok(FilePiece::Data(extent, from)) = find(medium, file, end)
+    {
+        medium.prefetch_bytes(extent.addr.add(from), len.min(PAGE_SIZE).min(extent.bytes() - from));
+    }
 }
 
 /// Returns the next offset from `offset` on that has data. If `hole`, returns the next offset that is in a

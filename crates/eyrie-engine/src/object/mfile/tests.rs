@@ -257,3 +257,46 @@ fn oversized_allocation_fails_at_once() {
         assert_eq!(free(&volume), before);
     }
 }
+
+/// Appends pages to two files in turns, so that neighbours in a file are not neighbours in memory.
+fn interleaved<'v>(volume: &'v Volume, pages: u64) -> [LooseFile<'v>; 2] {
+    let mut files = [LooseFile::new(volume), LooseFile::new(volume)];
+    for page in 0..pages {
+        files.iter_mut().for_each(|file| file.write(page * PAGE_SIZE, &[page as u8; 4096]));
+    }
+    files
+}
+
+#[test]
+fn pages_of_a_large_write_are_neighbours() {
+    let volume = volume(32 << 20);
+    let [mut file, _other] = interleaved(&volume, 600);
+    let mut expected = file.bytes();
+    // Neither end of the range is the end of a page, and the range goes from one node of pages to the next.
+    let (offset, data) = (300 * PAGE_SIZE - 100, vec![0xab; 250 * 4096 + 300]);
+    file.write(offset, &data);
+    expected[offset as usize..][..data.len()].copy_from_slice(&data);
+    assert_eq!(file.bytes(), expected);
+    let extents: Vec<_> = file.storage().into_iter().filter(|extent| extent.bytes() == PAGE_SIZE).collect();
+    let neighbours = extents.windows(2).filter(|pair| pair[0].addr.add(PAGE_SIZE) == pair[1].addr).count();
+    assert!(neighbours >= 240, "{neighbours} pages follow their neighbours");
+    let before = free(&volume);
+    for round in 0..20 {
+        file.write(offset, &vec![round; data.len()]);
+        assert_eq!(free(&volume), before);
+    }
+    file.write(file.size, &data);
+    assert_eq!(&file.bytes()[expected.len()..], data);
+}
+
+#[test]
+fn large_write_uses_scattered_pages_before_the_volume_grows() {
+    let volume = volume(32 << 20);
+    let [mut file, mut other] = interleaved(&volume, 700);
+    other.change(0, |transaction, file, _| set_size(transaction, file, 0));
+    volume.space().reclaim();
+    let groups = volume.space().central().groups();
+    file.write(file.size, &vec![7; 600 * 4096]);
+    assert_eq!(volume.space().central().groups(), groups);
+    assert_eq!(file.bytes()[700 * 4096..], vec![7; 600 * 4096]);
+}

@@ -4,8 +4,9 @@ use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::append::append;
-use super::copy::{FilePart, compose, copy_subtree, tree_over};
+use super::copy::{compose, copy_subtree, tree_over};
 use super::fresh::fresh;
+use super::part::FilePart;
 use super::read::{FilePiece, find};
 use super::tree::{COPY_WHOLE_BYTES, FileTree, Subtree, Under, slot_addr, slot_of, span, start_of};
 use super::visit::retire_all;
@@ -44,10 +45,11 @@ pub fn write(
         let root = append(transaction, file, offset, data)?;
         return Ok(FileChange::Root(root, end));
     }
+    let part = FilePart::new(file.size, offset, data);
     if end <= file.size {
-        return overwrite(transaction, selector, file, FilePart { offset, data });
+        return overwrite(transaction, selector, file, part);
     }
-    let root = overwrite_by_new_root(transaction, file, FilePart { offset, data }, end)?;
+    let root = overwrite_by_new_root(transaction, file, part, end)?;
     Ok(FileChange::Root(root, end))
 }
 
@@ -84,7 +86,7 @@ fn overwrite_word(
     file: FileTree,
     part: FilePart<'_>,
 ) -> Result<Option<FileChange>> {
-    let FilePart { offset, data } = part;
+    let FilePart { offset, data, .. } = part;
     if offset / 8 == (part.end() - 1) / 8
         && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
         && let FilePiece::Data(extent, from) = find(transaction.medium(), file, offset / 8 * 8)?
@@ -150,7 +152,7 @@ fn overwrite_by_new_root(
     end: u64,
 ) -> Result<Pointer> {
     let FileTree { root, size, .. } = file;
-    let FilePart { offset, data } = part;
+    let FilePart { offset, data, .. } = part;
     let whole = offset == 0 && data.len() as u64 >= size;
     // The write replaces every visible byte, so no old byte is copied.
     if whole {
