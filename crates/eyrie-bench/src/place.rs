@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 
@@ -18,6 +19,43 @@ const IMAGE_BYTES: u64 = 512 << 20;
 /// Attempts to unmount a busy file system, and the time between them.
 const UNMOUNTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// A process that serves a volume. It is stopped when this value is dropped.
+pub(crate) struct ServiceProcess(Child);
+
+impl ServiceProcess {
+    /// Serves the volume at `volume` with the program `command`, which is the command `eyrie`. Returns when
+    /// clients can connect.
+    ///
+    /// # Errors
+    /// The reason, as a text.
+    pub fn start(command: &Path, volume: &Path) -> std::result::Result<ServiceProcess, String> {
+        let mut serve = Command::new(command);
+        serve.args(["serve", "--foreground"]).arg(volume);
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut service = ServiceProcess(serve.spawn().map_err(|error| error.to_string())?);
+        while !service.answers(command, volume) {
+            if service.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err("its service does not start".to_owned());
+            }
+            sleep(PAUSE);
+        }
+        Ok(service)
+    }
+
+    fn answers(&self, command: &Path, volume: &Path) -> bool {
+        let mut sessions = Command::new(command);
+        sessions.arg("sessions").arg(volume).stdout(Stdio::null()).stderr(Stdio::null());
+        sessions.status().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for ServiceProcess {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
 
 /// A new directory, which is removed with its contents when this value is dropped.
 #[derive(Debug)]

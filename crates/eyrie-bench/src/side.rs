@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::keys::{Durability, HostKeys, KeyStore, VolumeKeys};
 use crate::method::{Contestant, Counters, FileWork, ThreadPart, Worker};
 use crate::peers::{self, Peer};
-use crate::place::{HostMount, Scratch, device_written_bytes, file_system_name, free_bytes};
+use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 
 /// Room of a volume beyond the files of a workload, in bytes.
 const VOLUME_BYTES: u64 = 256 << 20;
@@ -34,19 +34,22 @@ pub enum Rival {
     Host,
     /// A second volume of Eyrie, mounted with FUSE.
     Mount,
+    /// A second volume of Eyrie, through a service in a process of its own.
+    Served,
     /// A store of keys and values that is no file system.
     Store(Peer),
 }
 
 impl Rival {
     /// All rivals, in the order of the help.
-    pub const ALL: [Rival; 10] = [
+    pub const ALL: [Rival; 11] = [
         Rival::Tmpfs,
         Rival::Ramfs,
         Rival::Ext4,
         Rival::Xfs,
         Rival::Host,
         Rival::Mount,
+        Rival::Served,
         Rival::Store(Peer::Lmdb),
         Rival::Store(Peer::Redb),
         Rival::Store(Peer::Fjall),
@@ -62,6 +65,7 @@ impl Rival {
             Rival::Xfs => "xfs",
             Rival::Host => "host",
             Rival::Mount => "mount",
+            Rival::Served => "served",
             Rival::Store(Peer::Lmdb) => "lmdb",
             Rival::Store(Peer::Redb) => "redb",
             Rival::Store(Peer::Fjall) => "fjall",
@@ -100,9 +104,22 @@ pub struct SideInformation {
 
 /// The storage of a side. The fields of each variant are dropped in their order.
 enum Storage {
-    Volume { mount: Option<(Mount, Host)>, volume: Arc<Volume>, files: Files },
-    Directory { host: Host, path: PathBuf, _mount: Option<HostMount> },
-    Peer { peer: Peer, path: PathBuf },
+    Volume {
+        mount: Option<(Mount, Host)>,
+        volume: Arc<Volume>,
+        files: Files,
+        /// The service, if the volume is open through one.
+        _service: Option<ServiceProcess>,
+    },
+    Directory {
+        host: Host,
+        path: PathBuf,
+        _mount: Option<HostMount>,
+    },
+    Peer {
+        peer: Peer,
+        path: PathBuf,
+    },
 }
 
 /// One side of a run.
@@ -134,6 +151,17 @@ pub struct SideRequest {
     pub bytes: u64,
     /// True for a workload on keys. Only such a workload can run on a store that is no file system.
     pub keys: bool,
+    /// The command `eyrie`, which serves the volume of the side `served`. Without it that side is left out.
+    pub command: Option<PathBuf>,
+}
+
+/// The ways in which a run can use a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In this process.
+    Embedded,
+    Mounted,
+    Served,
 }
 
 /// All sides of a run, and the directory that has them.
@@ -161,7 +189,7 @@ impl Arena {
         }
         let mut arena = Arena { sides: Vec::new(), skipped: Vec::new(), _scratch: scratch };
         let volume = arena
-            .volume("eyrie", request, false)
+            .volume("eyrie", request, Way::Embedded)
             .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
         arena.sides.push(volume);
         for &rival in &request.against {
@@ -173,14 +201,25 @@ impl Arena {
         Ok(arena)
     }
 
-    fn volume(&self, name: &str, request: &SideRequest, mounted: bool) -> std::result::Result<Side, String> {
+    fn volume(&self, name: &str, request: &SideRequest, way: Way) -> std::result::Result<Side, String> {
         let place = self._scratch.path().join(name);
         let size = (2 * request.bytes + VOLUME_BYTES).next_multiple_of(64 << 20);
         let options = Volume::options().size(size).medium(request.medium);
-        let volume = Arc::new(options.create(&place).map_err(|error| error.to_string())?);
+        let mut volume = options.create(&place).map_err(|error| error.to_string())?;
+        let mut service = None;
+        if way == Way::Served {
+            volume.close().map_err(|error| error.to_string())?;
+            let command = request.command.as_deref().ok_or("no command to serve the volume is known")?;
+            service = Some(ServiceProcess::start(command, &place)?);
+            volume = Volume::open(&place).map_err(|error| error.to_string())?;
+            if !volume.is_served() {
+                return Err("its service has ended".to_owned());
+            }
+        }
+        let volume = Arc::new(volume);
         let information = volume.information();
         let files = volume.files(Credentials::of_process());
-        let mount = if mounted {
+        let mount = if way == Way::Mounted {
             let at = self._scratch.directory(&format!("{name}-at")).map_err(|error| error.to_string())?;
             let mount = eyrie_fuse::mount(&volume, &at, &MountOptions::default());
             let mount = mount.map_err(|error| error.to_string())?;
@@ -189,7 +228,11 @@ impl Arena {
         } else {
             None
         };
-        let kind = if mounted { "volume mounted with FUSE, " } else { "volume on " };
+        let kind = match way {
+            Way::Embedded => "volume on ",
+            Way::Mounted => "volume mounted with FUSE, ",
+            Way::Served => "volume of a service in another process, ",
+        };
         let sync = match (request.keys, request.durability) {
             (true, Durability::EachCall) => "; a sync after each change of a key",
             (true, Durability::Later) => "; no sync",
@@ -203,7 +246,10 @@ impl Arena {
                 durability: format!("{}{sync}", information.promise),
                 used_bytes: None,
             },
-            stores: StorePlace::new(Storage::Volume { mount, volume, files }, request.durability),
+            stores: StorePlace::new(
+                Storage::Volume { mount, volume, files, _service: service },
+                request.durability,
+            ),
         })
     }
 
@@ -212,7 +258,8 @@ impl Arena {
         let directory = || self._scratch.directory(name).map_err(|error| error.to_string());
         let image = || self._scratch.path().join(format!("{name}.image"));
         let (path, mount, place) = match rival {
-            Rival::Mount => return self.volume(name, request, true),
+            Rival::Mount => return self.volume(name, request, Way::Mounted),
+            Rival::Served => return self.volume(name, request, Way::Served),
             Rival::Store(peer) => return self.peer(peer, directory()?, request),
             Rival::Host => (directory()?, None, format!("{}, in {}", self.host(), request.shown())),
             Rival::Tmpfs if self.host() == name => (directory()?, None, format!("in {}", request.shown())),
@@ -288,7 +335,15 @@ impl SideRequest {
         durability: Durability,
         against: Vec<Rival>,
     ) -> SideRequest {
-        SideRequest { directory: directory.into(), medium, durability, against, bytes: 0, keys: false }
+        SideRequest {
+            directory: directory.into(),
+            medium,
+            durability,
+            against,
+            bytes: 0,
+            keys: false,
+            command: None,
+        }
     }
 
     fn shown(&self) -> String {
@@ -324,7 +379,10 @@ impl Side {
                 durability: information.promise.to_owned(),
                 used_bytes: None,
             },
-            stores: StorePlace::new(Storage::Volume { mount: None, volume, files }, Durability::Later),
+            stores: StorePlace::new(
+                Storage::Volume { mount: None, volume, files, _service: None },
+                Durability::Later,
+            ),
         }
     }
 

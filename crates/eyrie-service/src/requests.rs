@@ -45,6 +45,8 @@ pub struct Requests {
     buffer: Vec<u8>,
     /// Time of the last change.
     last: Time,
+    /// True if an answer has woken a client.
+    has_woken: bool,
 }
 
 /// The end of a look at the requests of a session.
@@ -60,7 +62,7 @@ pub enum Answered {
 
 impl Requests {
     pub fn new() -> Requests {
-        Requests { buffer: Vec::new(), last: Time::default() }
+        Requests { buffer: Vec::new(), last: Time::default(), has_woken: false }
     }
 
     /// Answers the new requests of a session. If `waits_for_room` is true, a request that finds no free
@@ -84,6 +86,11 @@ impl Requests {
             self.buffer = Vec::new();
         }
         answered
+    }
+
+    /// Returns true if an answer has woken a client since the last call.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.has_woken)
     }
 
     /// Answers the request of a lane. Returns false if it must wait for free storage.
@@ -130,6 +137,7 @@ impl Requests {
         let word = &joined.lanes.short_words()[head / 4];
         if word.swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
             let _ = futex::wake(word, futex::Flags::empty(), 1);
+            self.has_woken = true;
         }
         if request.call == ServiceCall::Apply as u32 {
             // The client has the answer, so the next service need not find out the result.

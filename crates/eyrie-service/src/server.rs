@@ -26,6 +26,9 @@ use crate::session::Session;
 
 /// Time for which the service stays awake after a request: about twice the time to wake it.
 const AWAKE: Duration = Duration::from_micros(80);
+/// Time for which the service stays awake after it has woken a client: several times the time to wake it. If
+/// the service slept before the client's next request, each would wake the other in each call.
+const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 /// Sweeps over the sessions between two looks at the clock.
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
@@ -187,14 +190,20 @@ impl Service {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let (mut last_work, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
+        let (mut awake_until, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
         loop {
             let mut has_work = self.sweep();
             sweeps = sweeps.wrapping_add(1);
             if has_work || sweeps.is_multiple_of(SWEEPS) {
                 let now = Instant::now();
                 if has_work {
-                    last_work = now;
+                    awake_until = now + AWAKE;
+                    if self.requests.take_woken() {
+                        // The host often wakes the client on the processor of the service. The client would
+                        // not run while the service stays awake.
+                        std::thread::yield_now();
+                        awake_until = now + AWAKE_FOR_SLEEPER;
+                    }
                 }
                 if now - last_look >= LOOK {
                     last_look = now;
@@ -202,7 +211,7 @@ impl Service {
                         return Ok(());
                     }
                 }
-                if self.may_spin && now - last_work < AWAKE {
+                if self.may_spin && now < awake_until {
                     continue;
                 }
             } else if self.may_spin {
@@ -217,7 +226,8 @@ impl Service {
             if stops {
                 return Ok(());
             }
-            (last_work, last_look) = (Instant::now(), Instant::now());
+            last_look = Instant::now();
+            awake_until = last_look + AWAKE;
         }
     }
 

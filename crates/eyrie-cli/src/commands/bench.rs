@@ -77,6 +77,14 @@ Examples:
 Examples:
   eyrie bench jobs --against tmpfs,mount --json")]
     Jobs(BenchOptions),
+    /// The calls of `micro` in this process, and beside it as a client of a service in another process
+    #[command(after_help = "\
+Examples:
+  eyrie bench shared
+  eyrie bench shared --against served,tmpfs --threads 1,2
+
+Without --against, the only other side is `served`. Above 1, a call through the service is slower.")]
+    Shared(BenchOptions),
 }
 
 /// The options of `catd`.
@@ -200,12 +208,13 @@ impl KvOptions {
 }
 
 /// The options of all workloads.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct BenchOptions {
     /// Sides to compare with: tmpfs, ramfs, ext4, xfs, host (a directory beside the volume), mount (a volume
-    /// mounted with FUSE), and for keys lmdb, redb, fjall, sqlite
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "tmpfs")]
-    against: Vec<Rival>,
+    /// mounted with FUSE), served (a volume of a service), and for keys lmdb, redb, fjall, sqlite
+    /// [default: tmpfs]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    against: Option<Vec<Rival>>,
     /// Numbers of threads; each number gets a run of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -258,7 +267,13 @@ impl BenchOptions {
             BenchMedium::Paged => MediumChoice::Paged,
             BenchMedium::Pmem => MediumChoice::Pmem,
         };
-        SideRequest::new(self.directory(), medium, durability, self.against.clone())
+        let mut request = SideRequest::new(self.directory(), medium, durability, self.against());
+        request.command = std::env::current_exe().ok();
+        request
+    }
+
+    fn against(&self) -> Vec<Rival> {
+        self.against.clone().unwrap_or_else(|| vec![Rival::Tmpfs])
     }
 }
 
@@ -276,6 +291,12 @@ pub fn run(arguments: &BenchArgs, output: &mut Output) -> Result<()> {
         BenchWorkload::Bpfs(options) => {
             let workload = if options.quick { Bpfs::quick() } else { Bpfs::new(options.rounds) };
             measure(&workload, options, Durability::Later, output)
+        }
+        BenchWorkload::Shared(options) => {
+            let against = options.against.clone().unwrap_or_else(|| vec![Rival::Served]);
+            let options = BenchOptions { against: Some(against), ..options.clone() };
+            let amounts = if options.quick { Amounts::quick() } else { Amounts::aerie(options.rounds) };
+            measure(&Micro::new(amounts), &options, Durability::Later, output)
         }
         BenchWorkload::Jobs(options) => {
             let workload = if options.quick { Jobs::quick() } else { Jobs::new() };
@@ -300,8 +321,9 @@ fn measure(
     output: &mut Output,
 ) -> Result<()> {
     let title = workload.title();
-    for (number, rival) in options.against.iter().enumerate() {
-        if options.against[..number].contains(rival) {
+    let against = options.against();
+    for (number, rival) in against.iter().enumerate() {
+        if against[..number].contains(rival) {
             return Err(Failure::usage("cannot compare", rival, "it is named twice in --against"));
         }
     }

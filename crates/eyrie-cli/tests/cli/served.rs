@@ -225,3 +225,14 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     service.stop();
     sandbox.succeed(["fsck", "vol"]);
 }
+
+/// A run of the benchmark beside a service ends the service.
+#[test]
+fn benchmark_compares_with_a_client_of_a_service() {
+    let sandbox = Sandbox::with_volume("8M");
+    let report = sandbox.succeed(["bench", "shared", "--quick", "--rounds", "2", "--dir", ".", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["sides"].as_array().unwrap().len(), 2, "{report}");
+    assert!(report["skipped"].as_array().unwrap().is_empty(), "{report}");
+    assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 1, "the run leaves nothing");
+}
