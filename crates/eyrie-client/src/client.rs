@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use eyrie_engine::access::{Credentials, Protection};
 use eyrie_engine::board::Board;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::engine::next_instance;
@@ -240,6 +241,10 @@ impl Engine for Client {
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         self.sound(self.view.read_owner(id))
+    }
+
+    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
+        self.sound(self.view.read_protection(id, who))
     }
 
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use eyrie_medium::epoch::Guard;
 
+use crate::access::{self, Credentials, Protection};
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
@@ -150,6 +151,16 @@ pub trait Engine: Send + Sync {
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         let Attributes { mode, uid, gid, .. } = self.attributes(id)?;
         Ok(Owner { mode, uid, gid })
+    }
+
+    /// Returns the attributes of an object that decide about the permissions of a user. In
+    /// [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it never walks a
+    /// directory.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
+        access::read_protection(self, id, who)
     }
 
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains

@@ -75,7 +75,7 @@ struct GettingStarted;
 
 pub use error::{Error, Result};
 #[doc(inline)]
-pub use eyrie_engine::access::{AccessRules, Capabilities, Credentials, Sticky};
+pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, Sticky};
 #[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]

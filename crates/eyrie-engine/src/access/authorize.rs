@@ -6,8 +6,9 @@
 //! that of the calls, so an Op with several errors may return another one of them.
 
 use super::{
-    AccessRules, Credentials, Protection, Rights, check, check_add, check_device, check_link, check_remove,
-    check_set_xattr, chmod, chown, is_sticky, keeps_set_ids, owner_of_new, set_ids_after_write,
+    AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
+    check_link, check_remove, check_set_acl, check_set_xattr, chmod, chown, is_sticky, keeps_set_ids,
+    owner_of_new, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -83,6 +84,12 @@ impl<E: Engine> Requester<'_, E> {
                 check_set_xattr(self.who, &self.protection(id)?, name)?;
                 Op::RemoveXattr { id, name, time: at(time) }
             }
+            Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+                let object = self.protection(id)?;
+                check_set_acl(self.who, &object, kind, acl)?;
+                let drops_set_gid = drops_set_gid || acl_drops_set_gid(self.who, &object);
+                Op::SetAcl { id, kind, acl, drops_set_gid, time: at(time) }
+            }
             Op::Put { dir, name, id, owner, data, time } => {
                 self.check_put(dir, name, id, owner)?;
                 Op::Put { dir, name, id, owner, data, time: at(time) }
@@ -107,8 +114,7 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     fn protection(&self, id: ObjectId) -> Result<Protection> {
-        let Owner { mode, uid, gid } = self.engine.owner(id)?;
-        Ok(Protection { kind: id.kind(), mode, uid, gid })
+        self.engine.protection(id, self.who)
     }
 
     /// Checks a new object, whose owner must be the one that the call of this user gives it.
@@ -123,7 +129,10 @@ impl<E: Engine> Requester<'_, E> {
 
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
         // The umask is the client's own affair, so the service assumes an empty one.
-        let expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
+        // The engine decides what the object inherits.
+        let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
+        let mut expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
+        expected.mode &= !Owner::INHERITS;
         // A front-end of root makes objects for other users.
         if owner == expected || self.who.is_root() { Ok(()) } else { Err(Error::NotPermitted) }
     }

@@ -7,6 +7,7 @@ use super::Scm;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
+use crate::access::{Credentials, Protection};
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
@@ -53,6 +54,10 @@ impl Engine for Scm {
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         self.sound(self.volume.read_owner(id))
+    }
+
+    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
+        self.sound(self.volume.read_protection(id, who))
     }
 
     #[inline]
@@ -207,7 +212,8 @@ impl Scm {
             | Op::Fallocate { id, .. }
             | Op::SetAttributes { id, .. }
             | Op::SetXattr { id, .. }
-            | Op::RemoveXattr { id, .. } => self.notices.add(&Notice::Object(id)),
+            | Op::RemoveXattr { id, .. }
+            | Op::SetAcl { id, .. } => self.notices.add(&Notice::Object(id)),
             // The commits of these Ops tell of entries. A `Put` and a batch tell of the values that they
             // replace.
             Op::Create { .. }
@@ -248,11 +254,16 @@ impl Scm {
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::SetXattr { id, name, value, mode, time } => {
                 self.change_xattrs(id, time, |transaction, root| {
+                    xattr::check_no_acl(name)?;
                     xattr::set(transaction, root, name, value, mode)
                 })
             }
-            Op::RemoveXattr { id, name, time } => {
-                self.change_xattrs(id, time, |transaction, root| xattr::remove(transaction, root, name))
+            Op::RemoveXattr { id, name, time } => self.change_xattrs(id, time, |transaction, root| {
+                xattr::check_no_acl(name)?;
+                xattr::remove(transaction, root, name)
+            }),
+            Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+                self.set_acl(id, kind, acl, drops_set_gid, time)
             }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),

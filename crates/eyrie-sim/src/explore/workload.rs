@@ -5,6 +5,8 @@
 use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
+use eyrie::AclKind;
+
 use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
 /// Number of calls of a random script.
@@ -138,6 +140,10 @@ setxattr /b user.one forty-one
 setxattr /b user.three three
 setxattr /s trusted.one link
 setxattr / user.one root
+setxattr /a system.posix_acl_access \"\\x02\\x00\\x00\\x00\\x01\\x00\\x06\\x00\\xff\\xff\\xff\\xff\\x02\\x00\\x04\\x00\\xe8\\x03\\x00\\x00\\x04\\x00\\x04\\x00\\xff\\xff\\xff\\xff\\x10\\x00\\x06\\x00\\xff\\xff\\xff\\xff\\x20\\x00\\x00\\x00\\xff\\xff\\xff\\xff\"
+setxattr /b system.posix_acl_access \"\\x02\\x00\\x00\\x00\\x01\\x00\\x07\\x00\\xff\\xff\\xff\\xff\\x04\\x00\\x05\\x00\\xff\\xff\\xff\\xff\\x08\\x00\\x07\\x00\\xd0\\x07\\x00\\x00\\x10\\x00\\x07\\x00\\xff\\xff\\xff\\xff\\x20\\x00\\x05\\x00\\xff\\xff\\xff\\xff\"
+setxattr /d system.posix_acl_default \"\\x02\\x00\\x00\\x00\\x01\\x00\\x07\\x00\\xff\\xff\\xff\\xff\\x04\\x00\\x05\\x00\\xff\\xff\\xff\\xff\\x08\\x00\\x07\\x00\\xd0\\x07\\x00\\x00\\x10\\x00\\x07\\x00\\xff\\xff\\xff\\xff\\x20\\x00\\x05\\x00\\xff\\xff\\xff\\xff\"
+removexattr /b system.posix_acl_access
 removexattr /b user.one
 removexattr /d/x user.one
 removexattr /e user.one
@@ -156,6 +162,23 @@ erase / k
 erase / a
 erase / k2
 ";
+
+/// An ACL with one named user.
+pub(crate) const ACL_OF_ONE: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x04\x00\xe8\x03\x00\x00\
+    \x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\
+    \x20\x00\x00\x00\xff\xff\xff\xff";
+
+/// An ACL with one named group.
+pub(crate) const ACL_OF_GROUP: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x07\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\
+    \x08\x00\x07\x00\xd0\x07\x00\x00\x10\x00\x07\x00\xff\xff\xff\xff\
+    \x20\x00\x05\x00\xff\xff\xff\xff";
+
+/// An ACL that says no more than a mode.
+pub(crate) const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
+    \x20\x00\x04\x00\xff\xff\xff\xff";
 
 /// Calls that create or name an object at /n, one a line.
 const MAKING: &str = "
@@ -262,10 +285,10 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns scripts that grow and shrink a directory, the values of a store and a file, and a script that
-/// nests and moves directories.
+/// Returns scripts that grow and shrink a directory, the values of a store and a file, a script that nests and
+/// moves directories, and a script that sets, inherits and removes ACLs.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
+    [splits(), values(), heights(), depths(), acls()].map(|text| parse("growth", &text)).into()
 }
 
 /// Returns calls that split the pages of a directory and then remove all its names.
@@ -312,6 +335,39 @@ fn depths() -> String {
     }
     line(&mut text, format_args!("creat {path}/file"));
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
+}
+
+/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first of the
+/// volume that sets an ACL.
+fn acls() -> String {
+    let mut text = "creat /a\nmkdir /d\ncreat /plain\n".to_string();
+    let set = |path: &str, kind: AclKind, acl: &[u8]| Call::Setxattr {
+        path: path.into(),
+        name: kind.name().to_vec(),
+        value: acl.to_vec(),
+    };
+    let remove =
+        |path: &str, kind: AclKind| Call::Removexattr { path: path.into(), name: kind.name().to_vec() };
+    let (access, default) = (AclKind::Access, AclKind::Default);
+    for call in
+        [set("/a", access, ACL_OF_ONE), set("/d", default, ACL_OF_GROUP), set("/d", access, ACL_OF_ONE)]
+    {
+        line(&mut text, format_args!("{call}"));
+    }
+    text.push_str("creat /d/x\nmkdir /d/e\ncreat /d/e/y\nsymlink a /d/s\nput /d k 3000 1\nput /d/e k 40 2\n");
+    text.push_str("chmod /d/x 0640\nchmod /a 0\nsetxattr /d/x user.one one\nwrite /d/x 0 100 3\n");
+    for call in [
+        set("/d/x", access, ACL_OF_GROUP),
+        set("/a", access, ACL_OF_MODE),
+        remove("/d/e", default),
+        remove("/d/e", access),
+        set("/d/e/y", access, b""),
+        set("/a", access, ACL_OF_ONE),
+        remove("/d", default),
+    ] {
+        line(&mut text, format_args!("{call}"));
+    }
+    text + "creat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
 }
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:

@@ -86,6 +86,7 @@ fn time_of(op: &Op<'_>) -> Time {
         | Op::SetAttributes { time, .. }
         | Op::SetXattr { time, .. }
         | Op::RemoveXattr { time, .. }
+        | Op::SetAcl { time, .. }
         | Op::Put { time, .. }
         | Op::Erase { time, .. }
         | Op::Batch { time, .. } => time,
@@ -103,6 +104,7 @@ fn is_on_handles(op: &Op<'_>) -> bool {
             | Op::SetAttributes { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
+            | Op::SetAcl { .. }
     )
 }
 

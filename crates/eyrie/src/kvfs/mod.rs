@@ -94,9 +94,11 @@ impl<E: Engine> Kvfs<E> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
-        let usable = engine.owner(dir).and_then(|Owner { mode, uid, gid }| {
-            let protection = Protection { kind: Kind::Directory, mode, uid, gid };
+        let usable = engine.protection(dir, who).and_then(|protection| {
             access::check(who, &protection, Rights::all())?;
+            // The directory may get or lose its default ACL while the store is open. The umask therefore
+            // always applies, and the engine adds what a new value inherits.
+            let protection = Protection { has_default_acl: false, ..protection };
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });
         match usable {

@@ -330,7 +330,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
-        access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
+        access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
         if attributes.size != size || self.engine().has_storage(id)? {
             return Ok(None);
         }

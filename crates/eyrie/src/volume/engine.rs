@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use eyrie_client::{Client, SOCKET_NAME, is_absent};
+use eyrie_engine::access::{Credentials, Protection};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
@@ -141,6 +142,11 @@ impl Engine for VolumeEngine {
     #[inline]
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         each!(self, owner(id))
+    }
+
+    #[inline]
+    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
+        each!(self, protection(id, who))
     }
 
     #[inline]
