@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use eyrie_engine::access::{Credentials, Protection};
 use eyrie_engine::board::Board;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::engine::next_instance;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result,
-    SpaceUsage, Version,
+    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version,
 };
 use eyrie_medium::epoch::{Guard, pins_file};
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
@@ -243,8 +242,8 @@ impl Engine for Client {
         self.sound(self.view.read_owner(id))
     }
 
-    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
-        self.sound(self.view.read_protection(id, who))
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.sound(self.view.read_guards(id))
     }
 
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {

@@ -10,14 +10,15 @@ mod authorize;
 mod credentials;
 mod rules;
 
-pub use acl::{Acl, AclKind, Judgement};
+pub use crate::op::AclKind;
+pub use acl::{Acl, Judgement, protection};
 pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
 pub use rules::{
     AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,
 };
 
-pub(crate) use acl::{acl_of_op, decides, mode_with, read_protection, restore_mode};
+pub(crate) use acl::{acl_of_op, mode_with, restore_mode};
 
 use crate::op::{Owner, SetIds};
 use crate::{Error, Kind, Result};
@@ -369,9 +370,9 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
 /// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the result
-/// has [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory gets the group of that
-/// directory, and a subdirectory also gets the set-group-id bit. A new directory gets this bit in no other
-/// way.
+/// has [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory gets the group of
+/// that directory, and a subdirectory also gets the set-group-id bit. A new directory gets this bit in no
+/// other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

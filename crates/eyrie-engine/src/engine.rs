@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use eyrie_medium::epoch::Guard;
 
-use crate::access::{self, Credentials, Protection};
+use crate::op::AclKind;
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
@@ -47,6 +47,17 @@ pub struct Attributes {
     /// The directory that contains this directory. The root contains itself. For removed directories and
     /// other objects: `None`.
     pub parent: Option<ObjectId>,
+}
+
+/// The attributes of an object that decide about permissions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guards {
+    /// Owner and permissions.
+    pub owner: Owner,
+    /// Bytes of the access ACL, if the object has one.
+    pub access_acl: Option<Vec<u8>>,
+    /// True for a directory with a default ACL.
+    pub has_default_acl: bool,
 }
 
 /// Attributes that never change during the life of an object.
@@ -153,14 +164,22 @@ pub trait Engine: Send + Sync {
         Ok(Owner { mode, uid, gid })
     }
 
-    /// Returns the attributes of an object that decide about the permissions of a user. In
+    /// Returns the attributes of an object that decide about permissions, as they are at one moment. In
     /// [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it never walks a
     /// directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
-    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
-        access::read_protection(self, id, who)
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        let owner = self.owner(id)?;
+        let read = |kind: AclKind| -> Result<Option<Vec<u8>>> {
+            let Some(size) = self.xattr(id, kind.name(), &mut [])? else { return Ok(None) };
+            let mut bytes = vec![0; size];
+            self.xattr(id, kind.name(), &mut bytes)?;
+            Ok(Some(bytes))
+        };
+        let has_default_acl = read(AclKind::Default)?.is_some();
+        Ok(Guards { owner, access_acl: read(AclKind::Access)?, has_default_acl })
     }
 
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains

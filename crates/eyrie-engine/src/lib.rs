@@ -40,7 +40,7 @@ mod tables;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Birth, COOKIE_MAX, Engine, FileView, ListedEntry, SpaceUsage};
+pub use engine::{Attributes, Birth, COOKIE_MAX, Engine, FileView, Guards, ListedEntry, SpaceUsage};
 pub use errno::Errno;
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time, Version};

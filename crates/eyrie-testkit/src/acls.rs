@@ -13,8 +13,8 @@ pub const ACLS: usize = 20;
 /// Number of ACLs that Linux takes. They come first.
 pub const GOOD_ACLS: usize = 11;
 
-/// Returns the bytes of an ACL. `index` selects its entries, and each three bits of `rights` are the rights of
-/// an entry. The users and groups are those of the comparison with the kernel.
+/// Returns the bytes of an ACL. `index` selects its entries, and each three bits of `rights` are the rights
+/// of an entry. The users and groups are those of the comparison with the kernel.
 pub fn acl(index: usize, rights: u32) -> Vec<u8> {
     let many: Vec<(u16, u32)> = (0..60).map(|user| (USER, 5000 + user)).collect();
     let (one, two, group) = ((USER, 1000), (USER, 1001), (NAMED_GROUP, 2000));

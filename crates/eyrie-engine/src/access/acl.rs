@@ -10,6 +10,8 @@
 //! alone, and no volume stores it.
 
 use super::{Credentials, Protection};
+use crate::engine::Guards;
+use crate::op::AclKind;
 use crate::{Engine, Error, Kind, ObjectId, Result};
 
 /// Bytes before the entries: the version.
@@ -22,39 +24,6 @@ const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 const RIGHTS: u16 = 7;
 const GROUP_RIGHTS: u16 = 0o070;
-
-/// The two kinds of ACLs.
-///
-/// ```
-/// use eyrie_engine::access::AclKind;
-///
-/// assert_eq!(AclKind::of_name(b"system.posix_acl_default"), Some(AclKind::Default));
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum AclKind {
-    /// Decides about the rights of an object.
-    Access,
-    /// Is inherited by the objects that are made in a directory.
-    Default,
-}
-
-impl AclKind {
-    /// Both kinds.
-    pub const ALL: [AclKind; 2] = [AclKind::Access, AclKind::Default];
-
-    /// Returns the name of the extended attribute.
-    pub fn name(self) -> &'static [u8] {
-        match self {
-            AclKind::Access => b"system.posix_acl_access",
-            AclKind::Default => b"system.posix_acl_default",
-        }
-    }
-
-    /// Returns the kind of ACL that the extended attribute `name` is. `None` if it is another attribute.
-    pub fn of_name(name: &[u8]) -> Option<AclKind> {
-        AclKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
 
 /// The subject of an entry, with the number that Linux gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,8 +167,8 @@ impl Acl {
         (!self.is_mode()).then(|| self.clone().with_mode(0).to_bytes())
     }
 
-    /// Returns the mode of a new object in a directory with this default ACL. `mode` is the mode that the call
-    /// asks for. The access ACL of the object has the entries of this one, with the rights of the new mode.
+    /// Returns the mode of a new object in a directory with this default ACL. `mode` is the mode of the call.
+    /// The access ACL of the object has the entries of this one, with the rights of the new mode.
     pub(crate) fn inherited(&self, mode: u16) -> u16 {
         mode & (self.mode() | !0o777)
     }
@@ -307,7 +276,7 @@ impl Judgement {
 
 /// True if the access ACL of an object with this mode decides. Linux looks at no ACL if the group has no
 /// right in the mode, that is, if the mask is empty.
-pub(crate) fn decides(mode: u16) -> bool {
+fn decides(mode: u16) -> bool {
     mode & GROUP_RIGHTS != 0
 }
 
@@ -330,18 +299,26 @@ pub(crate) fn acl_of_op(object: Kind, kind: AclKind, bytes: &[u8]) -> Result<Opt
     Ok(acl)
 }
 
-/// Returns the protection of an object by the other calls of an engine.
-pub(crate) fn read_protection<E: Engine + ?Sized>(
-    engine: &E,
-    id: ObjectId,
-    who: &Credentials,
-) -> Result<Protection> {
-    let mut object = Protection::without_acls(id.kind(), engine.owner(id)?);
-    object.has_default_acl = engine.xattr(id, AclKind::Default.name(), &mut [])?.is_some();
-    let mut bytes = vec![0; engine.xattr(id, AclKind::Access.name(), &mut [])?.unwrap_or(0)];
-    engine.xattr(id, AclKind::Access.name(), &mut bytes)?;
+/// Returns the attributes of an object that decide about the permissions of `who`.
+///
+/// # Errors
+/// `Stale`, `Corrupt`, `Fault`.
+#[inline]
+pub fn protection<E: Engine + ?Sized>(engine: &E, id: ObjectId, who: &Credentials) -> Result<Protection> {
+    let Guards { owner, access_acl, has_default_acl } = engine.guards(id)?;
+    let object = Protection { has_default_acl, ..Protection::without_acls(id.kind(), owner) };
+    match access_acl {
+        None => Ok(object),
+        Some(bytes) => judged(object, &bytes, who),
+    }
+}
+
+/// Adds the judgement of an access ACL.
+#[cold]
+fn judged(mut object: Protection, bytes: &[u8], who: &Credentials) -> Result<Protection> {
     if decides(object.mode)
-        && let Some(acl) = Acl::parse(&bytes)?
+        && who.uid() != object.uid
+        && let Some(acl) = Acl::parse(bytes)?
     {
         object.judgement = acl.judge(who, &object);
     }

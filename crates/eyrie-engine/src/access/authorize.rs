@@ -8,7 +8,7 @@
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
     check_link, check_remove, check_set_acl, check_set_xattr, chmod, chown, is_sticky, keeps_set_ids,
-    owner_of_new, set_ids_after_write,
+    owner_of_new, protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -114,7 +114,7 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     fn protection(&self, id: ObjectId) -> Result<Protection> {
-        self.engine.protection(id, self.who)
+        protection(self.engine, id, self.who)
     }
 
     /// Checks a new object, whose owner must be the one that the call of this user gives it.
@@ -242,6 +242,7 @@ impl<E: Engine> Requester<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::AclKind;
     use crate::model::Model;
     use crate::{Kind, XattrMode};
 
@@ -313,6 +314,7 @@ mod tests {
             set(AttributeChange { set_ids: SetIds::DropAsStranger, ..AttributeChange::default() }),
             Op::SetXattr { id, name: b"user.a", value: b"x", mode: XattrMode::Set, time },
             Op::RemoveXattr { id, name: b"user.a", time },
+            Op::SetAcl { id, kind: AclKind::Access, acl: &[], drops_set_gid: false, time },
             put(root, b"a"),
             put(nest.shared, b"egg"),
             put(nest.sticky, b"egg"),
@@ -342,6 +344,50 @@ mod tests {
         for op in [create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
             assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
         }
+    }
+
+    #[test]
+    fn rights_are_those_of_the_acl() {
+        let nest = Nest::new();
+        let id = nest.egg;
+        let entry = |tag: u8, rights: u8, id: u32| [&[tag, 0, rights, 0][..], &id.to_le_bytes()].concat();
+        let named = [entry(2, 6, 2), entry(2, 4, 3)].concat();
+        let others = [entry(4, 5, u32::MAX), entry(0x10, 6, u32::MAX), entry(0x20, 6, u32::MAX)].concat();
+        let acl = [vec![2, 0, 0, 0], entry(1, 7, u32::MAX), named, others].concat();
+        let set = Op::SetAcl { id, kind: AclKind::Access, acl: &acl, drops_set_gid: false, time: NOW };
+        assert!(nest.is_refused(2, &set));
+        // The owner is in the group of the file, so the file keeps its set-group-id bit.
+        assert_eq!(nest.ask(1, &set).expect("the owner"), set);
+        nest.model.apply(&set).expect("an ACL");
+        let write = Op::Write { id, offset: 0, data: b"x", set_ids: SetIds::Keep, time: NOW };
+        assert!(nest.ask(2, &write).is_ok() && nest.ask(4, &write).is_ok());
+        assert!(nest.is_refused(3, &write), "the entry of the user decides, and not that of the others");
+
+        let default = Op::SetAcl {
+            id: nest.shared,
+            kind: AclKind::Default,
+            acl: &acl,
+            drops_set_gid: false,
+            time: NOW,
+        };
+        nest.model.apply(&default).expect("an ACL");
+        let new = nest.model.reserve(Kind::File).expect("room");
+        let owner = Owner { mode: 0o666 | Owner::INHERITS, uid: 2, gid: 2 };
+        let create =
+            Op::Create { dir: nest.shared, name: b"b", id: new, owner, content: Content::Empty, time: NOW };
+        assert_eq!(nest.ask(2, &create).expect("the directory is shared"), create);
+        nest.model.apply(&create).expect("a new name");
+        assert_eq!(nest.model.owner(new).expect("made").mode, 0o666);
+        assert!(nest.model.xattr(new, AclKind::Access.name(), &mut []).expect("made").is_some());
+        let stale = Op::Create {
+            dir: nest.model.root(),
+            name: b"c",
+            id: new,
+            owner,
+            content: Content::Empty,
+            time: NOW,
+        };
+        assert!(matches!(nest.model.apply(&stale), Err(Error::Stale)));
     }
 
     #[test]

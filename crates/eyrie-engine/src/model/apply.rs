@@ -6,7 +6,7 @@ use eyrie_medium::PAGE_SIZE;
 
 use super::data::FileData;
 use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
-use crate::access::{Acl, AclKind};
+use crate::access::AclKind;
 use crate::op::{DEVICE_MAX, FILE_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
@@ -91,54 +91,6 @@ impl ModelState {
         self.object_mut(id)?.xattrs = xattrs;
         self.directory_mut(dir)?.set(name, id);
         self.touch(dir, time)
-    }
-
-    /// Returns the owner and the ACLs of a new object.
-    fn inherited(&self, dir: ObjectId, kind: Kind, owner: Owner) -> Result<(Owner, ModelXattrs)> {
-        let (default, mut xattrs) = (AclKind::Default.name(), ModelXattrs::new());
-        let acl = self.object(dir)?.xattrs.get(default);
-        if acl.is_none() && owner.mode & Owner::INHERITS != 0 {
-            return Err(Error::Stale);
-        }
-        let mut owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
-        let Some(bytes) = acl.filter(|_| kind != Kind::Symlink) else { return Ok((owner, xattrs)) };
-        if let Some(acl) = Acl::parse(bytes)? {
-            owner.mode = acl.inherited(owner.mode);
-            xattrs.extend(acl.to_stored().map(|acl| (AclKind::Access.name().to_vec(), acl)));
-        }
-        if kind == Kind::Directory {
-            xattrs.insert(default.to_vec(), bytes.clone());
-        }
-        Ok((owner, xattrs))
-    }
-
-    fn set_acl(
-        &mut self,
-        id: ObjectId,
-        kind: AclKind,
-        bytes: &[u8],
-        drops_set_gid: bool,
-        time: Time,
-    ) -> Result<()> {
-        let object = self.object_mut(id)?;
-        let acl = access::acl_of_op(id.kind(), kind, bytes)?;
-        let mut owner = object.owner;
-        let stored = match kind {
-            AclKind::Access => {
-                owner.mode = access::mode_with(owner.mode, acl.as_ref(), drops_set_gid);
-                acl.and_then(|acl| acl.to_stored())
-            }
-            AclKind::Default => acl.map(|acl| acl.to_bytes()),
-        };
-        let mut xattrs = object.xattrs.clone();
-        xattrs.remove(kind.name());
-        if let Some(stored) = stored {
-            check_xattr_room(&xattrs, kind.name(), &stored)?;
-            xattrs.insert(kind.name().to_vec(), stored);
-        }
-        (object.owner, object.xattrs, object.changed) = (owner, xattrs, time);
-        self.directory_changes += u64::from(id.is_directory());
-        Ok(())
     }
 
     fn check_new(&self, id: ObjectId, owner: Owner) -> Result<()> {
@@ -496,7 +448,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
 }
 
 /// Checks that an object with these extended attributes has room for another one, or for another value.
-fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
+pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
     let others = || xattrs.iter().filter(|(other, _)| *other != name);
     let names: usize = others().map(|(name, _)| name.len() + 1).sum();
     let values: usize = others().map(|(_, value)| value.len()).sum();

@@ -27,6 +27,7 @@
 //! - A removed directory that is still open is empty, has 0 links and has no parent. It refuses every `Batch`
 //!   that has parts, even if the parts would have no effect.
 
+mod acl;
 mod apply;
 mod data;
 mod state;

@@ -8,7 +8,6 @@ pub mod encode;
 
 use eyrie_medium::Medium;
 
-use crate::access::AclKind;
 use crate::{ObjectId, Time, Version};
 
 /// Maximum length of the name of an entry or key, in bytes.
@@ -58,7 +57,7 @@ pub struct Owner {
 impl Owner {
     /// In the mode of a new object: the mode is not limited by a umask, because the directory has a default
     /// ACL. If the directory has none, the Op fails with `Stale`, and the caller looks at it again.
-    pub const INHERITS: u16 = 0o10000;
+    pub const INHERITS: u16 = 1 << 12;
 }
 
 /// Initial contents of a new object.
@@ -218,6 +217,39 @@ pub enum SetIds {
 impl SetIds {
     /// All values.
     pub const ALL: [SetIds; 3] = [SetIds::Keep, SetIds::DropAsMember, SetIds::DropAsStranger];
+}
+
+/// The two kinds of ACLs.
+///
+/// ```
+/// use eyrie_engine::access::AclKind;
+///
+/// assert_eq!(AclKind::of_name(b"system.posix_acl_default"), Some(AclKind::Default));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AclKind {
+    /// Decides about the rights of an object.
+    Access,
+    /// Is inherited by the objects that are made in a directory.
+    Default,
+}
+
+impl AclKind {
+    /// Both kinds.
+    pub const ALL: [AclKind; 2] = [AclKind::Access, AclKind::Default];
+
+    /// Returns the name of the extended attribute.
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            AclKind::Access => b"system.posix_acl_access",
+            AclKind::Default => b"system.posix_acl_default",
+        }
+    }
+
+    /// Returns the kind of ACL that the extended attribute `name` is. `None` if it is another attribute.
+    pub fn of_name(name: &[u8]) -> Option<AclKind> {
+        AclKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// Attributes to set. `None` leaves an attribute unchanged.

@@ -10,14 +10,14 @@ use zerocopy::IntoBytes;
 
 use super::Scm;
 use super::locks::LockedParent;
-use crate::access::{self, Acl, AclKind, Credentials, Protection};
+use crate::access::{self, Acl};
+use crate::engine::Guards;
 use crate::object::header::{Cold, Header, HotChange};
 use crate::object::xattr::{self, XattrRoot};
+use crate::op::AclKind;
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
 use crate::{Applied, Error, Kind, ObjectId, Owner, Result, Time, XattrMode};
-
-const ACL_FLAGS: u16 = Cold::ACCESS_ACL | Cold::DEFAULT_ACL;
 
 /// Returns the ACL of an object as the volume stores it: the rights that are in the mode are zero.
 fn stored(medium: &Medium, header: Header, cold: &Cold, kind: AclKind) -> Result<Option<Acl>> {
@@ -32,41 +32,31 @@ fn stored(medium: &Medium, header: Header, cold: &Cold, kind: AclKind) -> Result
 }
 
 impl VolumeView {
-    /// Works as [`Engine::protection`](crate::Engine::protection).
+    /// Works as [`Engine::guards`](crate::Engine::guards).
     ///
     /// # Errors
     /// Those of that call.
-    pub fn read_protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
+    pub fn read_guards(&self, id: ObjectId) -> Result<Guards> {
         let _pin = pin();
         let header = self.header(id)?;
         let (_, cold) = header.hot_and_cold(self.medium())?;
         let owner = Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid };
-        let object = Protection::without_acls(id.kind(), owner);
-        if cold.flags & ACL_FLAGS == 0 { Ok(object) } else { self.judged(header, &cold, object, who) }
+        let access_acl =
+            if cold.flags & Cold::ACCESS_ACL == 0 { None } else { self.access_acl(header, &cold)? };
+        Ok(Guards { owner, access_acl, has_default_acl: cold.flags & Cold::DEFAULT_ACL != 0 })
     }
 
-    /// Adds the judgement of the ACLs to the protection of an object. The caller holds a pin.
+    /// Returns the access ACL of an object, with the rights in its mode. The caller holds a pin.
     #[cold]
-    fn judged(
-        &self,
-        header: Header,
-        cold: &Cold,
-        mut object: Protection,
-        who: &Credentials,
-    ) -> Result<Protection> {
-        object.has_default_acl = cold.flags & Cold::DEFAULT_ACL != 0;
-        if access::decides(object.mode)
-            && who.uid() != object.uid
-            && let Some(acl) = stored(self.medium(), header, cold, AclKind::Access)?
-        {
-            object.judgement = acl.with_mode(object.mode).judge(who, &object);
-        }
-        Ok(object)
+    fn access_acl(&self, header: Header, cold: &Cold) -> Result<Option<Vec<u8>>> {
+        let acl = stored(self.medium(), header, cold, AclKind::Access)?;
+        Ok(acl.map(|acl| acl.with_mode(cold.mode).to_bytes()))
     }
 }
 
 impl Scm {
     /// Sets or removes an ACL, with the bits of the mode that the ACL decides.
+    #[cold]
     pub(super) fn set_acl(
         &self,
         id: ObjectId,

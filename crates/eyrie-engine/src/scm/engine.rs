@@ -7,12 +7,11 @@ use super::Scm;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
-use crate::access::{Credentials, Protection};
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
-    Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op,
+    Owner, Result, SpaceUsage, Version, Watcher,
 };
 
 impl Engine for Scm {
@@ -56,8 +55,8 @@ impl Engine for Scm {
         self.sound(self.volume.read_owner(id))
     }
 
-    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
-        self.sound(self.volume.read_protection(id, who))
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.sound(self.volume.read_guards(id))
     }
 
     #[inline]

@@ -68,8 +68,8 @@ pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) ->
 
 /// A superblock that was read and verified.
 pub(crate) struct VerifiedSuperblock {
-    /// The fields as they were read, and as `set_size` and `set_root` changed them. Readers do not look at the
-    /// sequence number and the features, which may be newer on the medium.
+    /// The fields as they were read, and as `set_size` and `set_root` changed them. The medium may have a
+    /// newer sequence number and more features.
     pub(crate) block: Superblock,
     pub(crate) geometry: Geometry,
     /// Index of the copy from which this superblock was read.

@@ -77,8 +77,8 @@ impl VolumeView {
         self.superblock.has_acls()
     }
 
-    /// Records that the volume may have objects with ACLs, before the first one gets any. The caller is inside
-    /// the gate of the medium.
+    /// Records that the volume may have objects with ACLs, before the first one gets any. The caller is
+    /// inside the gate of the medium.
     pub(crate) fn set_acls(&self) -> Result<()> {
         self.superblock.set_acls(&self.context.medium)
     }

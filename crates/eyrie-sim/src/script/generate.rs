@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 
-use eyrie::{AclKind, FallocateMode, RenameMode, Time};
+use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::{Call, bytes};
-use crate::explore::workload::{ACL_OF_GROUP, ACL_OF_MODE, ACL_OF_ONE};
 
 /// Names that are usually directories.
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
@@ -72,7 +71,7 @@ enum Group {
 type Draw = fn(&mut CallGenerator) -> Call;
 
 /// The calls that can be drawn, each with its group and weight.
-const DRAWS: [(Group, u64, Draw); 22] = [
+const DRAWS: [(Group, u64, Draw); 21] = [
     (Group::Always, 16, |random| Call::Creat { path: random.path(), mode: random.of(MODES) }),
     (Group::Always, 8, |random| Call::Mkdir { path: random.directory(), mode: random.of(MODES) }),
     (Group::Always, 14, |random| Call::Write {
@@ -121,11 +120,6 @@ const DRAWS: [(Group, u64, Draw); 22] = [
         path: random.path(),
         name: random.of(XATTRS).into(),
         value: random.value(),
-    }),
-    (Group::Xattrs, 4, |random| Call::Setxattr {
-        path: random.path(),
-        name: random.of(AclKind::ALL).name().to_vec(),
-        value: random.of([ACL_OF_ONE, ACL_OF_GROUP, ACL_OF_MODE, b""]).to_vec(),
     }),
     (Group::Xattrs, 3, |random| Call::Removexattr { path: random.path(), name: random.of(XATTRS).into() }),
     (Group::Keys, 6, |random| Call::Put {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::acls::acl;
-use eyrie_engine::access::{AclKind, Credentials};
+use eyrie_engine::access::{self, AclKind, Credentials};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     AttributeChange, Condition, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode,
@@ -164,7 +164,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
                 create(engine, id, b"\x01heir", Kind::Directory, Content::Empty);
                 apply(Op::RemoveDirectory { dir: id, name: b"\x01heir", time });
             }
-            let _ = engine.protection(id, &Credentials::new(1000, 1000, &[]));
+            let _ = access::protection(engine, id, &Credentials::new(1000, 1000, &[]));
             apply(Op::SetAcl { id, kind, acl: &[], drops_set_gid: false, time });
         }
         apply(Op::Link { dir, name: &[b'\x03', number as u8], id, time });

@@ -135,6 +135,7 @@ const ORDER: [(&str, &[&str]); 12] = [
     (
         "eyrie-testkit",
         &[
+            "acls",
             "ops",
             "oracle",
             "linear",

@@ -94,7 +94,7 @@ impl<E: Engine> Kvfs<E> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
-        let usable = engine.protection(dir, who).and_then(|protection| {
+        let usable = access::protection(&*engine, dir, who).and_then(|protection| {
             access::check(who, &protection, Rights::all())?;
             // The directory may get or lose its default ACL while the store is open. The umask therefore
             // always applies, and the engine adds what a new value inherits.

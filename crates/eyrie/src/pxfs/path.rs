@@ -343,7 +343,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     #[inline]
     pub(super) fn protection(&self, id: ObjectId) -> CallResult<Protection> {
-        Ok(self.engine().protection(id, self.credentials())?)
+        Ok(access::protection(self.engine(), id, self.credentials())?)
     }
 
     pub(super) fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {

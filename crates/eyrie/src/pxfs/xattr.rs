@@ -75,8 +75,8 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(())
     }
 
-    /// Sets an ACL, or removes it if `bytes` hold no entry. As on Linux, the removal of an ACL that the object
-    /// does not have succeeds.
+    /// Sets an ACL, or removes it if `bytes` hold no entry. As on Linux, the removal of an ACL that the
+    /// object does not have succeeds.
     fn set_acl(&self, id: ObjectId, kind: AclKind, bytes: &[u8]) -> CallResult<()> {
         let object = self.protection(id)?;
         let acl = access::check_set_acl(self.credentials(), &object, kind, bytes)?;

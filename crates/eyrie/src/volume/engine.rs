@@ -4,12 +4,11 @@ use std::fmt;
 use std::path::Path;
 
 use eyrie_client::{Client, SOCKET_NAME, is_absent};
-use eyrie_engine::access::{Credentials, Protection};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage,
-    Version, Watcher,
+    Applied, Attributes, Birth, Engine, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner, Result,
+    SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -145,8 +144,8 @@ impl Engine for VolumeEngine {
     }
 
     #[inline]
-    fn protection(&self, id: ObjectId, who: &Credentials) -> Result<Protection> {
-        each!(self, protection(id, who))
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        each!(self, guards(id))
     }
 
     #[inline]

@@ -5,8 +5,8 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Time;
-use crate::access::AclKind;
 use crate::object::pointer::Pointer;
+use crate::op::AclKind;
 
 /// Line 0, which is written once.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]

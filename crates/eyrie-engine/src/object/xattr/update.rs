@@ -7,8 +7,8 @@ use zerocopy::IntoBytes;
 
 use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
 use super::read::{self, XattrRoot};
-use crate::access::AclKind;
 use crate::object::pointer::Pointer;
+use crate::op::AclKind;
 use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};

@@ -7,7 +7,7 @@ use super::layout::{
     NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
     VERSION, XattrFields, present,
 };
-use crate::access::AclKind;
+use crate::op::AclKind;
 use crate::{
     AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
     Version, XattrMode,

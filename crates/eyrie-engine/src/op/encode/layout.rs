@@ -343,8 +343,8 @@ pub(super) const XATTR_REPLACE: u32 = 2;
 pub(super) const ACL_OF_DEFAULT: u32 = 1;
 pub(super) const ACL_DROPS_SET_GID: u32 = 2;
 
-/// Fields of `SetXattr`, `RemoveXattr` and `SetAcl`. `RemoveXattr` has mode 0 and an empty value, and `SetAcl`
-/// has an empty name. The name follows, and then the value.
+/// Fields of `SetXattr`, `RemoveXattr` and `SetAcl`. `RemoveXattr` has mode 0 and an empty value, and
+/// `SetAcl` has an empty name. The name follows, and then the value.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct XattrFields {
