@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,8 +14,8 @@ use eyrie_engine::engine::next_instance;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result,
-    SpaceUsage, Version,
+    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version,
 };
 use eyrie_medium::epoch::Guard;
 use eyrie_medium::sync::lock;
@@ -27,7 +27,7 @@ use crate::packet;
 use crate::protocol::{
     OUTCOME_MADE, OUTCOME_NOT_MADE, SentAttributes, SentSession, ServiceCall, received_error,
 };
-use crate::session::{self, ProcessLock, ServiceSession, is_absent, join, refused};
+use crate::session::{self, PATIENCE, ProcessLock, ServiceSession, join, may_pass, refused};
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -35,8 +35,6 @@ pub const SOCKET_NAME: &str = "service.sock";
 const POOL: u64 = 32;
 /// Most ids that a pool keeps. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOL as usize;
-/// Time for which a client waits for the next service after its service has ended.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts to join a service.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -51,8 +49,8 @@ pub struct Client {
     read_only: bool,
     service: u32,
     socket: PathBuf,
-    /// Device and inode of the mapped file.
-    segment: (u64, u64),
+    /// Device, inode and size of the mapped file.
+    segment: (u64, u64, u64),
     /// The key of the session.
     key: AtomicU64,
     /// Number of steps of exchanges of the board: odd while one is in progress.
@@ -60,6 +58,8 @@ pub struct Client {
     session: Arc<ArcSwap<ServiceSession>>,
     claims: Claims,
     joining: ProcessLock,
+    /// Number of the process to which the claims belong.
+    claims_of: AtomicU32,
     /// True if the last attempt to join failed.
     has_given_up: AtomicBool,
     /// Numbers that never repeat, for directories beside an exchange of the board.
@@ -100,6 +100,7 @@ impl Client {
             session,
             claims,
             joining: ProcessLock::default(),
+            claims_of: AtomicU32::new(std::process::id()),
             has_given_up: AtomicBool::new(false),
             unique: AtomicU64::new(0),
         })
@@ -146,17 +147,17 @@ impl Client {
             && self.board().has_session(key)
     }
 
-    /// Runs `read`, and repeats it in the next session if the session ended meanwhile.
+    /// Runs `read`. If the session ended meanwhile, joins the next one and returns `Stale`, because the ids
+    /// of the read may name other objects there.
     #[inline(always)]
-    fn reading<'a, T>(&'a self, mut read: impl FnMut(&'a VolumeView) -> Result<T>) -> Result<T> {
-        loop {
-            let key = self.key();
-            let result = read(&self.view);
-            if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
-                return result;
-            }
-            self.rejoin(key)?;
+    fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
+        let key = self.key();
+        let result = read(&self.view);
+        if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
+            return result;
         }
+        self.rejoin(key)?;
+        Err(Error::Stale)
     }
 
     /// Joins a service after the session with key `ended` has ended.
@@ -176,15 +177,19 @@ impl Client {
             // Another thread has joined.
             return Ok(());
         }
-        if is_child {
+        let process = std::process::id();
+        if is_child && self.claims_of.load(Ordering::Relaxed) != process {
             // The claims of the parent stay its own.
             self.claims.unshare_in_child()?;
+            self.claims_of.store(process, Ordering::Relaxed);
+            // The parent may have been in the middle of an exchange at the fork.
+            self.exchanges.fetch_add(self.exchanges.load(Ordering::Relaxed) % 2, Ordering::SeqCst);
         }
         let mut pause = Duration::from_millis(1);
         let joined = loop {
             match join(&self.socket, &self.claims) {
                 Ok(joined) => break joined,
-                Err(error) if is_absent(&error) || matches!(error, Error::ServiceEnded) => {
+                Err(error) if may_pass(&error) => {
                     // A client that has waited once in vain waits no more, so that a program with many calls
                     // ends soon.
                     if self.has_given_up.load(Ordering::Relaxed) || started.elapsed() >= PATIENCE {
@@ -200,7 +205,7 @@ impl Client {
         self.has_given_up.store(false, Ordering::Relaxed);
         let is_same = identity_of(&joined.segment)? == self.segment;
         if joined.welcome.volume_id != self.view.volume_id() || !is_same {
-            return Err(refused("the service shares another volume now"));
+            return Err(refused("the service shares another volume now, or one of another size"));
         }
         // A path that was cached with a count of the old board must not match the same count of the new one.
         self.exchanges.fetch_add(1, Ordering::SeqCst);
@@ -216,12 +221,14 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a request. If the session ends before the answer, makes the request again in the next session,
-    /// unless an Op was already applied.
+    /// Makes a request. If the session ends before the answer, joins the next one and returns `Stale`, unless
+    /// the Op of the request was applied.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
         loop {
+            let key = self.key();
             if let Err(Fault::Forked) = self.medium().check() {
-                self.rejoin(self.key())?;
+                self.rejoin(key)?;
+                return Err(Error::Stale);
             }
             self.medium().check()?;
             let session = self.session.load_full();
@@ -230,6 +237,17 @@ impl Client {
                 Called::Ended(number) => number,
             };
             self.rejoin(session.key)?;
+            // These requests name no object, so they mean the same in the next session.
+            let anywhere = [
+                ServiceCall::Outcome,
+                ServiceCall::Reserve,
+                ServiceCall::Sync,
+                ServiceCall::Space,
+                ServiceCall::Reclaim,
+            ];
+            if anywhere.contains(&request.call) {
+                continue;
+            }
             if request.call == ServiceCall::Apply {
                 let asked =
                     ServiceRequest { call: ServiceCall::Outcome, id: session.key.raw(), number, data: &[] };
@@ -246,6 +264,7 @@ impl Client {
                     _ => return Err(Error::ServiceEnded),
                 }
             }
+            return Err(Error::Stale);
         }
     }
 
@@ -263,13 +282,13 @@ impl Client {
     }
 }
 
-/// Returns the device and the inode of a file.
-fn identity_of(file: &File) -> Result<(u64, u64)> {
+/// Returns the device, the inode and the size of a file.
+fn identity_of(file: &File) -> Result<(u64, u64, u64)> {
     let found = host::metadata_of(file).map_err(|source| Fault::Io {
         what: "reading the attributes of the shared volume".to_owned(),
         source,
     })?;
-    Ok((found.dev(), found.ino()))
+    Ok((found.dev(), found.ino(), found.len()))
 }
 
 /// Returns an answer, or the error that it brings.
@@ -319,6 +338,10 @@ impl Engine for Client {
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         self.reading(|view| view.read_owner(id))
+    }
+
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.reading(|view| view.read_guards(id))
     }
 
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
@@ -373,27 +396,17 @@ impl Engine for Client {
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        let (mut next, mut is_done) = (cookie, false);
-        loop {
-            let (key, mut is_lost) = (self.key(), false);
-            let result = self.view.read_list(dir, next, &mut |entry| {
-                // An entry that was visited cannot be taken back, so each one is checked before.
-                is_lost = !self.is_current(key);
-                if is_lost {
-                    return false;
-                }
-                next = entry.next;
-                is_done = !visit(entry);
-                !is_done
-            });
-            if is_done {
-                return Ok(());
-            }
-            if !is_lost && self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
-                return result;
-            }
-            self.rejoin(key)?;
+        let (key, mut is_lost) = (self.key(), false);
+        let result = self.view.read_list(dir, cookie, &mut |entry| {
+            // An entry that was visited cannot be taken back, so each one is checked before.
+            is_lost = !self.is_current(key);
+            !is_lost && visit(entry)
+        });
+        if !is_lost && self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
+            return result;
         }
+        self.rejoin(key)?;
+        Err(Error::Stale)
     }
 
     #[inline]
@@ -402,8 +415,9 @@ impl Engine for Client {
     }
 
     fn open(&self, id: ObjectId) -> Result<()> {
+        let key = self.key();
         if let Err(Fault::Forked) = self.medium().check() {
-            self.rejoin(self.key())?;
+            self.rejoin(key)?;
         }
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
         self.claims.count(id).fetch_add(1, Ordering::SeqCst);
@@ -416,16 +430,24 @@ impl Engine for Client {
         if self.medium().check().is_err() {
             return;
         }
-        let before = self.claims.count(id).fetch_sub(1, Ordering::SeqCst);
-        if before == 1 && self.board().orphans() != 0 {
+        // The claims of a forked child may miss an open that its parent ended before the child joined.
+        let before =
+            self.claims.count(id).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        if before == Ok(1) && self.board().orphans() != 0 {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
         }
     }
 
+    #[inline]
+    fn session(&self) -> u64 {
+        self.key().raw()
+    }
+
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        let key = self.key();
         if let Err(Fault::Forked) = self.medium().check() {
-            self.rejoin(self.key())?;
+            self.rejoin(key)?;
         }
         if let Some(id) = lock(&self.session.load().pools[kind as usize]).pop() {
             return Ok(id);
@@ -469,7 +491,11 @@ impl Engine for Client {
     fn directory_changes(&self) -> u64 {
         let before = self.exchanges.load(Ordering::Acquire);
         let changes = self.board().directory_changes();
-        if before.is_multiple_of(2) && self.exchanges.load(Ordering::Acquire) == before {
+        // The board of a dead service does not change any more, although the volume may.
+        if self.is_current(self.key())
+            && before.is_multiple_of(2)
+            && self.exchanges.load(Ordering::Acquire) == before
+        {
             // Boards of different services may have the same count. Counts stay below 2^40.
             return changes ^ before << 40;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::claims::Claims;
-use eyrie_engine::{Error, ObjectId, Result};
+use eyrie_engine::{Errno, Error, ObjectId, Result};
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::pins_file;
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
@@ -26,8 +26,9 @@ use crate::protocol::{
 };
 
 const KINDS: usize = 8;
-/// Time limit for the answer of the service to a greeting.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a client waits for a service that does not answer, and for the next service after its own
+/// has ended.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A session with a service.
 pub struct ServiceSession {
@@ -71,11 +72,13 @@ fn connected(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| io_fault("making a socket", errno.into()))?;
     let address = SocketAddrUnix::new(path)
         .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
+    // A service that hangs must not hang its clients. A connect waits as long as a send.
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, timeout, Some(PATIENCE))
+            .map_err(|errno| io_fault("making a socket", errno.into()))?;
+    }
     connect(&socket, &address)
         .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
-    // A service that hangs must not hang its clients.
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
-        .map_err(|errno| io_fault("making a socket", errno.into()))?;
     Ok(socket)
 }
 
@@ -140,6 +143,15 @@ pub fn is_absent(error: &Error) -> bool {
     // A block device has no directory for a socket.
     let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::NotADirectory];
     absent.contains(&source.kind())
+}
+
+/// Returns true if a later attempt to join may succeed: no service runs, or the service is ending, or it has no
+/// room for a session at the moment.
+pub fn may_pass(error: &Error) -> bool {
+    let Error::Fault(Fault::Io { source, .. }) = error else { return matches!(error, Error::ServiceEnded) };
+    let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
+    let has_no_descriptor = source.raw_os_error() == Some(Errno::MFILE.into());
+    is_absent(error) || may_pass.contains(&source.kind()) || has_no_descriptor
 }
 
 /// A lock that a forked child can take although a thread of its parent held it at the fork. That thread does

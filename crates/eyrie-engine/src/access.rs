@@ -5,18 +5,23 @@
 //! the call. User id 0 has all [`Capabilities`], and other users have none, unless
 //! [`Credentials::with_capabilities`] sets them.
 
+mod acl;
 mod authorize;
 mod credentials;
 mod rules;
 
+pub use crate::op::AclKind;
+pub use acl::{Acl, Judgement, protection};
 pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
 pub use rules::{
     AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,
 };
 
+pub(crate) use acl::{acl_of_op, mode_with, restore_mode};
+
 use crate::op::{Owner, SetIds};
-use crate::{Attributes, Error, Kind, Result};
+use crate::{Error, Kind, Result};
 
 /// Set-user-id bit.
 pub(crate) const SET_UID: u16 = 0o4000;
@@ -29,7 +34,8 @@ pub(crate) const STICKY: u16 = 0o1000;
 pub(crate) const MODE_BITS: u16 = 0o7777;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// The attributes of an object that decide about permissions: its kind, mode, owner and group.
+/// The attributes of an object that decide about the permissions of one user: its kind, mode, owner, group
+/// and ACLs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
     /// Kind of the object.
@@ -40,13 +46,18 @@ pub struct Protection {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+    /// The judgement of the access ACL about the user.
+    pub judgement: Judgement,
+    /// True for a directory with a default ACL.
+    pub has_default_acl: bool,
 }
 
-impl From<&Attributes> for Protection {
+impl Protection {
+    /// Returns the protection of an object without ACLs.
     #[inline]
-    fn from(attributes: &Attributes) -> Protection {
-        let &Attributes { kind, mode, uid, gid, .. } = attributes;
-        Protection { kind, mode, uid, gid }
+    pub fn without_acls(kind: Kind, owner: Owner) -> Protection {
+        let Owner { mode, uid, gid } = owner;
+        Protection { kind, mode, uid, gid, judgement: Judgement::BY_MODE, has_default_acl: false }
     }
 }
 
@@ -77,19 +88,17 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
     // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
-    let shift = if who.uid() == object.uid {
-        6
+    let grants = |shift: u16| (object.mode >> shift) as u8 & rights.bits() == rights.bits();
+    let granted = if who.uid() == object.uid {
+        grants(6)
+    } else if let Some(granted) = object.judgement.grants(rights) {
+        granted
     } else if who.in_group(object.gid) {
-        3
+        grants(3)
     } else {
-        0
+        grants(0)
     };
-    let granted = (object.mode >> shift) as u8 & 7;
-    if granted & rights.bits() == rights.bits() || overrides(who, object, rights) {
-        Ok(())
-    } else {
-        Err(Error::AccessDenied)
-    }
+    if granted || overrides(who, object, rights) { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
 /// True if the capabilities of `who` grant `rights`. `DAC_OVERRIDE` lets execute a file only if at least one
@@ -262,9 +271,9 @@ impl Namespace {
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
             Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
-            Namespace::System | Namespace::None => {
-                Err(Error::Unsupported("an extended attribute outside user.*, trusted.* and security.*"))
-            }
+            Namespace::System | Namespace::None => Err(Error::Unsupported(
+                "an extended attribute other than ACLs outside user.*, trusted.* and security.*",
+            )),
             _ if rest.is_empty() => {
                 Err(Error::Invalid("an extended attribute has a name after its namespace"))
             }
@@ -281,6 +290,9 @@ impl Namespace {
 /// `NoXattr`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than `user`,
 /// `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
+    if AclKind::of_name(name).is_some() {
+        return check_has_acls(object);
+    }
     let (space, rest) = Namespace::of(name);
     match space {
         Namespace::Trusted if !who.has(Capabilities::SYS_ADMIN) => return Err(Error::NoXattr),
@@ -312,6 +324,41 @@ pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
     space.check_kept(rest)
 }
 
+/// Refuses a symbolic link, because it has no ACLs.
+fn check_has_acls(object: &Protection) -> Result<()> {
+    if object.kind == Kind::Symlink { Err(Error::Unsupported("an ACL of a symbolic link")) } else { Ok(()) }
+}
+
+/// Checks that `who` may set or remove an ACL of `object`. Returns the ACL that `bytes` hold, or `None` if
+/// the ACL is removed, as it is by bytes without an entry.
+///
+/// # Errors
+/// `NotPermitted` for other users than the owner. `AccessDenied` for the default ACL of another object than a
+/// directory. `Invalid` for an ACL that cannot be. `Unsupported` for a symbolic link, and for bytes of
+/// another version than 2.
+pub fn check_set_acl(
+    who: &Credentials,
+    object: &Protection,
+    kind: AclKind,
+    bytes: &[u8],
+) -> Result<Option<Acl>> {
+    let acl = Acl::parse(bytes)?;
+    check_has_acls(object)?;
+    if kind == AclKind::Default && object.kind != Kind::Directory {
+        return if acl.is_some() { Err(Error::AccessDenied) } else { Ok(None) };
+    }
+    if !who.owns(object) {
+        return Err(Error::NotPermitted);
+    }
+    acl.as_ref().map_or(Ok(()), Acl::check)?;
+    Ok(acl)
+}
+
+/// True if `object` loses its set-group-id bit when `who` sets or removes its access ACL.
+pub fn acl_drops_set_gid(who: &Credentials, object: &Protection) -> bool {
+    object.mode & SET_GID != 0 && !who.has(Capabilities::FSETID) && !who.in_group(object.gid)
+}
+
 fn has_user_xattrs(object: &Protection) -> bool {
     matches!(object.kind, Kind::File | Kind::Directory)
 }
@@ -322,21 +369,23 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 }
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
-/// umask, except to symbolic links, which have all permissions. An object in a set-group-id directory gets
-/// the group of that directory, and a subdirectory also gets the set-group-id bit. A new directory gets this
-/// bit in no other way.
+/// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the result
+/// has [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory gets the group of
+/// that directory, and a subdirectory also gets the set-group-id bit. A new directory gets this bit in no
+/// other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;
     let gid = if inherits { dir.gid } else { who.gid() };
+    let (umask, inherited) = if dir.has_default_acl { (0, Owner::INHERITS) } else { (who.umask(), 0) };
     let mode = match kind {
         Kind::Symlink => 0o777,
-        Kind::Directory => mode & !who.umask() & 0o1777 | if inherits { SET_GID } else { 0 },
+        Kind::Directory => mode & !umask & 0o1777 | if inherits { SET_GID } else { 0 } | inherited,
         _ => {
             // A user outside the group must not create a file that runs with the group's rights.
             let grants_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
             let foreign = inherits && grants_group && !who.has(Capabilities::FSETID) && !who.in_group(gid);
-            mode & MODE_BITS & !who.umask() & if foreign { !SET_GID } else { MODE_BITS }
+            mode & MODE_BITS & !umask & if foreign { !SET_GID } else { MODE_BITS } | inherited
         }
     };
     Owner { mode, uid: who.uid(), gid }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use eyrie_medium::epoch::Guard;
 
+use crate::op::AclKind;
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails.
@@ -70,6 +71,17 @@ pub struct Attributes {
     /// The directory that contains this directory. The root contains itself. For removed directories and
     /// other objects: `None`.
     pub parent: Option<ObjectId>,
+}
+
+/// The attributes of an object that decide about permissions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guards {
+    /// Owner and permissions.
+    pub owner: Owner,
+    /// Bytes of the access ACL, if the object has one.
+    pub access_acl: Option<Vec<u8>>,
+    /// True for a directory with a default ACL.
+    pub has_default_acl: bool,
 }
 
 /// Attributes that never change during the life of an object.
@@ -174,6 +186,24 @@ pub trait Engine: Send + Sync {
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         let Attributes { mode, uid, gid, .. } = self.attributes(id)?;
         Ok(Owner { mode, uid, gid })
+    }
+
+    /// Returns the attributes of an object that decide about permissions, as they are at one moment. In
+    /// [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it never walks a
+    /// directory.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        let owner = self.owner(id)?;
+        let read = |kind: AclKind| -> Result<Option<Vec<u8>>> {
+            let Some(size) = self.xattr(id, kind.name(), &mut [])? else { return Ok(None) };
+            let mut bytes = vec![0; size];
+            self.xattr(id, kind.name(), &mut bytes)?;
+            Ok(Some(bytes))
+        };
+        let has_default_acl = read(AclKind::Default)?.is_some();
+        Ok(Guards { owner, access_acl: read(AclKind::Access)?, has_default_acl })
     }
 
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains
@@ -301,6 +331,15 @@ pub trait Engine: Send + Sync {
     /// Ends `count` [holds](Engine::hold) of an object.
     fn release(&self, id: ObjectId, count: u64) {
         (0..count).for_each(|_| self.close(id));
+    }
+
+    /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the
+    /// process that owns the volume. In a later session, an id may name another object. A caller that keeps
+    /// an id compares its [`birth`](Engine::birth). A call during which the session changes fails with
+    /// [`Error::Stale`].
+    #[inline(always)]
+    fn session(&self) -> u64 {
+        0
     }
 
     /// Reserves an id for a new object of this kind.

@@ -40,7 +40,9 @@ mod tables;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Birth, COOKIE_MAX, Engine, FileView, ListedEntry, SpaceUsage, with_reserved};
+pub use engine::{
+    Attributes, Birth, COOKIE_MAX, Engine, FileView, Guards, ListedEntry, SpaceUsage, with_reserved,
+};
 pub use errno::Errno;
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time, Version};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use eyrie::{Capabilities, Credentials, Node, ObjectId, VolumeNodes};
+use eyrie::{AclKind, Capabilities, Credentials, Node, ObjectId, VolumeNodes};
 use fuser::{Errno, Generation, INodeNo, InitFlags, Notifier, ReplyAttr, ReplyEntry, Request};
 
 use crate::answer::{Answer, LONG, OrErrno, entry_life, reply};
@@ -17,6 +17,8 @@ pub(crate) struct Adapter {
     pub(crate) nodes: Arc<VolumeNodes>,
     pub(crate) numbers: Numbers,
     pub(crate) writeback_cache: bool,
+    /// True if the kernel checks permissions, and therefore also obeys ACLs.
+    pub(crate) kernel_checks: bool,
     session: Arc<OnceLock<SessionParts>>,
 }
 
@@ -32,10 +34,11 @@ impl Adapter {
     pub(crate) fn new(
         nodes: Arc<VolumeNodes>,
         writeback_cache: bool,
+        kernel_checks: bool,
         session: Arc<OnceLock<SessionParts>>,
     ) -> Adapter {
         let numbers = Numbers { root: nodes.root() };
-        Adapter { nodes, numbers, writeback_cache, session }
+        Adapter { nodes, numbers, writeback_cache, kernel_checks, session }
     }
 
     /// Returns the user of a request. The kernel has checked its permissions, so it has all capabilities.
@@ -51,6 +54,36 @@ impl Adapter {
         call: impl FnOnce(&Credentials, ObjectId) -> eyrie::Result<T>,
     ) -> Answer<T> {
         call(&Adapter::user(request), self.object(number)?).or_errno()
+    }
+
+    /// Calls the library for the user of a request, which makes an object. The library applies the umask,
+    /// because the kernel does not know if the object inherits an ACL in place of the umask.
+    pub(crate) fn as_creator<T>(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        umask: u32,
+        call: impl FnOnce(&Credentials, ObjectId) -> eyrie::Result<T>,
+    ) -> Answer<T> {
+        let user = Adapter::user(request).with_umask(umask as u16);
+        call(&user, self.object(number)?).or_errno()
+    }
+
+    /// Makes a change of an extended attribute. An ACL also changes the mode, and users outside the group of
+    /// the object take its set-group-id bit with an access ACL.
+    pub(crate) fn change_xattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &[u8],
+        change: impl FnOnce(&Credentials, ObjectId) -> eyrie::Result<()>,
+    ) -> Answer<()> {
+        if AclKind::of_name(name).is_none() {
+            return self.as_user(request, number, change);
+        }
+        let changed = self.change(request, number, drops_set_ids(request), change);
+        self.forget_attributes(number);
+        changed
     }
 
     /// Makes a change of the bytes of a file. If `drops_set_ids`, the change takes the set-id bits of the
@@ -69,11 +102,16 @@ impl Adapter {
         let capabilities = Capabilities::all() - Capabilities::FSETID;
         let user = Credentials::new(request.uid(), request.gid(), &groups_of(request.pid()));
         let changed = change(&user.with_capabilities(capabilities), id).or_errno();
+        self.forget_attributes(number);
+        changed
+    }
+
+    /// Lets the kernel forget the attributes that it has cached.
+    fn forget_attributes(&self, number: INodeNo) {
         if let Some(session) = self.session.get() {
             // A negative offset means the attributes alone. An error means that the mount ends.
             let _ = session.kernel.inval_inode(number, -1, 0);
         }
-        changed
     }
 
     fn turns(&self) -> Option<&Arc<Turns>> {
@@ -129,7 +167,7 @@ fn groups_of(pid: u32) -> Vec<u32> {
 }
 
 /// Returns the abilities of the kernel that a mount uses.
-pub(crate) fn wanted(writeback_cache: bool) -> InitFlags {
+pub(crate) fn wanted(writeback_cache: bool, kernel_checks: bool) -> InitFlags {
     let mut wanted = InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_PARALLEL_DIROPS
         | InitFlags::FUSE_DO_READDIRPLUS
@@ -140,8 +178,13 @@ pub(crate) fn wanted(writeback_cache: bool) -> InitFlags {
         | InitFlags::FUSE_EXPLICIT_INVAL_DATA
         // Otherwise the kernel asks for an extended attribute before each write.
         | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+        // A default ACL takes the place of the umask.
+        | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_NO_OPEN_SUPPORT
         | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+    if kernel_checks {
+        wanted |= InitFlags::FUSE_POSIX_ACL;
+    }
     if writeback_cache {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
     }

@@ -38,7 +38,7 @@ thread_local! {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let wanted = wanted(self.writeback_cache);
+        let wanted = wanted(self.writeback_cache, self.kernel_checks);
         // An older kernel lacks some. Then it only asks more often.
         let offered = wanted & config.capabilities();
         let _ = config.add_capabilities(offered);
@@ -121,12 +121,12 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let result = kind_of(mode).ok_or(Errno::EINVAL).and_then(|kind| {
-            self.as_user(request, parent, |user, dir| {
+            self.as_creator(request, parent, umask, |user, dir| {
                 self.nodes.make(user, dir, name.as_bytes(), kind, permissions(mode), device.into())
             })
         });
@@ -139,10 +139,10 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        let result = self.as_user(request, parent, |user, dir| {
+        let result = self.as_creator(request, parent, umask, |user, dir| {
             self.nodes.make(user, dir, name.as_bytes(), Kind::Directory, permissions(mode), 0)
         });
         self.entry(parent, reply, result);
@@ -212,11 +212,11 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let result = self.as_user(request, parent, |user, dir| {
+        let result = self.as_creator(request, parent, umask, |user, dir| {
             let mut open = Open::READ | Open::WRITE;
             open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
             let (node, handle) = self.nodes.create(user, dir, name.as_bytes(), open, permissions(mode))?;
@@ -379,7 +379,7 @@ impl Filesystem for Adapter {
             _ => Err(Errno::EINVAL),
         };
         let result = mode.and_then(|mode| {
-            self.as_user(request, number, |user, id| {
+            self.change_xattr(request, number, name.as_bytes(), |user, id| {
                 self.nodes.setxattr(user, id, name.as_bytes(), value, mode)
             })
         });
@@ -403,8 +403,9 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result =
-            self.as_user(request, number, |user, id| self.nodes.removexattr(user, id, name.as_bytes()));
+        let result = self.change_xattr(request, number, name.as_bytes(), |user, id| {
+            self.nodes.removexattr(user, id, name.as_bytes())
+        });
         reply!(self, reply, result, |()| reply.ok());
     }
 

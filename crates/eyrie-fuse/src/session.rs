@@ -66,7 +66,8 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     check_fuse(&path)?;
     let nodes = Arc::new(volume.nodes().watching(invalidate::NOTICES));
     let parts = Arc::new(OnceLock::new());
-    let adapter = Adapter::new(Arc::clone(&nodes), options.writeback_cache, Arc::clone(&parts));
+    let (cache, checks) = (options.writeback_cache, kernel_checks(options));
+    let adapter = Adapter::new(Arc::clone(&nodes), cache, checks, Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());
     let session = fuser::Session::new(adapter, &path, &config)
         .and_then(|session| {
@@ -169,9 +170,7 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         if options.no_exec { MountOption::NoExec } else { MountOption::Exec },
         if options.sync { MountOption::Sync } else { MountOption::Async },
     ];
-    // The kernel asks for the attributes of a directory after each change of it, if it checks permissions. A
-    // mount that only root can use does without, because root passes the checks.
-    if options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root() {
+    if kernel_checks(options) {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
@@ -179,6 +178,13 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
     config.n_threads = Some(options.threads.unwrap_or(processors.clamp(2, 8)));
     config.clone_fd = true;
     config
+}
+
+/// True if the kernel checks permissions. It then asks for the attributes of a directory after each change of
+/// it, and for the ACL of each object. A mount that only root can use does without, because root passes the
+/// checks.
+fn kernel_checks(options: &MountOptions) -> bool {
+    options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
 }
 
 /// Returns a value that a list of options can have: the list ends values at commas.

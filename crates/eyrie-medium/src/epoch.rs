@@ -400,7 +400,7 @@ fn register_fork_handler() {
         let Some(own) = OWN.get().and_then(Option::as_ref) else { return };
         // If this thread is ending, it has no slot, and the handler does not know its pins.
         let mine = LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).ok();
-        if !own.table.0.replace_in_child() {
+        if !own.table.0.replace_in_child(true) {
             // Without memory of its own, the child would change the pins of its parent.
             std::process::abort();
         }

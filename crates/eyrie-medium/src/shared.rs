@@ -36,7 +36,7 @@ pub struct SharedMemory {
     /// `None` for memory of this process alone.
     file: Option<File>,
     /// Inode of the file.
-    inode: u64,
+    inode: AtomicU64,
 }
 
 // SAFETY: the mapping is plain memory. Threads access it by atomics and by copies that tolerate races.
@@ -90,7 +90,7 @@ impl SharedMemory {
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rights, flags) };
         let base = base.map_err(|errno| io_fault("mapping memory", errno))?;
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
-        Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None, inode: 0 })
+        Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None, inode: AtomicU64::new(0) })
     }
 
     /// Maps memory that another process made. It must have `len` bytes.
@@ -113,6 +113,9 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`SharedMemory::map`]. The memory is then the old one.
+    ///
+    /// # Aborts
+    /// If the host has no memory for its own tables after it has removed the old mapping.
     pub fn replace(&self, fd: OwnedFd) -> Result<(), Fault> {
         let mut new = SharedMemory::map(fd, self.len, self.access)?;
         let (old, flags) = (self.base.as_ptr().cast(), MremapFlags::MAYMOVE);
@@ -121,7 +124,10 @@ impl SharedMemory {
         // tolerate any bytes.
         let moved =
             unsafe { rustix::mm::mremap_fixed(new.base.as_ptr().cast(), new.len, new.len, flags, old) };
-        moved.map_err(|errno| io_fault("mapping shared memory", errno))?;
+        if moved.is_err() {
+            // The old memory may be gone, and other threads access it.
+            std::process::abort();
+        }
         new.file = None;
         std::mem::forget(new);
         Ok(())
@@ -137,7 +143,7 @@ impl SharedMemory {
         let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, fd.as_fd(), 0) };
         let base = base.map_err(|errno| io_fault("mapping shared memory", errno))?;
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
-        Ok(SharedMemory { base, len, access, file: Some(fd.into()), inode: stat.st_ino })
+        Ok(SharedMemory { base, len, access, file: Some(fd.into()), inode: AtomicU64::new(stat.st_ino) })
     }
 
     /// Returns the file of the memory, which another process can map. `None` for private memory.
@@ -194,7 +200,7 @@ impl SharedMemory {
     /// [`Fault::Io`] if the host has no memory or no descriptor.
     pub fn unshare_in_child(&self) -> Result<(), Fault> {
         let before: Vec<u64> = self.words().iter().map(|word| word.load(Ordering::SeqCst)).collect();
-        if !self.replace_in_child() {
+        if !self.replace_in_child(false) {
             return Err(io_fault("making shared memory", rustix::io::Errno::NOMEM));
         }
         self.words().iter().zip(before).for_each(|(word, value)| word.store(value, Ordering::SeqCst));
@@ -202,11 +208,12 @@ impl SharedMemory {
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
-    /// longer share them. All bytes become zero. Returns false if the host refuses.
+    /// longer share them. All bytes become zero. Returns false if the host refuses; the memory is then the old
+    /// one, unless `is_alone`.
     ///
-    /// The child calls this function in its fork handler, when it has one thread, and when no value derived
-    /// from the old bytes is in use. The function makes only system calls.
-    pub(crate) fn replace_in_child(&self) -> bool {
+    /// A fork handler passes true for `is_alone`: the child then has one thread, so another descriptor can be
+    /// closed for a moment. The function makes only system calls.
+    pub(crate) fn replace_in_child(&self, is_alone: bool) -> bool {
         let Some(fd) = self.file.as_ref().map(AsRawFd::as_raw_fd) else {
             self.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
             return true;
@@ -216,16 +223,24 @@ impl SharedMemory {
         unsafe {
             // A program may have closed all descriptors, and the number may be that of another file now.
             let mut stat: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd, &raw mut stat) != 0 || stat.st_ino != self.inode {
+            if libc::fstat(fd, &raw mut stat) != 0 || stat.st_ino != self.inode.load(Ordering::Relaxed) {
                 let (rights, flags) =
                     (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
                 let base = self.base.as_ptr().cast();
                 return libc::mmap(base, self.len, rights, flags | libc::MAP_FIXED, -1, 0) == base;
             }
-            // The limit of descriptors may leave no other number, so the old descriptor is closed first.
-            libc::close(fd);
-            let new = libc::memfd_create(c"eyrie".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            let make = || libc::memfd_create(c"eyrie".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            let mut new = make();
+            if new == -1 && is_alone {
+                // The limit of descriptors may leave no other number than the old one.
+                libc::close(fd);
+                new = make();
+            }
             if new == -1 {
+                return false;
+            }
+            if libc::ftruncate(new, self.len as libc::off_t) != 0 {
+                libc::close(new);
                 return false;
             }
             if new != fd {
@@ -235,12 +250,14 @@ impl SharedMemory {
                     return false;
                 }
             }
+            if libc::fstat(fd, &raw mut stat) == 0 {
+                self.inode.store(stat.st_ino, Ordering::Relaxed);
+            }
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let base = self.base.as_ptr().cast();
             let seals = (FIXED_SIZE | SealFlags::FUTURE_WRITE).bits();
-            libc::ftruncate(fd, self.len as libc::off_t) == 0
-                && libc::mmap(base, self.len, rights, flags, fd, 0) == base
+            libc::mmap(base, self.len, rights, flags, fd, 0) == base
                 && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
         }
     }

@@ -20,6 +20,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::requests::{Answered, Requests};
 use crate::session::Session;
@@ -33,6 +34,8 @@ const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
 const LOOK: Duration = Duration::from_millis(1);
+/// Time for which a request waits for storage that clients keep from being reused.
+const ROOM: Duration = Duration::from_millis(50);
 /// Time in which a new connection must greet.
 const GREETING: Duration = Duration::from_secs(5);
 /// Connections that wait until the service accepts them. The service accepts as many at a time.
@@ -86,6 +89,10 @@ pub struct Service {
     next: u64,
     options: ServeOptions,
     requests: Requests,
+    /// Time at which a request found no free storage that is still waiting.
+    full_since: Option<Instant>,
+    /// Number of sessions that began.
+    serial: u64,
     may_spin: bool,
     /// A descriptor that is closed to accept and refuse a connection at the limit of descriptors. Otherwise
     /// the waiting connection would keep the service awake.
@@ -135,6 +142,9 @@ impl Service {
         let segment = File::open(segment_path(volume))
             .map_err(|source| io_fault("opening the volume's segment for its clients", source))?;
         let listener = listen_at(socket)?;
+        // A session has five descriptors, and the usual limit is 1024.
+        let limit = getrlimit(Resource::Nofile);
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         // The service checks the credentials of each client, so any user may reach the socket.
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))
             .map_err(|source| io_fault("setting the mode of the socket", source))?;
@@ -156,6 +166,8 @@ impl Service {
             next: FIRST_SESSION,
             options,
             requests: Requests::new(),
+            full_since: None,
+            serial: 0,
             may_spin: processors > 1,
             spare: spare(),
         })
@@ -232,40 +244,44 @@ impl Service {
     }
 
     /// Answers the new requests of all sessions, each session in its turn. Returns false if there were none.
+    ///
+    /// A request that finds no free storage waits while a client keeps retired storage from being reused, and
+    /// is tried again in each sweep.
     fn sweep(&mut self) -> bool {
-        let (mut has_work, mut full) = (false, None);
-        for (&number, session) in &mut self.sessions {
-            let answered = self.requests.answer_all(&self.engine, session, true);
+        let waits = self.full_since.is_none_or(|since| self.may_get_room(since));
+        let (mut has_work, mut is_full) = (false, false);
+        for session in self.sessions.values_mut() {
+            let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
-            if answered == Answered::Full {
-                full = Some(number);
-            }
+            is_full |= answered == Answered::Full;
         }
-        if let Some(number) = full {
-            self.make_room(number);
-        }
+        self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
         has_work
     }
 
-    /// Expels the clients that keep storage from being reused, except the client of this session, whose
-    /// request found no storage. Then answers the requests of this session. The engine has waited for readers
-    /// before, so these clients have held a pin for 50 ms at least.
+    /// Returns true if a request that found no free storage at the time `since` may still get some. When
+    /// it has waited for long enough, expels the clients that keep storage from being reused. A client that
+    /// waits for an answer is not expelled, because it is this service that makes it wait.
     #[cold]
-    fn make_room(&mut self, number: u64) {
-        let holds_back = |session: &Session| session.joined.as_ref().is_some_and(|it| it.pins.holds_back());
-        let expelled: Vec<u64> =
-            self.sessions.iter().filter(|(_, it)| holds_back(it)).map(|it| *it.0).collect();
-        for other in expelled.into_iter().filter(|&other| other != number) {
+    fn may_get_room(&mut self, since: Instant) -> bool {
+        let held: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.holds_storage())
+            .map(|(&number, _)| number)
+            .collect();
+        if held.is_empty() || since.elapsed() < ROOM {
+            return !held.is_empty();
+        }
+        for number in held {
             tracing::warn!(
-                process = self.sessions[&other].process,
+                process = self.sessions[&number].process,
                 "a client was expelled, because it kept storage from being reused in a full volume"
             );
-            self.end(other);
+            self.end(number);
         }
         self.engine.reclaim();
-        if let Some(session) = self.sessions.get_mut(&number) {
-            self.requests.answer_all(&self.engine, session, false);
-        }
+        false
     }
 
     /// Ends a session.
@@ -387,7 +403,7 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            session.greet(&self.engine, &self.segment, number, &list)
+            session.greet(&self.engine, &self.segment, &mut self.serial, &list)
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];

@@ -50,6 +50,15 @@ pub struct Joined {
     pub pins: PinWatch,
 }
 
+impl Joined {
+    /// Returns the number of requests without an answer.
+    fn pending(&self) -> usize {
+        let state_of = |lane: usize| self.lanes.short_words()[head_of(lane) / 4].load(Ordering::Relaxed);
+        let is_pending = |&lane: &usize| [state::REQUESTED, state::WAITING].contains(&state_of(lane));
+        (0..=LANES).filter(is_pending).count()
+    }
+}
+
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -87,7 +96,7 @@ impl Session {
         &mut self,
         engine: &Scm,
         segment: &File,
-        serial: u64,
+        serial: &mut u64,
         list: &[SentSession],
     ) -> io::Result<()> {
         let mut hello = Hello::new_zeroed();
@@ -119,7 +128,8 @@ impl Session {
         let Some(place) = volume.board().free_place() else {
             return self.refuse(Errno::AGAIN);
         };
-        let key = SessionKey::new(owner, serial, place);
+        *serial += 1;
+        let key = SessionKey::new(owner, *serial, place);
         let welcome = Welcome {
             magic: MAGIC,
             version: VERSION,
@@ -141,16 +151,19 @@ impl Session {
         sent
     }
 
+    /// True if the client holds a pin for long, and not because it waits for an answer.
+    pub fn holds_storage(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back() && joined.pending() == 0)
+    }
+
     /// Returns the session as the list of sessions shows it.
     pub fn sent(&self) -> Option<SentSession> {
         let joined = self.joined.as_ref()?;
-        let state_of = |lane: usize| joined.lanes.short_words()[head_of(lane) / 4].load(Ordering::Relaxed);
-        let is_pending = |&lane: &usize| [state::REQUESTED, state::WAITING].contains(&state_of(lane));
         Some(SentSession {
             process: self.process,
             user: self.who.uid(),
             pins: joined.pins.pinned() as u32,
-            pending: (0..=LANES).filter(is_pending).count() as u32,
+            pending: joined.pending() as u32,
             reserved: joined.reserved.len() as u32,
         })
     }

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acls;
 pub mod crash;
 pub mod hostile;
 pub mod kills;

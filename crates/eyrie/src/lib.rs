@@ -50,6 +50,7 @@
 mod error;
 mod fetch;
 pub mod host;
+mod kept;
 pub mod key_value;
 pub mod kvfs;
 pub mod names;
@@ -75,7 +76,7 @@ struct GettingStarted;
 
 pub use error::{Error, Result};
 #[doc(inline)]
-pub use eyrie_engine::access::{AccessRules, Capabilities, Credentials, Sticky};
+pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, Sticky};
 #[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]

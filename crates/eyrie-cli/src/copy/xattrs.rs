@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use eyrie::{Errno, Posix, PosixExt, Target, XattrMode};
+use eyrie::{AclKind, Errno, Posix, PosixExt, Target, XattrMode};
 
 use super::progress::Progress;
 use super::spot::Spot;
@@ -34,20 +34,33 @@ pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) 
     xattrs
 }
 
-/// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones. Other
-/// attributes are left out, such as labels that the host itself makes. A symbolic link is not followed.
+/// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones, and
+/// ACLs. Other attributes are left out, such as labels that the host itself makes. A symbolic link is not
+/// followed.
 pub fn comparable<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let names = match fs.symlink_xattr_names(path) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
         names => names?,
     };
-    let is_comparable = |name: &Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
+    let is_comparable = |name: &Vec<u8>| {
+        name.starts_with(b"user.") || name.starts_with(b"trusted.") || AclKind::of_name(name).is_some()
+    };
     let with_value = |name: Vec<u8>| Ok((name.clone(), fs.symlink_xattr(path, name)?));
     names.into_iter().filter(is_comparable).map(with_value).collect()
 }
 
 /// Sets the extended attributes of the entry `spot`. A symbolic link is not followed.
 pub(super) fn set<D: Posix + Clone>(spot: &Spot<'_, D>, xattrs: &Xattrs, progress: &Progress<'_>) {
+    for kind in AclKind::ALL {
+        // The copy may have inherited an ACL that its source does not have.
+        let target = || Target::NoFollow(spot.name.into());
+        if !xattrs.iter().any(|(name, _)| name == kind.name())
+            && spot.target.getxattr(target(), kind.name(), &mut []).is_ok()
+            && let Err(error) = spot.target.removexattr(target(), kind.name())
+        {
+            progress.xattr_lost(kind.name(), &reason(&error));
+        }
+    }
     for (name, value) in xattrs {
         match spot.target.setxattr(Target::NoFollow(spot.name.into()), name, value, XattrMode::Set) {
             Ok(()) => progress.xattr_kept(),

@@ -226,6 +226,45 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
+/// Clients that fill a volume together get the error, and none of them is expelled.
+#[test]
+fn writers_of_a_full_volume_keep_their_sessions() {
+    let sandbox = Sandbox::with_volume("16M");
+    let service = Service::start(&sandbox);
+    let volumes = [(); 3].map(|()| Volume::open(sandbox.path("vol")).unwrap());
+    let files = volumes.each_ref().map(|volume| volume.files(Credentials::of_process()));
+    files[2].write("/egg", "blue").unwrap();
+    let egg = files[2].open_file("/egg").unwrap();
+    files[0].remove_file("/egg").unwrap();
+    std::thread::scope(|scope| {
+        for (writer, files) in files[..2].iter().enumerate() {
+            scope.spawn(move || {
+                let mut refused = 0;
+                for number in 0..300 {
+                    let name = format!("/{writer}-{}", number % 8);
+                    match files.write(&name, vec![1; 2 << 20]) {
+                        Ok(()) => {}
+                        Err(error) => {
+                            assert_eq!(error.errno(), eyrie::Errno::NOSPC, "{error}");
+                            refused += 1;
+                        }
+                    }
+                }
+                assert!(refused > 0, "the volume is too small");
+            });
+        }
+        for _ in 0..300 {
+            let mut bytes = [0; 4];
+            egg.read_exact_at(&mut bytes, 0).expect("a client that is expelled loses this file");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    drop((egg, files));
+    volumes.into_iter().for_each(|volume| volume.close().unwrap());
+    service.stop();
+    sandbox.succeed(["fsck", "vol"]);
+}
+
 /// A run of the benchmark beside a service ends the service.
 #[test]
 fn benchmark_compares_with_a_client_of_a_service() {

@@ -6,8 +6,9 @@
 //! that of the calls, so an Op with several errors may return another one of them.
 
 use super::{
-    AccessRules, Credentials, Protection, Rights, check, check_add, check_device, check_link, check_remove,
-    check_set_xattr, chmod, chown, is_sticky, keeps_set_ids, owner_of_new, set_ids_after_write,
+    AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
+    check_link, check_remove, check_set_acl, check_set_xattr, chmod, chown, is_sticky, keeps_set_ids,
+    owner_of_new, protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -21,7 +22,7 @@ pub struct Requester<'a, E: Engine> {
     /// The rules for hard links.
     pub rules: AccessRules,
     /// The present. It becomes the time of each change, except that root may name an earlier time, more than
-    /// a second ago.
+    /// a minute ago.
     pub now: Time,
 }
 
@@ -33,7 +34,7 @@ impl<E: Engine> Requester<'_, E> {
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects.
     pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         // A user who could choose the time could hide a change. Root restores times, for example of a copy.
-        let restored = Time::new(self.now.seconds - 1, self.now.nanoseconds);
+        let restored = Time::new(self.now.seconds - 60, self.now.nanoseconds);
         let at = |time: Time| if self.who.is_root() && time < restored { time } else { self.now };
         Ok(match *op {
             Op::Create { dir, name, id, owner, content, time } => {
@@ -85,6 +86,12 @@ impl<E: Engine> Requester<'_, E> {
                 check_set_xattr(self.who, &self.protection(id)?, name)?;
                 Op::RemoveXattr { id, name, time: at(time) }
             }
+            Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+                let object = self.protection(id)?;
+                check_set_acl(self.who, &object, kind, acl)?;
+                let drops_set_gid = drops_set_gid || acl_drops_set_gid(self.who, &object);
+                Op::SetAcl { id, kind, acl, drops_set_gid, time: at(time) }
+            }
             Op::Put { dir, name, id, owner, data, time } => {
                 self.check_put(dir, name, id, owner)?;
                 Op::Put { dir, name, id, owner, data, time: at(time) }
@@ -109,8 +116,7 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     fn protection(&self, id: ObjectId) -> Result<Protection> {
-        let Owner { mode, uid, gid } = self.engine.owner(id)?;
-        Ok(Protection { kind: id.kind(), mode, uid, gid })
+        protection(self.engine, id, self.who)
     }
 
     /// Checks a new object, whose owner must be the one that the call of this user gives it.
@@ -125,7 +131,10 @@ impl<E: Engine> Requester<'_, E> {
 
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
         // The umask is the client's own affair, so the service assumes an empty one.
-        let expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
+        // The engine decides what the object inherits.
+        let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
+        let mut expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
+        expected.mode &= !Owner::INHERITS;
         // A front-end of root makes objects for other users.
         if owner == expected || self.who.is_root() { Ok(()) } else { Err(Error::NotPermitted) }
     }
@@ -235,6 +244,7 @@ impl<E: Engine> Requester<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::AclKind;
     use crate::model::Model;
     use crate::{Kind, XattrMode};
 
@@ -306,6 +316,7 @@ mod tests {
             set(AttributeChange { set_ids: SetIds::DropAsStranger, ..AttributeChange::default() }),
             Op::SetXattr { id, name: b"user.a", value: b"x", mode: XattrMode::Set, time },
             Op::RemoveXattr { id, name: b"user.a", time },
+            Op::SetAcl { id, kind: AclKind::Access, acl: &[], drops_set_gid: false, time },
             put(root, b"a"),
             put(nest.shared, b"egg"),
             put(nest.sticky, b"egg"),
@@ -335,6 +346,50 @@ mod tests {
         for op in [create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
             assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
         }
+    }
+
+    #[test]
+    fn rights_are_those_of_the_acl() {
+        let nest = Nest::new();
+        let id = nest.egg;
+        let entry = |tag: u8, rights: u8, id: u32| [&[tag, 0, rights, 0][..], &id.to_le_bytes()].concat();
+        let named = [entry(2, 6, 2), entry(2, 4, 3)].concat();
+        let others = [entry(4, 5, u32::MAX), entry(0x10, 6, u32::MAX), entry(0x20, 6, u32::MAX)].concat();
+        let acl = [vec![2, 0, 0, 0], entry(1, 7, u32::MAX), named, others].concat();
+        let set = Op::SetAcl { id, kind: AclKind::Access, acl: &acl, drops_set_gid: false, time: NOW };
+        assert!(nest.is_refused(2, &set));
+        // The owner is in the group of the file, so the file keeps its set-group-id bit.
+        assert_eq!(nest.ask(1, &set).expect("the owner"), set);
+        nest.model.apply(&set).expect("an ACL");
+        let write = Op::Write { id, offset: 0, data: b"x", set_ids: SetIds::Keep, time: NOW };
+        assert!(nest.ask(2, &write).is_ok() && nest.ask(4, &write).is_ok());
+        assert!(nest.is_refused(3, &write), "the entry of the user decides, and not that of the others");
+
+        let default = Op::SetAcl {
+            id: nest.shared,
+            kind: AclKind::Default,
+            acl: &acl,
+            drops_set_gid: false,
+            time: NOW,
+        };
+        nest.model.apply(&default).expect("an ACL");
+        let new = nest.model.reserve(Kind::File).expect("room");
+        let owner = Owner { mode: 0o666 | Owner::INHERITS, uid: 2, gid: 2 };
+        let create =
+            Op::Create { dir: nest.shared, name: b"b", id: new, owner, content: Content::Empty, time: NOW };
+        assert_eq!(nest.ask(2, &create).expect("the directory is shared"), create);
+        nest.model.apply(&create).expect("a new name");
+        assert_eq!(nest.model.owner(new).expect("made").mode, 0o666);
+        assert!(nest.model.xattr(new, AclKind::Access.name(), &mut []).expect("made").is_some());
+        let stale = Op::Create {
+            dir: nest.model.root(),
+            name: b"c",
+            id: new,
+            owner,
+            content: Content::Empty,
+            time: NOW,
+        };
+        assert!(matches!(nest.model.apply(&stale), Err(Error::Stale)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::Errno;
 
 fn object(kind: Kind, mode: u16, uid: u32, gid: u32) -> Protection {
-    Protection { kind, mode, uid, gid }
+    Protection::without_acls(kind, Owner { mode, uid, gid })
 }
 
 fn file(mode: u16, uid: u32, gid: u32) -> Protection {
@@ -178,8 +178,8 @@ fn xattr_namespaces_have_their_rules() {
         (&user(), closed, b"security.a", None, perm),
         (&root, fifo, b"security.a", None, None),
         (&root, own, b"security.capability", unknown, unknown),
-        (&user(), own, b"system.posix_acl_access", unknown, unknown),
-        (&root, own, b"system.posix_acl_default", unknown, unknown),
+        (&user(), own, b"system.other", unknown, unknown),
+        (&root, own, b"system.posix_acl", unknown, unknown),
         (&user(), own, b"other.a", unknown, unknown),
         (&user(), closed, b"other.a", access, access),
         (&root, own, b"user", unknown, unknown),
@@ -192,6 +192,53 @@ fn xattr_namespaces_have_their_rules() {
     }
     assert!(lists_xattr(&root, b"trusted.a") && !lists_xattr(&user(), b"trusted.a"));
     assert!(lists_xattr(&user(), b"security.a") && lists_xattr(&user(), b"user.a"));
+}
+
+#[test]
+fn acls_are_set_by_owners_on_objects_that_have_them() {
+    const NO_ID: [u8; 4] = [0xff; 4];
+    let entry = |tag: u8, rights: u8| [[tag, 0, rights, 0], NO_ID].concat();
+    let good = [vec![2, 0, 0, 0], entry(1, 6), entry(4, 4), entry(0x20, 0)].concat();
+    let disordered = [vec![2, 0, 0, 0], entry(4, 4), entry(1, 6), entry(0x20, 0)].concat();
+    let (own, other, folder) = (file(0o600, 1, 10), file(0o666, 2, 12), dir(0o755, 1, 10));
+    let link = object(Kind::Symlink, 0o777, 1, 10);
+    let (access, perm, unknown) = (Some(Errno::ACCESS), Some(Errno::PERM), Some(Errno::OPNOTSUPP));
+    let invalid = Some(Errno::INVAL);
+    for (object, kind, bytes, want) in [
+        (own, AclKind::Access, &good[..], None),
+        (own, AclKind::Access, b"", None),
+        (own, AclKind::Default, &good, access),
+        (other, AclKind::Default, &good, access),
+        (own, AclKind::Default, b"", None),
+        (folder, AclKind::Default, &good, None),
+        (other, AclKind::Access, &good, perm),
+        (other, AclKind::Access, b"", perm),
+        (own, AclKind::Access, &disordered, invalid),
+        // The owner is checked before the order of the entries, and after their form.
+        (other, AclKind::Access, &disordered, perm),
+        (other, AclKind::Access, &good[..7], invalid),
+        (link, AclKind::Access, &good, unknown),
+        (own, AclKind::Access, &[1, 0, 0, 0], unknown),
+    ] {
+        let result = check_set_acl(&user(), &object, kind, bytes);
+        assert_eq!(result.err().map(|error| error.errno()), want, "{object:?} {kind:?} {bytes:?}");
+    }
+    assert!(check_set_acl(&Credentials::root(), &other, AclKind::Access, &good).is_ok());
+    assert!(check_get_xattr(&user(), &file(0, 2, 12), AclKind::Access.name()).is_ok());
+    assert!(check_get_xattr(&user(), &link, AclKind::Access.name()).is_err());
+    let set_gid = file(0o2755, 1, 12);
+    assert!(acl_drops_set_gid(&user(), &set_gid) && !acl_drops_set_gid(&Credentials::root(), &set_gid));
+    assert!(!acl_drops_set_gid(&user(), &file(0o2755, 1, 10)));
+}
+
+#[test]
+fn default_acl_takes_the_place_of_the_umask() {
+    let who = user().with_umask(0o077);
+    let parent = Protection { has_default_acl: true, ..dir(0o777, 2, 12) };
+    assert_eq!(owner_of_new(&who, &parent, Kind::File, 0o666).mode, 0o666 | Owner::INHERITS);
+    assert_eq!(owner_of_new(&who, &parent, Kind::Directory, 0o777).mode, 0o777 | Owner::INHERITS);
+    assert_eq!(owner_of_new(&who, &parent, Kind::Symlink, 0).mode, 0o777);
+    assert_eq!(owner_of_new(&who, &dir(0o777, 2, 12), Kind::File, 0o666).mode, 0o600);
 }
 
 #[test]

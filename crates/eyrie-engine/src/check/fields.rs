@@ -8,6 +8,7 @@ use std::mem::offset_of;
 
 use eyrie_medium::epoch::pin;
 
+use crate::access::{self, AclKind};
 use crate::object::header::{Cold, Header, Hot, Identity};
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
@@ -36,11 +37,38 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     if let Some(what) = found {
         return Err(Error::corrupt(header.addr(), what));
     }
-    xattr::visit(medium, XattrRoot::of(header, &cold), &mut |name, _| match is_xattr_name(name) {
-        true => Ok(()),
-        false => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
+    let mut found_acls = 0;
+    xattr::visit(medium, XattrRoot::of(header, &cold), &mut |name, _| {
+        found_acls |= AclKind::of_name(name).map_or(0, Cold::flag_of);
+        match is_xattr_name(name) {
+            true => Ok(()),
+            false => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
+        }
     })?;
+    acls(volume, header, &cold, found_acls)?;
     if id.kind() == Kind::Symlink { target(volume, header, &hot) } else { Ok(()) }
+}
+
+/// Checks the ACLs of an object. `found` has the flags of the ACLs among its extended attributes.
+fn acls(volume: &Volume, header: Header, cold: &Cold, found: u16) -> Result<()> {
+    let corrupt = |what| Err(Error::corrupt(header.addr(), what));
+    if cold.flags & (Cold::ACCESS_ACL | Cold::DEFAULT_ACL) != found {
+        return corrupt("flags of an object that contradict its ACLs");
+    }
+    if found != 0 && !volume.has_acls() {
+        return corrupt("ACL in a volume whose superblock does not name the feature of ACLs");
+    }
+    for kind in AclKind::ALL {
+        let bytes = xattr::value(volume.medium(), XattrRoot::of(header, cold), kind.name())?;
+        let Some(bytes) = bytes else { continue };
+        let acl = access::acl_of_op(header.kind(), kind, &bytes).ok().flatten();
+        // The rights in the mode are zero in a stored access ACL.
+        let is_sound = acl.is_some_and(|acl| kind == AclKind::Default || acl.to_stored() == Some(bytes));
+        if !is_sound {
+            return corrupt("impossible ACL");
+        }
+    }
+    Ok(())
 }
 
 fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static str> {
@@ -60,7 +88,12 @@ fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static st
 
 fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
     let kind = id.kind();
-    let flags = if kind == Kind::File { Cold::SPARSE } else { 0 };
+    let flags = Cold::ACCESS_ACL
+        | match kind {
+            Kind::File => Cold::SPARSE,
+            Kind::Directory => Cold::DEFAULT_ACL,
+            _ => 0,
+        };
     if !is_possible(hot.modified) {
         Some("modification time with a billion nanoseconds or more")
     } else if !is_possible(cold.accessed()) {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use eyrie_medium::PAGE_SIZE;
 
 use super::data::FileData;
-use super::state::{ModelBody, ModelDirectory, ModelState};
+use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
+use crate::access::AclKind;
 use crate::op::{DEVICE_MAX, FILE_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
@@ -45,6 +46,9 @@ impl ModelState {
                 self.set_xattr(id, name, value, mode, time).map(done)
             }
             Op::RemoveXattr { id, name, time } => self.remove_xattr(id, name, time).map(done),
+            Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+                self.set_acl(id, kind, acl, drops_set_gid, time).map(done)
+            }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Erase { dir, name, time } => self.erase(dir, name, time).map(done),
             Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
@@ -81,8 +85,10 @@ impl ModelState {
             }
             _ => return Err(Error::Invalid("an object of this kind cannot start with this content")),
         };
+        let (owner, xattrs) = self.inherited(dir, id.kind(), owner)?;
         self.check_new(id, owner)?;
         self.insert(id, owner, body, time);
+        self.object_mut(id)?.xattrs = xattrs;
         self.directory_mut(dir)?.set(name, id);
         self.touch(dir, time)
     }
@@ -326,12 +332,7 @@ impl ModelState {
             (XattrMode::Replace, false) => return Err(Error::NoXattr),
             _ => {}
         }
-        let others = || object.xattrs.iter().filter(|(other, _)| *other != name);
-        let names: usize = others().map(|(name, _)| name.len() + 1).sum();
-        let values: usize = others().map(|(_, value)| value.len()).sum();
-        if names + name.len() + 1 > XATTR_LIST_MAX || values + value.len() > XATTR_SIZE_MAX {
-            return Err(Error::XattrsFull);
-        }
+        check_xattr_room(&object.xattrs, name, value)?;
         object.xattrs.insert(name.to_vec(), value.to_vec());
         object.changed = time;
         Ok(())
@@ -439,7 +440,22 @@ fn check_mode(mode: u16) -> Result<()> {
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<()> {
-    if is_xattr_name(name) { Ok(()) } else { Err(Error::XattrName) }
+    match AclKind::of_name(name) {
+        None if is_xattr_name(name) => Ok(()),
+        None => Err(Error::XattrName),
+        Some(_) => Err(Error::Invalid("an ACL is no other attribute")),
+    }
+}
+
+/// Checks that an object with these extended attributes has room for another one, or for another value.
+pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
+    let others = || xattrs.iter().filter(|(other, _)| *other != name);
+    let names: usize = others().map(|(name, _)| name.len() + 1).sum();
+    let values: usize = others().map(|(_, value)| value.len()).sum();
+    if names + name.len() + 1 > XATTR_LIST_MAX || values + value.len() > XATTR_SIZE_MAX {
+        return Err(Error::XattrsFull);
+    }
+    Ok(())
 }
 
 fn check_file(id: ObjectId) -> Result<()> {

@@ -27,6 +27,7 @@
 //! - A removed directory that is still open is empty, has 0 links and has no parent. It refuses every `Batch`
 //!   that has parts, even if the parts would have no effect.
 
+mod acl;
 mod apply;
 mod data;
 mod state;
@@ -39,6 +40,7 @@ use std::sync::{Mutex, MutexGuard};
 use eyrie_medium::sync::unpoisoned;
 
 use self::state::{ModelBody, ModelDirectory, ModelState};
+use crate::access::{self, AclKind};
 use crate::engine::next_instance;
 use crate::{
     Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
@@ -126,9 +128,13 @@ impl Engine for Model {
 
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         let state = self.lock();
-        let Some(value) = state.object(id)?.xattrs.get(name) else { return Ok(None) };
+        let object = state.object(id)?;
+        let Some(value) = object.xattrs.get(name) else { return Ok(None) };
         if let Some(out) = out.get_mut(..value.len()) {
             out.copy_from_slice(value);
+            if AclKind::of_name(name) == Some(AclKind::Access) {
+                access::restore_mode(out, object.owner.mode);
+            }
         }
         Ok(Some(value.len()))
     }

@@ -19,6 +19,9 @@ pub(super) struct ModelState {
     pub(super) directory_changes: u64,
 }
 
+/// Names and values of extended attributes.
+pub(super) type ModelXattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
 #[derive(Clone, Debug)]
 pub(super) struct ModelObject {
     pub(super) owner: Owner,
@@ -33,7 +36,7 @@ pub(super) struct ModelObject {
     pub(super) generation: u64,
     /// Number of changes of the bytes.
     pub(super) changes: u64,
-    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) xattrs: ModelXattrs,
     pub(super) body: ModelBody,
 }
 

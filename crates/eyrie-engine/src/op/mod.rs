@@ -45,12 +45,19 @@ pub(crate) fn is_target(target: &[u8]) -> bool {
 /// Owner and permissions of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Permission bits, including set-id and sticky bits. No bits above 0o7777 are set.
+    /// Permission bits, including set-id and sticky bits. No bits above 0o7777 are set, except
+    /// [`Owner::INHERITS`] in an Op that makes an object.
     pub mode: u16,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+}
+
+impl Owner {
+    /// In the mode of a new object: the mode is not limited by a umask, because the directory has a default
+    /// ACL. If the directory has none, the Op fails with `Stale`, and the caller looks at it again.
+    pub const INHERITS: u16 = 1 << 12;
 }
 
 /// Initial contents of a new object.
@@ -212,6 +219,39 @@ impl SetIds {
     pub const ALL: [SetIds; 3] = [SetIds::Keep, SetIds::DropAsMember, SetIds::DropAsStranger];
 }
 
+/// The two kinds of ACLs.
+///
+/// ```
+/// use eyrie_engine::access::AclKind;
+///
+/// assert_eq!(AclKind::of_name(b"system.posix_acl_default"), Some(AclKind::Default));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AclKind {
+    /// Decides about the rights of an object.
+    Access,
+    /// Is inherited by the objects that are made in a directory.
+    Default,
+}
+
+impl AclKind {
+    /// Both kinds.
+    pub const ALL: [AclKind; 2] = [AclKind::Access, AclKind::Default];
+
+    /// Returns the name of the extended attribute.
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            AclKind::Access => b"system.posix_acl_access",
+            AclKind::Default => b"system.posix_acl_default",
+        }
+    }
+
+    /// Returns the kind of ACL that the extended attribute `name` is. `None` if it is another attribute.
+    pub fn of_name(name: &[u8]) -> Option<AclKind> {
+        AclKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
 /// Attributes to set. `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
@@ -243,7 +283,8 @@ pub struct AttributeChange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
     /// Creates the object `id` with its first name. The caller has reserved `id`, which contains the kind of
-    /// the object. The directory must have no entry with this name.
+    /// the object. The directory must have no entry with this name. If the directory has a default ACL, the
+    /// object inherits it, unless the object is a symbolic link.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
     /// Gives another name to an object that is not a directory. The directory must have no entry with this
     /// name.
@@ -275,13 +316,18 @@ pub enum Op<'a> {
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes. `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
-    /// Sets an extended attribute. `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes,
-    /// none of them zero.
+    /// Sets an extended attribute that is no ACL. `time` becomes the change time. Names have 1 to
+    /// [`XATTR_NAME_MAX`] bytes, none of them zero.
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
-    /// Removes an extended attribute. `time` becomes the change time.
+    /// Removes an extended attribute that is no ACL. `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
+    /// Sets an ACL of an object that is no symbolic link. The bytes are those of Linux; no bytes remove the
+    /// ACL. An access ACL also sets the permission bits of the mode. An access ACL that says no more than the
+    /// mode is not stored. `drops_set_gid` clears the set-group-id bit, too. Only directories have default
+    /// ACLs. `time` becomes the change time.
+    SetAcl { id: ObjectId, kind: AclKind, acl: &'a [u8], drops_set_gid: bool, time: Time },
     /// Sets the value of a key. If the key exists, the Op replaces all bytes of its file. Otherwise the Op
-    /// creates the file `id`, which the caller has reserved.
+    /// creates the file `id`, which the caller has reserved, as `Create` does.
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },

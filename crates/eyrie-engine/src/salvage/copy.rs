@@ -6,6 +6,7 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::source::DamagedObject;
 use super::tree::{NewName, Salvage};
 use super::words;
+use crate::access::{self, AclKind};
 use crate::object::mfile::{self, SalvagedPart};
 use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
@@ -232,12 +233,25 @@ impl Salvage<'_> {
                 Ok(())
             })
         };
-        for (name, value) in found {
+        for (name, mut value) in found {
             if !is_xattr_name(&name) {
                 self.lose(path, "an extended attribute is lost: its name has a zero byte");
                 continue;
             }
             let (mode, time) = (XattrMode::Set, object.changed);
+            if let Some(kind) = AclKind::of_name(&name) {
+                if kind == AclKind::Access {
+                    access::restore_mode(&mut value, object.owner().mode);
+                }
+                let (acl, drops_set_gid) = (&value[..], false);
+                match self.to.apply(&Op::SetAcl { id, kind, acl, drops_set_gid, time }) {
+                    Err(Error::Invalid(_) | Error::Unsupported(_)) => {
+                        self.lose(path, "a damaged ACL is lost")
+                    }
+                    done => done.map(drop)?,
+                }
+                continue;
+            }
             self.to.apply(&Op::SetXattr { id, name: &name, value: &value, mode, time })?;
         }
         if let Err(error) = read {

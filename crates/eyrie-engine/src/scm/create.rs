@@ -78,6 +78,8 @@ impl Scm {
             (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
             _ => return Err(Error::Invalid("content that this kind of object cannot have")),
         };
+        // The object inherits its ACLs later, under the lock of the directory.
+        let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         check_mode(owner.mode)?;
         let generation = self.volume.generation()?;
         let new =
@@ -113,6 +115,7 @@ impl Scm {
         if self.confirm(&parent, name, &peeked)? != Some(None) {
             return Err(Error::Exists);
         }
+        self.inherit(&mut transaction, &parent, id, owner)?;
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied { created: true, ..Applied::default() })

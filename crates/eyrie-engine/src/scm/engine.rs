@@ -10,8 +10,8 @@ use super::write::Touch;
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
-    Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op,
+    Owner, Result, SpaceUsage, Version, Watcher,
 };
 
 impl Engine for Scm {
@@ -53,6 +53,10 @@ impl Engine for Scm {
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         self.sound(self.volume.read_owner(id))
+    }
+
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.sound(self.volume.read_guards(id))
     }
 
     #[inline]
@@ -207,7 +211,8 @@ impl Scm {
             | Op::Fallocate { id, .. }
             | Op::SetAttributes { id, .. }
             | Op::SetXattr { id, .. }
-            | Op::RemoveXattr { id, .. } => self.notices.add(&Notice::Object(id)),
+            | Op::RemoveXattr { id, .. }
+            | Op::SetAcl { id, .. } => self.notices.add(&Notice::Object(id)),
             // The commits of these Ops tell of entries. A `Put` and a batch tell of the values that they
             // replace.
             Op::Create { .. }
@@ -248,11 +253,16 @@ impl Scm {
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::SetXattr { id, name, value, mode, time } => {
                 self.change_xattrs(id, time, |transaction, root| {
+                    xattr::check_no_acl(name)?;
                     xattr::set(transaction, root, name, value, mode)
                 })
             }
-            Op::RemoveXattr { id, name, time } => {
-                self.change_xattrs(id, time, |transaction, root| xattr::remove(transaction, root, name))
+            Op::RemoveXattr { id, name, time } => self.change_xattrs(id, time, |transaction, root| {
+                xattr::check_no_acl(name)?;
+                xattr::remove(transaction, root, name)
+            }),
+            Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+                self.set_acl(id, kind, acl, drops_set_gid, time)
             }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),

@@ -7,7 +7,7 @@
 //! for the client. So a client learns whether its change was made, and makes it again only if it was not.
 //!
 //! The evidence is the change time. A service gives each change a time of its own, later than those of all
-//! its earlier changes.
+//! its earlier changes. Only writes have no evidence: they count as not made, and are made again.
 //!
 //! The record survives the death of a process, because the medium is memory that the process shares with the
 //! host. It need not survive a power failure, because that ends the clients, too.
@@ -36,7 +36,7 @@ pub enum RequestOutcome {
     Unknown,
 }
 
-/// Stands in place of the nanoseconds of a change whose time may also be that of an earlier change.
+/// Value of `nanoseconds` if an earlier change may have the same time.
 const NO_EVIDENCE: u32 = u32::MAX;
 /// Values of [`OutcomeRecord::made`].
 const NOT_MADE: u64 = 0;
@@ -61,11 +61,14 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
         | Op::RemoveDirectory { dir, time, .. }
         | Op::Erase { dir, time, .. }
         | Op::Rename { from_dir: dir, time, .. } => (Some(dir), None, b"", time),
-        Op::Write { id, time, .. }
-        | Op::SetSize { id, time, .. }
+        // A write in place stores the time of the file before the bytes, so the time proves nothing. To make
+        // the write again is harmless: it stores the same bytes at the same place.
+        Op::Write { time, .. } => (None, None, b"", time),
+        Op::SetSize { id, time, .. }
         | Op::Fallocate { id, time, .. }
         | Op::SetAttributes { id, time, .. }
         | Op::SetXattr { id, time, .. }
+        | Op::SetAcl { id, time, .. }
         | Op::RemoveXattr { id, time, .. } => (Some(id), None, b"", time),
         Op::Append { id, data, time, .. } => {
             record.appended.set(data.len() as u64);
@@ -285,6 +288,10 @@ mod tests {
             let mut next = after_kill(engine);
             for _ in 0..3 {
                 let found = next.request_outcome(KEY, 5).expect("sound");
+                if matches!(op, Op::Write { .. }) {
+                    assert_eq!(found, RequestOutcome::NotMade, "a write is made again");
+                    continue;
+                }
                 let RequestOutcome::Made { offset: found_at, created: has_created } = found else {
                     panic!("{op:?} was made: {found:?}");
                 };

@@ -121,6 +121,7 @@ impl Scm {
             match existing {
                 Some(existing) => self.replace_value(&mut transaction, existing, root, value)?,
                 None => {
+                    self.inherit(&mut transaction, &parent, id, owner)?;
                     self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
                 }
             }
@@ -230,6 +231,8 @@ impl Scm {
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
                         self.replace_value(&mut transaction, existing, root, value)?;
+                    } else {
+                        self.inherit(&mut transaction, &parent, id, owner)?;
                     }
                 }
                 (Op::Erase { name, .. }, Some(id)) => {

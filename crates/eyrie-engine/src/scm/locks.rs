@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::Scm;
 use crate::id::spread;
 use crate::object::collection::{Collection, FoundEntry};
-use crate::object::header::Hot;
+use crate::object::header::{Cold, Hot};
 use crate::{Error, ObjectId, Result};
 
 /// Number of stripes. The number is so large that two Ops on different objects rarely need the same stripe.
@@ -157,6 +157,8 @@ pub(super) struct LockedParent {
     pub(super) hot: Hot,
     /// Version of the directory's times. New stamps of bucket pages get this version.
     pub(super) times_version: u32,
+    /// True if new objects inherit ACLs.
+    pub(super) has_default_acl: bool,
 }
 
 /// An entry that was looked up without a lock.
@@ -189,7 +191,8 @@ impl Scm {
         if hot.selector.unlinked() {
             return Err(Error::NotFound);
         }
-        Ok(LockedParent { id, hot, times_version: cold.times_version })
+        let has_default_acl = cold.flags & Cold::DEFAULT_ACL != 0;
+        Ok(LockedParent { id, hot, times_version: cold.times_version, has_default_acl })
     }
 
     /// Looks up the entry of `name` without a lock. The Op then locks the directory and the object, and

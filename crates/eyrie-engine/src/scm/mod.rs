@@ -17,6 +17,7 @@
 //! commit has commits of its own. The work after the commit frees storage. It changes only volatile state,
 //! and headers to which no entry leads.
 
+mod acl;
 mod arguments;
 mod attributes;
 mod counts;

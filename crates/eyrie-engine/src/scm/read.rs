@@ -10,6 +10,7 @@ use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, LINE_SIZE};
 
 use super::arguments::{check_entry, require_bytes};
+use crate::access::{self, AclKind};
 use crate::extent::Extent;
 use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Cold, Header, Hot};
@@ -179,7 +180,16 @@ impl VolumeView {
     /// Those of that call.
     pub fn read_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
         let _pin = pin();
-        xattr::get(self.medium(), self.xattrs(id)?, name, out)
+        let header = self.header(id)?;
+        let (_, cold) = header.hot_and_cold(self.medium())?;
+        let size = xattr::get(self.medium(), XattrRoot::of(header, &cold), name, out)?;
+        if let Some(size) = size
+            && AclKind::of_name(name) == Some(AclKind::Access)
+            && let Some(acl) = out.get_mut(..size)
+        {
+            access::restore_mode(acl, cold.mode);
+        }
+        Ok(size)
     }
 
     /// Works as [`Engine::xattr_names`](crate::Engine::xattr_names).

@@ -5,13 +5,14 @@
 //! copy is whole at any moment, and the checksum tells which copies are whole.
 
 use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::Geometry;
 use super::layout::{
-    CHECKSUMS, COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM,
-    RO_COMPAT, SUPERBLOCKS, Superblock,
+    ACLS, CHECKSUMS, COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED,
+    MEDIUM_PMEM, RO_COMPAT, SUPERBLOCKS, Superblock,
 };
 use super::options::Options;
 use crate::{Errno, Error, Result};
@@ -67,10 +68,20 @@ pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) ->
 
 /// A superblock that was read and verified.
 pub(crate) struct VerifiedSuperblock {
+    /// The fields as they were read, and as `set_size` and `set_root` changed them. The medium may have a
+    /// newer sequence number and more features.
     pub(crate) block: Superblock,
     pub(crate) geometry: Geometry,
     /// Index of the copy from which this superblock was read.
     copy: usize,
+    /// The fields that change while other threads use the volume.
+    newest: Mutex<NewestFields>,
+}
+
+#[derive(Clone, Copy)]
+struct NewestFields {
+    sequence: u64,
+    incompat: u64,
 }
 
 /// Gives a changed superblock the next sequence number and a new checksum.
@@ -107,7 +118,7 @@ impl VerifiedSuperblock {
         let mut block = self.block;
         block.volume_bytes.set(geometry.volume_bytes());
         block.segment_bytes[0].set(geometry.volume_bytes());
-        write(medium, &mut block, self.copy)?;
+        self.store(medium, &mut block, 0)?;
         (self.block, self.geometry) = (block, geometry);
         Ok(())
     }
@@ -116,8 +127,28 @@ impl VerifiedSuperblock {
     pub(crate) fn set_root(&mut self, medium: &Medium, root: u64) -> Result<()> {
         let mut block = self.block;
         block.root.set(root);
-        write(medium, &mut block, self.copy)?;
+        self.store(medium, &mut block, 0)?;
         self.block = block;
+        Ok(())
+    }
+
+    /// True if the volume may have objects with ACLs.
+    pub(crate) fn has_acls(&self) -> bool {
+        lock(&self.newest).incompat & ACLS != 0
+    }
+
+    /// Records that the volume may have objects with ACLs. Other threads may use the volume meanwhile.
+    pub(crate) fn set_acls(&self, medium: &Medium) -> Result<()> {
+        if self.has_acls() { Ok(()) } else { self.store(medium, &mut { self.block }, ACLS) }
+    }
+
+    /// Writes `block` with the newest features and `added` ones.
+    fn store(&self, medium: &Medium, block: &mut Superblock, added: u64) -> Result<()> {
+        let mut newest = lock(&self.newest);
+        block.sequence.set(newest.sequence);
+        block.incompat.set(newest.incompat | added);
+        write(medium, block, self.copy)?;
+        *newest = NewestFields { sequence: block.sequence.get(), incompat: block.incompat.get() };
         Ok(())
     }
 }
@@ -164,7 +195,9 @@ pub(crate) fn find(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
         return Err(Error::volume(place, what, Errno::IO));
     };
     let geometry = verify(&copies[copy], place)?;
-    Ok(VerifiedSuperblock { block: copies[copy], geometry, copy })
+    let block = copies[copy];
+    let newest = NewestFields { sequence: block.sequence.get(), incompat: block.incompat.get() };
+    Ok(VerifiedSuperblock { block, geometry, copy, newest: Mutex::new(newest) })
 }
 
 fn newer(place: &str, version: u32) -> Error {
@@ -311,7 +344,7 @@ mod tests {
     fn newer_formats_are_refused() {
         for (edit, word) in [
             (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
-            (&|b| b.incompat.set(4), "incompatible features 0x4"),
+            (&|b| b.incompat.set(ACLS | 4), "incompatible features 0x4"),
             (&|b| b.ro_compat.set(8), "read-only features 0x8"),
         ] {
             let medium = written();

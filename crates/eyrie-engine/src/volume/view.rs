@@ -72,6 +72,17 @@ impl VolumeView {
         self.superblock.set_size(&self.context.medium, geometry)
     }
 
+    /// True if the volume may have objects with ACLs.
+    pub(crate) fn has_acls(&self) -> bool {
+        self.superblock.has_acls()
+    }
+
+    /// Records that the volume may have objects with ACLs, before the first one gets any. The caller is
+    /// inside the gate of the medium.
+    pub(crate) fn set_acls(&self) -> Result<()> {
+        self.superblock.set_acls(&self.context.medium)
+    }
+
     /// Returns the counts that readers compare.
     #[inline]
     pub fn board(&self) -> &Board {

@@ -9,10 +9,12 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Files, PosixExt, Volume};
+use eyrie::{Credentials, Files, Posix, PosixExt, Volume};
 use eyrie_fuse::{Mount, MountError, MountOptions};
 use rustix::fs::{FallocateFlags, RenameFlags, XattrFlags};
 
@@ -366,6 +368,79 @@ fn mode_of_a_file_decides_about_its_execution() {
         fs::remove_file(&path).unwrap();
         mount.unmount().unwrap();
     }
+}
+
+/// Runs a program as a user, and returns its output. `None` if the program is missing.
+fn output(user: u32, program: &str, arguments: &[&OsStr]) -> Option<(bool, String)> {
+    let mut command = Command::new(program);
+    command.args(arguments).uid(user).gid(user);
+    match command.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        output => {
+            let output = output.unwrap();
+            Some((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+        }
+    }
+}
+
+#[test]
+fn acls_of_setfacl_are_obeyed_and_inherited() {
+    let Some(fixture) = fixture() else { return };
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || output(0, "setfacl", &["--version".as_ref()]).is_none() {
+        eprintln!("NOT TESTED: only root tests ACLs of several users, with setfacl (package acl)");
+        return;
+    }
+    // The directory of the fixture is private to its owner.
+    fs::set_permissions(fixture.place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut mount = fixture.mount_with("allow_other");
+    let (file, dir) = (fixture.point.join("file"), fixture.point.join("dir"));
+    fs::write(&file, "blue").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let run = |user, line: &str, path: &Path| {
+        let mut words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
+        words.push(path.as_os_str());
+        output(user, line.split(' ').next().unwrap(), &words[1..]).unwrap()
+    };
+    assert!(!run(1000, "cat", &file).0);
+    assert!(run(0, "setfacl -m u:1000:r", &file).0);
+    assert_eq!(run(1000, "cat", &file), (true, "blue".into()));
+    assert!(!run(1001, "cat", &file).0);
+    assert!(run(0, "ls -l", &file).1.starts_with("-rw-r-----+"));
+    let listed = run(0, "getfacl -cpn", &file).1;
+    assert_eq!(listed.trim(), "user::rw-\nuser:1000:r--\ngroup::r--\nmask::r--\nother::---");
+    // The mask follows the mode. Linux looks at no ACL whose mask is empty.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!run(1000, "cat", &file).0);
+    assert!(run(0, "getfacl -cpn", &file).1.contains("mask::---"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // A change beside the mount reaches the ACL that the kernel has cached.
+    assert!(run(1000, "cat", &file).0);
+    fixture.files.removexattr("/file".into(), b"system.posix_acl_access").unwrap();
+    eventually("the ACL has gone", || !run(1000, "cat", &file).0);
+
+    assert!(run(0, "setfacl -dm u:1000:rwx,o:-", &dir).0);
+    assert!(run(0, "setfacl -m u:1000:rwx", &dir).0);
+    let (inner, made) = (dir.join("inner"), dir.join("made"));
+    let arguments = ["-c".as_ref(), "umask 077; mkdir \"$1\"; echo x > \"$2\"".as_ref(), "sh".as_ref()];
+    let made_by = [&arguments[..], &[inner.as_os_str(), made.as_os_str()]].concat();
+    assert!(output(1000, "sh", &made_by).unwrap().0);
+    assert_eq!(made.metadata().unwrap().mode() & 0o7777, 0o660, "no umask");
+    assert_eq!(inner.metadata().unwrap().mode() & 0o7777, 0o770);
+    assert!(run(0, "getfacl -cpn", &inner).1.contains("default:user:1000:rwx"));
+    let of_made = run(0, "getfacl -cpn", &made).1;
+    assert!(of_made.contains("user:1000:rwx") && of_made.contains("#effective:rw-"), "{of_made}");
+    // Only the owner sets ACLs, and `cp -a` keeps them.
+    assert!(!run(1001, "setfacl -m u:1001:rwx", &made).0);
+    let copy = fixture.point.join("copy");
+    assert!(output(0, "cp", &["-a".as_ref(), dir.as_os_str(), copy.as_os_str()]).unwrap().0);
+    assert_eq!(run(0, "getfacl -cpn", &copy.join("made")).1, of_made);
+    assert_eq!(run(0, "getfacl -cpn", &copy).1, run(0, "getfacl -cpn", &dir).1);
+    assert!(run(0, "setfacl -Rbk", &dir).0);
+    assert!(run(0, "ls -l", &made).1.starts_with("-rw-r----- "));
+    mount.unmount().unwrap();
+    assert!(fixture.volume.check().unwrap().findings.is_empty());
 }
 
 #[test]

@@ -187,6 +187,11 @@ rules! {
             "A block of extended attributes persists before the pointer to it.",
             "the block is stored after the pointer";
     }
+    Transactions in "eyrie-engine/src/scm/acl.rs" {
+        FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "growth":
+            "The superblock names the feature of ACLs before an object has the first ACL.",
+            "the superblock names it afterwards";
+    }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both directories until its commit is durable.",

@@ -295,6 +295,69 @@ fn client_notices_another_owner() {
     served.stop();
 }
 
+/// Between two services another process removes an open file, and its id goes to a new one.
+#[test]
+fn handle_of_a_file_that_is_gone_is_stale() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    files.create_dir("/keys").unwrap();
+    let egg = files.options().read(true).write(true).open("/egg").unwrap();
+    let keys = Kvfs::open(&files, "/keys").unwrap();
+    keys.put("stone", "grey").unwrap();
+    let kept = files.open_file("/keys/stone").unwrap();
+    served.end();
+    let volume = Volume::open(&served.path).unwrap();
+    let owner = volume.files(Credentials::of_process());
+    owner.remove_file("/egg").unwrap();
+    owner.rename("/keys", "/moved").unwrap();
+    for number in 0..500 {
+        owner.write(format!("/new-{number}"), "mine").unwrap();
+    }
+    drop(owner);
+    volume.close().unwrap();
+    served.start();
+    let mut bytes = [0; 4];
+    assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), Errno::STALE);
+    assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::STALE);
+    kept.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"grey");
+    // The store keeps its directory, wherever it is now.
+    assert!(keys.put("leaf", "green").unwrap());
+    assert_eq!(files.read("/moved/leaf").unwrap(), b"green");
+    for number in 0..500 {
+        assert_eq!(files.read(format!("/new-{number}")).unwrap(), b"mine");
+    }
+    drop((egg, kept, keys, files));
+    served.stop();
+}
+
+/// The first call after a change of the service uses no path that was cached before.
+#[test]
+fn cached_path_ends_with_its_service() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.create_dir("/nest").unwrap();
+    files.write("/nest/egg", "blue").unwrap();
+    for _ in 0..3 {
+        assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
+    }
+    served.end();
+    let volume = Volume::open(&served.path).unwrap();
+    let owner = volume.files(Credentials::of_process());
+    owner.rename("/nest", "/old").unwrap();
+    owner.create_dir("/nest").unwrap();
+    owner.write("/nest/egg", "green").unwrap();
+    drop(owner);
+    volume.close().unwrap();
+    served.start();
+    files.remove_file("/nest/egg").unwrap();
+    assert_eq!(files.read("/old/egg").unwrap(), b"blue");
+    assert!(!files.exists("/nest/egg").unwrap());
+    drop(files);
+    served.stop();
+}
+
 #[test]
 fn service_that_shares_another_volume_is_refused() {
     let mut served = Served::new(8 << 20);

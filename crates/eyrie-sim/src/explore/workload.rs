@@ -5,6 +5,8 @@
 use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
+use eyrie::AclKind;
+
 use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
 /// Number of calls of a random script.
@@ -157,6 +159,23 @@ erase / a
 erase / k2
 ";
 
+/// An ACL with one named user.
+const ACL_OF_ONE: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x04\x00\xe8\x03\x00\x00\
+    \x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\
+    \x20\x00\x00\x00\xff\xff\xff\xff";
+
+/// An ACL with one named group.
+const ACL_OF_GROUP: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x07\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\
+    \x08\x00\x07\x00\xd0\x07\x00\x00\x10\x00\x07\x00\xff\xff\xff\xff\
+    \x20\x00\x05\x00\xff\xff\xff\xff";
+
+/// An ACL that says no more than a mode.
+const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
+    \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
+    \x20\x00\x04\x00\xff\xff\xff\xff";
+
 /// Calls that create or name an object at /n, one a line.
 const MAKING: &str = "
 creat /n
@@ -204,9 +223,24 @@ pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
+/// Returns the calls of [`CALLS`], and calls that set and remove ACLs.
+fn all_calls() -> Vec<Call> {
+    let acls = [
+        set_acl("/a", AclKind::Access, ACL_OF_ONE),
+        set_acl("/b", AclKind::Access, ACL_OF_GROUP),
+        set_acl("/d", AclKind::Default, ACL_OF_GROUP),
+        set_acl("/b", AclKind::Access, b""),
+    ];
+    calls("calls", CALLS).into_iter().chain(acls).collect()
+}
+
+fn set_acl(path: &str, kind: AclKind, acl: &[u8]) -> Call {
+    Call::Setxattr { path: path.into(), name: kind.name().to_vec(), value: acl.to_vec() }
+}
+
 /// Returns a script for each built-in call on the objects of [`setup`], with that call alone.
 pub fn singles() -> Vec<Script> {
-    calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
+    all_calls().into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
 /// Returns a script for each ordered pair of the calls of [`singles`]. A pair may have one call twice. The
@@ -222,7 +256,7 @@ pub fn triples() -> impl Iterator<Item = Script> {
 }
 
 fn tuples(length: u32) -> impl Iterator<Item = Script> {
-    let calls = calls("calls", CALLS);
+    let calls = all_calls();
     let count = calls.len();
     let all = count.pow(length);
     // A stride that is coprime to the number of tuples visits each tuple once.
@@ -262,10 +296,10 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns scripts that grow and shrink a directory, the values of a store and a file, and a script that
-/// nests and moves directories.
+/// Returns scripts that grow and shrink a directory, the values of a store and a file, a script that nests
+/// and moves directories, and a script that sets, inherits and removes ACLs.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
+    [splits(), values(), heights(), depths(), acls()].map(|text| parse("growth", &text)).into()
 }
 
 /// Returns calls that split the pages of a directory and then remove all its names.
@@ -312,6 +346,28 @@ fn depths() -> String {
     }
     line(&mut text, format_args!("creat {path}/file"));
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
+}
+
+/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first of the
+/// volume that sets an ACL.
+fn acls() -> String {
+    let mut text = "creat /a\nmkdir /d\ncreat /plain\n".to_string();
+    let set = |text: &mut String, path: &str, kind: AclKind, acl: &[u8]| {
+        line(text, format_args!("{}", set_acl(path, kind, acl)));
+    };
+    let (access, default) = (AclKind::Access, AclKind::Default);
+    set(&mut text, "/a", access, ACL_OF_ONE);
+    set(&mut text, "/d", default, ACL_OF_GROUP);
+    set(&mut text, "/d", access, ACL_OF_ONE);
+    text.push_str("creat /d/x\nmkdir /d/e\ncreat /d/e/y\nsymlink a /d/s\nput /d k 3000 1\n");
+    text.push_str("chmod /d/x 0640\nchmod /a 0\nsetxattr /d/x user.one one\nwrite /d/x 0 100 3\n");
+    set(&mut text, "/d/x", access, ACL_OF_GROUP);
+    set(&mut text, "/a", access, ACL_OF_MODE);
+    text.push_str("removexattr /d/e system.posix_acl_default\n");
+    set(&mut text, "/d/e/y", access, b"");
+    set(&mut text, "/a", access, ACL_OF_ONE);
+    text.push_str("removexattr /d system.posix_acl_default\n");
+    text + "creat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
 }
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:

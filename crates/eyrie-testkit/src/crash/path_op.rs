@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use eyrie_engine::access::AclKind;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     Applied, AttributeChange, Content, Engine, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
@@ -71,6 +72,11 @@ pub enum PathOp {
     RemoveXattr {
         path: String,
         name: String,
+    },
+    SetAcl {
+        path: String,
+        kind: AclKind,
+        acl: Vec<u8>,
     },
     Put {
         path: String,
@@ -210,6 +216,7 @@ impl PathOp {
             | PathOp::SetAttributes { path, .. }
             | PathOp::SetXattr { path, .. }
             | PathOp::RemoveXattr { path, .. }
+            | PathOp::SetAcl { path, .. }
             | PathOp::Put { path, .. }
             | PathOp::Erase { path }
             | PathOp::Batch { dir: path, .. } => path,
@@ -282,6 +289,9 @@ impl PathOp {
             PathOp::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
             }
+            PathOp::SetAcl { path, kind, acl } => {
+                Op::SetAcl { id: find(engine, path)?, kind: *kind, acl, drops_set_gid: false, time }
+            }
             PathOp::RemoveXattr { path, name } => {
                 Op::RemoveXattr { id: find(engine, path)?, name: name.as_bytes(), time }
             }
@@ -328,12 +338,16 @@ fn of_call(call: &Call) -> Option<PathOp> {
         Call::Append { path, length, .. } => append(&relative(path), *length as usize),
         Call::Truncate { path, length } => set_size(&relative(path), *length),
         Call::Fallocate { path, mode, offset, length } => fallocate(&relative(path), *mode, *offset, *length),
-        Call::Setxattr { path, name, value } => {
-            xattr(&relative(path), &String::from_utf8_lossy(name), value.len(), XattrMode::Set)
-        }
-        Call::Removexattr { path, name } => {
-            PathOp::RemoveXattr { path: relative(path), name: String::from_utf8_lossy(name).into_owned() }
-        }
+        Call::Setxattr { path, name, value } => match AclKind::of_name(name) {
+            Some(kind) => PathOp::SetAcl { path: relative(path), kind, acl: value.clone() },
+            None => xattr(&relative(path), &String::from_utf8_lossy(name), value.len(), XattrMode::Set),
+        },
+        Call::Removexattr { path, name } => match AclKind::of_name(name) {
+            Some(kind) => PathOp::SetAcl { path: relative(path), kind, acl: Vec::new() },
+            None => {
+                PathOp::RemoveXattr { path: relative(path), name: String::from_utf8_lossy(name).into_owned() }
+            }
+        },
         Call::Chmod { path, mode } => {
             set_attributes(path, AttributeChange { mode: Some(*mode), ..AttributeChange::default() })
         }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use crate::acls::acl;
+use eyrie_engine::access::{self, AclKind, Credentials};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     AttributeChange, Condition, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode,
@@ -156,6 +158,15 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
         });
         apply(Op::SetXattr { id, name: b"user.new", value: &[4; 300], mode: XattrMode::Set, time });
         apply(Op::RemoveXattr { id, name: b"user.one", time });
+        for kind in AclKind::ALL {
+            apply(Op::SetAcl { id, kind, acl: &acl(6, 0o7_654_321), drops_set_gid: true, time });
+            if id.is_directory() {
+                create(engine, id, b"\x01heir", Kind::Directory, Content::Empty);
+                apply(Op::RemoveDirectory { dir: id, name: b"\x01heir", time });
+            }
+            let _ = access::protection(engine, id, &Credentials::new(1000, 1000, &[]));
+            apply(Op::SetAcl { id, kind, acl: &[], drops_set_gid: false, time });
+        }
         apply(Op::Link { dir, name: &[b'\x03', number as u8], id, time });
         let moved = |mode, to_dir, to_name| Op::Rename {
             from_dir: from,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::acls::acl;
 use eyrie_engine::op::encode::{self, Decoded};
 use eyrie_engine::{AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
 
@@ -173,6 +174,10 @@ impl Ids {
             }),
             Action::RemoveXattr { object, name } => {
                 OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
+            }
+            Action::SetAcl { object, kind, index, rights } => {
+                let (acl, drops_set_gid) = (acl(index, rights), step.number.is_multiple_of(2));
+                OpRecord::new(&Op::SetAcl { id: id(object), kind, acl: &acl, drops_set_gid, time })
             }
             Action::Put { dir, name, bytes, owner } => OpRecord::new(&Op::Put {
                 dir: id(dir),

@@ -1,5 +1,6 @@
 //! Generates steps from a seed.
 
+use eyrie_engine::access::AclKind;
 use eyrie_engine::{
     AttributeChange, Engine, FallocateMode, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
 };
@@ -7,6 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpName, OpStep};
+use crate::acls::{ACLS, GOOD_ACLS};
 
 /// Lengths of data, in bytes. The large lengths at the end are drawn less often.
 const LENGTHS: [usize; 16] =
@@ -58,6 +60,7 @@ pub struct OpMix {
     pub set_attributes: u32,
     pub set_xattr: u32,
     pub remove_xattr: u32,
+    pub set_acl: u32,
     pub put: u32,
     pub erase: u32,
     pub batch: u32,
@@ -84,6 +87,7 @@ impl Default for OpMix {
             set_attributes: 5,
             set_xattr: 6,
             remove_xattr: 2,
+            set_acl: 6,
             put: 8,
             erase: 3,
             batch: 5,
@@ -111,6 +115,7 @@ impl OpMix {
             set_attributes: 0,
             set_xattr: 0,
             remove_xattr: 0,
+            set_acl: 0,
             put: 0,
             erase: 0,
             batch: 0,
@@ -184,7 +189,7 @@ impl OpGenerator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 17] = [
+        let draws: [(u32, Draw); 18] = [
             (mix.create, OpGenerator::create),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
             (mix.unlink, |g, u| {
@@ -212,11 +217,21 @@ impl OpGenerator {
                 let (object, name) = g.xattr(u);
                 Action::RemoveXattr { object, name }
             }),
-            (mix.put, |g, u| Action::Put {
-                dir: g.dir(u),
-                name: g.name(),
-                bytes: g.bytes(),
-                owner: g.owner(),
+            (mix.set_acl, |g, u| {
+                // Directories are few, but their ACLs are inherited.
+                let object = if g.random.random() { g.dir(u) } else { g.object(u) };
+                let kind = g.pick(&AclKind::ALL);
+                let acls = if g.random.random_ratio(1, 8) { ACLS } else { GOOD_ACLS };
+                Action::SetAcl {
+                    object,
+                    kind,
+                    index: g.random.random_range(0..acls),
+                    rights: g.random.random(),
+                }
+            }),
+            (mix.put, |g, u| {
+                let dir = g.dir(u);
+                Action::Put { dir, name: g.name(), bytes: g.bytes(), owner: g.owner_in(u, dir) }
             }),
             (mix.erase, |g, u| {
                 let (dir, name) = g.entry(u, |kind, _| kind == Kind::File);
@@ -263,7 +278,8 @@ impl OpGenerator {
             Kind::File if self.random.random() => InitialContent::Bytes(self.bytes()),
             _ => InitialContent::Empty,
         };
-        Action::Create { dir: self.dir(universe), name: self.name(), kind, start, owner: self.owner() }
+        let dir = self.dir(universe);
+        Action::Create { dir, name: self.name(), kind, start, owner: self.owner_in(universe, dir) }
     }
 
     fn rename(&mut self, universe: &Universe<'_>) -> Action {
@@ -409,6 +425,17 @@ impl OpGenerator {
 
     fn owner(&mut self) -> Owner {
         Owner { mode: self.random.random_range(0..=0o7777), uid: self.random.random(), gid: 100 }
+    }
+
+    /// Draws the owner of a new object. Half of the owners in a directory with a default ACL, and few others,
+    /// have a mode that needs a default ACL.
+    fn owner_in(&mut self, universe: &Universe<'_>, dir: ObjectHandle) -> Owner {
+        let owner = self.owner();
+        let id = universe.ids.get(dir);
+        let acl = id.map(|id| universe.engine.xattr(id, AclKind::Default.name(), &mut []));
+        let ratio = if matches!(acl, Some(Ok(Some(_)))) { 2 } else { 40 };
+        let inherits = self.mix.set_acl > 0 && owner.uid.is_multiple_of(ratio);
+        Owner { mode: owner.mode | if inherits { Owner::INHERITS } else { 0 }, ..owner }
     }
 
     fn change(&mut self) -> AttributeChange {

@@ -12,6 +12,7 @@ mod tests;
 
 use std::fmt;
 
+use eyrie_engine::access::AclKind;
 use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time, XattrMode};
 
 pub use concrete::{Concrete, Ids, OpRecord};
@@ -168,6 +169,8 @@ pub enum Action {
     SetXattr { object: ObjectHandle, name: OpName, bytes: Bytes, mode: XattrMode },
     /// Removes an extended attribute.
     RemoveXattr { object: ObjectHandle, name: OpName },
+    /// Sets or removes an ACL: the one that [`acl`](crate::acls::acl) makes of these numbers.
+    SetAcl { object: ObjectHandle, kind: AclKind, index: usize, rights: u32 },
     /// Puts a value.
     Put { dir: ObjectHandle, name: OpName, bytes: Bytes, owner: Owner },
     /// Erases a key.
@@ -210,6 +213,7 @@ impl OpStep {
             | Action::SetAttributes { object, .. }
             | Action::SetXattr { object, .. }
             | Action::RemoveXattr { object, .. }
+            | Action::SetAcl { object, .. }
             | Action::Open { object }
             | Action::Close { object } => vec![object],
         }

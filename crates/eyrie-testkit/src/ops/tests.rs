@@ -53,6 +53,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::SetAttributes { .. } => "set attributes",
         Op::SetXattr { .. } => "set xattr",
         Op::RemoveXattr { .. } => "remove xattr",
+        Op::SetAcl { .. } => "set ACL",
         Op::Put { .. } => "put",
         Op::Erase { .. } => "erase",
         Op::Expect { .. } => "expect",
@@ -69,8 +70,11 @@ fn every_outcome_of_every_op_is_reached() {
     const NO_BYTES: &str = "a range has at least one byte";
     const NO_BLOCKS: &str = "offset and length must be multiples of 4096";
     const NOT_WITHIN: &str = "the range is not within the file";
-    let expected: [(&str, &[&str]); 17] = [
-        ("create", &["ok", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
+    const NO_ACL: &str = "an object of this kind has no such ACL";
+    const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
+    const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
+    let expected: [(&str, &[&str]); 18] = [
+        ("create", &["ok", "Stale", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
         ("unlink", &["ok", "NotFound", "IsDirectory", "NotDirectory"]),
         ("remove directory", &["ok", "NotFound", "NotEmpty", "NotDirectory"]),
@@ -84,7 +88,8 @@ fn every_outcome_of_every_op_is_reached() {
         ("set attributes", &["ok"]),
         ("set xattr", &["ok", "Exists", "NoXattr", "XattrName", "XattrTooLarge", "XattrsFull"]),
         ("remove xattr", &["ok", "NoXattr", "XattrName"]),
-        ("put", &["ok", "IsDirectory", NO_FILE, "NameTooLong", "NotDirectory"]),
+        ("set ACL", &["ok", NO_ACL, BAD_ACL, OLD_ACL]),
+        ("put", &["ok", "Stale", "IsDirectory", NO_FILE, "NameTooLong", "NotDirectory"]),
         ("erase", &["ok", "IsDirectory", NO_FILE, "NotFound"]),
         ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory", "ConditionFailed"]),
     ];

@@ -164,9 +164,10 @@ impl<'a> OracleSession<'a> {
             Op::Fallocate { id, offset, length, .. } => {
                 self.compare_object(id, offset..offset.saturating_add(length))
             }
-            Op::SetAttributes { id, .. } | Op::SetXattr { id, .. } | Op::RemoveXattr { id, .. } => {
-                self.compare_object(id, 0..0)
-            }
+            Op::SetAttributes { id, .. }
+            | Op::SetXattr { id, .. }
+            | Op::RemoveXattr { id, .. }
+            | Op::SetAcl { id, .. } => self.compare_object(id, 0..0),
             Op::Batch { dir, ops, .. } => {
                 self.compare_object(dir, 0..0)?;
                 ops.iter().try_for_each(|op| self.compare_named(op))

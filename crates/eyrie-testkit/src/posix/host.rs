@@ -3,14 +3,17 @@
 use eyrie::posix::{Access, Posix, Target};
 use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
+use rustix::fs::Mode;
+
 use super::calls::{PosixCall, Slots, perform};
 use super::tree::{self, PosixTree};
 use super::values::{Answer, path};
 use super::{empty, path_of, xattr};
 
-/// Returns the credentials of the users that make the calls.
+/// Returns the credentials of the users that make the calls. One of them has a umask.
 fn users() -> [Credentials; 3] {
-    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
+    let masked = Credentials::new(1001, 2000, &[]).with_umask(0o026);
+    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), masked]
 }
 
 /// The file system of the host, on which each user makes calls.
@@ -40,8 +43,11 @@ impl HostSide {
 
     /// Makes a call as a user.
     pub fn perform(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
+        let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root becomes anybody");
+        umask(&self.users[user]);
         let answer = perform(&self.host, slots, call);
+        umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("root comes back");
         if answer.is_ok() {
             self.drop_storage_past_end(slots, call);

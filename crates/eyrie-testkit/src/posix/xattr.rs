@@ -1,7 +1,9 @@
 //! Draws and makes random calls on extended attributes.
 
+use crate::acls::{ACLS, GOOD_ACLS, acl};
 use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, Target, XattrMode};
+use eyrie_engine::access::AclKind;
 use rand::Rng;
 
 use super::values::{Answer, PathBytes, Random, path};
@@ -120,9 +122,29 @@ impl Random {
             };
             return (Some(b"/".to_vec()), ask);
         }
+        if self.0.random_ratio(1, 3) {
+            return (None, self.ask_for_acl());
+        }
         let last = self.one_of(&[1, 2, SETTABLE, SETTABLE, NAMES.len()]);
         let name = NAMES[self.0.random_range(0..last)].as_bytes().to_vec();
         (None, self.ask_for(name))
+    }
+
+    fn ask_for_acl(&mut self) -> Ask {
+        let name = self.one_of(&AclKind::ALL).name().to_vec();
+        match self.0.random_range(0..10) {
+            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
+            2 => Ask::Remove { name },
+            _ => {
+                let acls = if self.0.random_ratio(1, 6) { ACLS } else { GOOD_ACLS };
+                let index = self.0.random_range(0..acls);
+                // Many rights are granted. With few rights, most calls below a directory would be refused.
+                let rights = if self.0.random_ratio(1, 3) { u32::MAX } else { self.0.random() };
+                let mode =
+                    self.one_of(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
+                Ask::Set { name, value: acl(index, rights), mode }
+            }
+        }
     }
 
     fn ask_for(&mut self, name: PathBytes) -> Ask {
@@ -148,6 +170,7 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
         for name in &NAMES[..SETTABLE] {
             fs.setxattr("/probe".into(), name.as_bytes(), b"", XattrMode::Create)?;
         }
+        fs.setxattr("/probe".into(), AclKind::Access.name(), &acl(4, 0), XattrMode::Set)?;
         Ok(is_new)
     };
     let has_all = probe().unwrap_or(false);
@@ -156,11 +179,14 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     has_all
 }
 
-/// Removes all settable extended attributes of the root directory.
+/// Removes all settable extended attributes and all ACLs of the root directory.
 pub(super) fn clear<P: Posix>(fs: &P) {
     for name in &NAMES[..SETTABLE] {
         // An error is ignored, because the attribute seldom exists.
         let _ = fs.removexattr("/".into(), name.as_bytes());
+    }
+    for kind in AclKind::ALL {
+        let _ = fs.removexattr("/".into(), kind.name());
     }
 }
 

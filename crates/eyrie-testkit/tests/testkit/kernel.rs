@@ -188,6 +188,7 @@ fn all() -> OpMix {
         set_attributes: 0,
         set_xattr: 0,
         remove_xattr: 0,
+        set_acl: 0,
         put: 0,
         erase: 0,
         batch: 0,

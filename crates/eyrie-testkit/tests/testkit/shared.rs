@@ -82,6 +82,21 @@ fn forked_child_joins_the_service() {
     }
     let mut bytes = [0; 4];
     egg.read_exact_at(&mut bytes, 0).expect("this process still has it open");
+    // A child of a child, as a daemon is, joins although its parent has no session of its own.
+    let nested = in_forked_child(|| {
+        let deeper = in_forked_child(|| {
+            let sessions = || Client::sessions(&socket).map_or(0, |sessions| sessions.len());
+            files.write("/deep", "grey").is_ok()
+                && egg.read_exact_at(&mut [0; 4], 0).is_ok()
+                && files.read("/deep").is_ok_and(|read| read == b"grey")
+                && sessions() == 2
+        });
+        deeper.is_ok_and(|done| done)
+            && files.read("/deep").is_ok_and(|read| read == b"grey")
+            && in_forked_child(|| files.write("/deeper", "blue").is_ok()).is_ok_and(|done| done)
+    });
+    assert!(nested.expect("a child"));
+    assert_eq!(files.read("/deeper").expect("there"), b"blue");
     drop((egg, files, client));
     stopper.stop();
     served.join().expect("the service does not panic").expect("the volume is saved");
@@ -125,6 +140,7 @@ fn time_of(op: &Op<'_>) -> Time {
         | Op::SetAttributes { time, .. }
         | Op::SetXattr { time, .. }
         | Op::RemoveXattr { time, .. }
+        | Op::SetAcl { time, .. }
         | Op::Put { time, .. }
         | Op::Erase { time, .. }
         | Op::Batch { time, .. } => time,
@@ -142,6 +158,7 @@ fn is_on_handles(op: &Op<'_>) -> bool {
             | Op::SetAttributes { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
+            | Op::SetAcl { .. }
     )
 }
 

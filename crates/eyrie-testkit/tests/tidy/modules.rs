@@ -78,6 +78,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "fetch",
             "stamps",
             "retry",
+            "kept",
             "view",
             "posix",
             "key_value",
@@ -135,6 +136,7 @@ const ORDER: [(&str, &[&str]); 12] = [
     (
         "eyrie-testkit",
         &[
+            "acls",
             "ops",
             "oracle",
             "linear",

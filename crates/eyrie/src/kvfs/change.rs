@@ -58,8 +58,9 @@ impl<E: Engine> Kvfs<E> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
         check_value(data, "put")?;
-        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
         self.call("put", || {
+            let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
                 let applied = engine.apply(&Op::Put { dir, name, id, owner, data, time })?;
@@ -97,8 +98,9 @@ impl<E: Engine> Kvfs<E> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
         check_value(data, "put")?;
-        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
         self.call("put", || {
+            let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
                 let outcome = self.change_if(condition, &Op::Put { dir, name, id, owner, data, time })?;
@@ -129,14 +131,16 @@ impl<E: Engine> Kvfs<E> {
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;
-        let &OpenStore { ref engine, dir, clock, .. } = &*self.store;
-        let erase = Op::Erase { dir, name, time: clock.stamp_of_any() };
-        self.call("erase", || match engine.apply(&erase) {
-            Ok(_) => Ok(true),
-            // A call of another thread may have removed the key, and that removal may not be durable yet.
-            // This call reports that the key is missing, so the call waits until the removal is durable.
-            Err(eyrie_engine::Error::NotFound) => engine.wait_for(dir).map(|()| false),
-            Err(error) => Err(error),
+        let &OpenStore { ref engine, clock, .. } = &*self.store;
+        self.call("erase", || {
+            let dir = self.store.dir()?;
+            match engine.apply(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
+                Ok(_) => Ok(true),
+                // A call of another thread may have removed the key, and that removal may not be durable yet.
+                // This call reports that the key is missing, so the call waits until the removal is durable.
+                Err(eyrie_engine::Error::NotFound) => engine.wait_for(dir).map(|()| false),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -160,8 +164,11 @@ impl<E: Engine> Kvfs<E> {
     pub fn erase_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<Outcome> {
         let name = key.as_ref();
         check_key(name, "erase")?;
-        let &OpenStore { dir, clock, .. } = &*self.store;
-        self.call("erase", || self.change_if(condition, &Op::Erase { dir, name, time: clock.stamp_of_any() }))
+        let clock = self.store.clock;
+        self.call("erase", || {
+            let (dir, time) = (self.store.dir()?, clock.stamp_of_any());
+            self.change_if(condition, &Op::Erase { dir, name, time })
+        })
     }
 
     /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
@@ -233,7 +240,8 @@ impl<E: Engine> Kvfs<E> {
     }
 
     fn apply(&self, batch: &Batch, reserved: &[ObjectId]) -> eyrie_engine::Result<()> {
-        let &OpenStore { ref engine, dir, owner, clock } = &*self.store;
+        let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
+        let dir = self.store.dir()?;
         let time = clock.stamp_of_any();
         let mut reserved = reserved.iter().copied();
         let conditions = batch.conditions().map(|(name, condition)| Op::Expect { dir, name, condition });

@@ -33,6 +33,7 @@ use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 use eyrie_engine::{Engine, FileView, Kind, ObjectId, Owner, Version};
 use eyrie_medium::epoch::{self, Guard};
 
+use crate::kept::KeptId;
 use crate::key_value::{Batch, BoxedEntries, BoxedKeys, KeyRange, KeyValueStore, Order};
 use crate::posix::Posix;
 use crate::retry::Retries;
@@ -65,7 +66,7 @@ pub struct Kvfs<E: Engine> {
 /// An open directory of keys.
 struct OpenStore<E: Engine> {
     engine: Arc<E>,
-    dir: ObjectId,
+    dir: KeptId,
     owner: Owner,
     clock: Clock,
 }
@@ -94,15 +95,24 @@ impl<E: Engine> Kvfs<E> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
-        let usable = engine.owner(dir).and_then(|Owner { mode, uid, gid }| {
-            let protection = Protection { kind: Kind::Directory, mode, uid, gid };
+        let usable = access::protection(&*engine, dir, who).and_then(|protection| {
             access::check(who, &protection, Rights::all())?;
+            // The directory may get or lose its default ACL while the store is open. The umask therefore
+            // always applies, and the engine adds what a new value inherits.
+            let protection = Protection { has_default_acl: false, ..protection };
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });
         match usable {
             // The store keeps the directory open in place of the handle, and closes it when the store is
             // dropped.
-            Ok(owner) => Ok(Kvfs { store: Arc::new(OpenStore { engine, dir, owner, clock: pxfs.clock() }) }),
+            Ok(owner) => Ok(Kvfs {
+                store: Arc::new(OpenStore {
+                    dir: KeptId::new(&*engine, dir),
+                    engine,
+                    owner,
+                    clock: pxfs.clock(),
+                }),
+            }),
             Err(error) => {
                 pxfs.close(handle)?;
                 Err(Error::from_engine(error, "open").at(path))
@@ -314,7 +324,7 @@ impl<E: Engine> Kvfs<E> {
     /// `EIO` if the medium fails.
     pub fn len(&self) -> Result<u64> {
         let _pin = epoch::pin();
-        Ok(self.call("len", || self.store.engine.attributes(self.store.dir))?.size)
+        Ok(self.call("len", || self.store.engine.attributes(self.store.dir()?))?.size)
     }
 
     /// Returns true if the directory has no entries.
@@ -342,7 +352,7 @@ impl<E: Engine> Kvfs<E> {
             1..=NAME_MAX => {}
             _ => return Err(Engine::NameTooLong),
         }
-        match self.store.engine.lookup(self.store.dir, key)? {
+        match self.store.engine.lookup(self.store.dir()?, key)? {
             Some(id) if id.is_directory() => Err(Engine::IsDirectory),
             Some(id) if id.kind() != Kind::File => Err(Engine::Invalid("the key names no file")),
             found => Ok(found),
@@ -406,9 +416,17 @@ impl<E: Engine> Kvfs<E> {
     }
 }
 
+impl<E: Engine> OpenStore<E> {
+    /// Returns the directory.
+    #[inline]
+    fn dir(&self) -> eyrie_engine::Result<ObjectId> {
+        self.dir.get(&*self.engine)
+    }
+}
+
 impl<E: Engine> Drop for OpenStore<E> {
     fn drop(&mut self) {
-        self.engine.close(self.dir);
+        self.engine.close(self.dir.raw());
     }
 }
 
@@ -421,7 +439,7 @@ impl<E: Engine> Clone for Kvfs<E> {
 
 impl<E: Engine> fmt::Debug for Kvfs<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kvfs").field("dir", &self.store.dir).finish_non_exhaustive()
+        f.debug_struct("Kvfs").field("dir", &self.store.dir.raw()).finish_non_exhaustive()
     }
 }
 

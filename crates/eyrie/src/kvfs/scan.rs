@@ -6,6 +6,7 @@ use eyrie_engine::{Engine, Kind, ObjectId};
 use eyrie_medium::epoch::{self, Guard};
 
 use super::Kvfs;
+use crate::kept;
 use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{KeyRange, Order, with_value};
 use crate::view::View;
@@ -114,7 +115,7 @@ impl<E: Engine> ListKeys for Kvfs<E> {
         let mut visit_files = |entry: eyrie_engine::ListedEntry<'_>| {
             entry.id.kind() != Kind::File || visit(entry.name, entry.id, entry.next)
         };
-        let listed = self.store.engine.list(self.store.dir, from, &mut visit_files);
+        let listed = kept::list(&*self.store.engine, || self.store.dir(), from, &mut visit_files);
         listed.map_err(|error| Error::from_engine(error, "scan"))
     }
 }
@@ -215,7 +216,12 @@ impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
             // engine shows that it was erased.
             match self.store.value_of(id, self.pin) {
                 Ok(value) => return Some(Ok((key, value))),
-                Err(eyrie_engine::Error::Stale) => {}
+                // The key was erased, or its id is no longer valid. Another look at the key decides.
+                Err(eyrie_engine::Error::Stale) => match self.store.get_in_place(&key, self.pin) {
+                    Ok(None) => {}
+                    Ok(Some(value)) => return Some(Ok((key, value))),
+                    Err(error) => return Some(Err(error)),
+                },
                 Err(error) => return Some(Err(Error::from_engine(error, "scan"))),
             }
         }

@@ -14,7 +14,7 @@
 
 use std::cell::RefCell;
 
-use eyrie_engine::access::Protection;
+use eyrie_engine::access::{Judgement, Protection};
 use eyrie_engine::{Kind, ObjectId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// of a core.
 const ENTRIES: usize = 512;
 /// Bytes of the longest prefix that is kept. With this length an entry takes exactly two cache lines.
-const LONGEST: usize = 85;
+const LONGEST: usize = 83;
 
 /// A directory, with its mode and owner for permission checks.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ struct CachedPrefix {
     uid: u32,
     gid: u32,
     mode: u16,
+    judgement: Judgement,
+    has_default_acl: bool,
     length: u8,
     prefix: [u8; LONGEST],
 }
@@ -63,6 +65,8 @@ impl CachedPrefix {
         uid: 0,
         gid: 0,
         mode: 0,
+        judgement: Judgement::BY_MODE,
+        has_default_acl: false,
         length: 0,
         prefix: [0; LONGEST],
     };
@@ -105,6 +109,8 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
                     mode: entry.mode,
                     uid: entry.uid,
                     gid: entry.gid,
+                    judgement: entry.judgement,
+                    has_default_acl: entry.has_default_acl,
                 },
             };
             entry.holds(scope, prefix).then_some(found)
@@ -117,13 +123,15 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
     if prefix.len() > LONGEST {
         return;
     }
-    let Protection { mode, uid, gid, .. } = directory.protection;
+    let Protection { mode, uid, gid, judgement, has_default_acl, .. } = directory.protection;
     let mut entry = CachedPrefix {
         scope: *scope,
         id: directory.id,
         uid,
         gid,
         mode,
+        judgement,
+        has_default_acl,
         length: prefix.len() as u8,
         ..CachedPrefix::EMPTY
     };
@@ -140,12 +148,16 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
 
 #[cfg(test)]
 mod tests {
+    use eyrie_engine::Owner;
+
     use super::*;
 
     #[test]
     fn cached_prefix_is_valid_in_its_scope_only() {
         let scope = Scope { instance: u64::MAX, credentials: 7, changes: 3 };
-        let protection = Protection { kind: Kind::Directory, mode: 0o750, uid: 1, gid: 2 };
+        let owner = Owner { mode: 0o750, uid: 1, gid: 2 };
+        let protection =
+            Protection { has_default_acl: true, ..Protection::without_acls(Kind::Directory, owner) };
         let directory = Directory { id: ObjectId::new(640, Kind::Directory), protection };
         assert!(find(&scope, b"a/b").is_none());
         remember(&scope, b"a/b", &directory);

@@ -43,8 +43,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn read_at(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Result<usize> {
-        let _pin = epoch::pin();
-        self.as_user().read_handle(handle, out, offset).map_err(|error| error.into_error("read"))
+        self.as_user().call("read", |user| user.read_handle(handle, out, offset))
     }
 
     #[inline]

@@ -2,8 +2,9 @@
 
 use eyrie_engine::{Engine, ObjectId};
 
-use super::AsUser;
+use super::{AsUser, CallResult};
 use crate::Errno;
+use crate::kept::KeptId;
 use crate::posix::OpenFlags;
 
 /// An open file or directory of a [`Pxfs`](super::Pxfs). The handle keeps the rights that it was opened with,
@@ -21,7 +22,7 @@ use crate::posix::OpenFlags;
 #[derive(Debug)]
 #[must_use = "a handle keeps its file open until the call of `close`"]
 pub struct Handle {
-    pub(super) id: ObjectId,
+    id: KeptId,
     pub(super) flags: OpenFlags,
     /// The [number](Engine::instance) of the engine that has the object open.
     engine: u32,
@@ -38,7 +39,12 @@ impl Handle {
     /// # }
     /// ```
     pub fn id(&self) -> ObjectId {
-        self.id
+        self.id.raw()
+    }
+
+    /// Returns the open object, as [`KeptId::get`] does.
+    pub(super) fn current(&self, engine: &impl Engine) -> eyrie_engine::Result<ObjectId> {
+        self.id.get(engine)
     }
 }
 
@@ -46,13 +52,20 @@ impl<E: Engine> AsUser<'_, E> {
     /// Returns the handle of an object that the engine has just opened.
     #[inline]
     pub(super) fn handle(&self, id: ObjectId, flags: OpenFlags) -> Handle {
-        Handle { id, flags, engine: self.engine().instance() }
+        Handle { id: KeptId::new(self.engine(), id), flags, engine: self.engine().instance() }
     }
 
     /// Returns the open object of a handle. `EBADF` for a handle of another engine, in which the id names
-    /// another object or none.
+    /// another object or none. `ESTALE` if the object did not outlive the service that had it open.
     #[inline]
-    pub(super) fn opened(&self, handle: &Handle) -> Result<ObjectId, Errno> {
-        if handle.engine == self.engine().instance() { Ok(handle.id) } else { Err(Errno::BADF) }
+    pub(super) fn opened(&self, handle: &Handle) -> CallResult<ObjectId> {
+        self.check_engine(handle)?;
+        Ok(handle.id.get(self.engine())?)
+    }
+
+    /// Refuses a handle of another engine.
+    #[inline]
+    pub(super) fn check_engine(&self, handle: &Handle) -> Result<(), Errno> {
+        if handle.engine == self.engine().instance() { Ok(()) } else { Err(Errno::BADF) }
     }
 }

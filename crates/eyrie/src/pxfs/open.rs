@@ -7,9 +7,8 @@ use eyrie_engine::{Applied, Content, Engine, FallocateMode, Kind, ListedEntry, O
 
 use super::path::{Last, Parent, PathWalk};
 use super::{AsUser, CallError, CallResult, Handle};
-use crate::Errno;
-use crate::names;
 use crate::posix::{ListEntry, OpenFlags, PathAt, Target, Whence};
+use crate::{Errno, kept, names};
 
 /// The largest offset, and the largest size of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -154,7 +153,8 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     pub(super) fn close_handle(&self, handle: &Handle) -> CallResult<()> {
-        self.engine().close(self.opened(handle)?);
+        self.check_engine(handle)?;
+        self.engine().close(handle.id());
         Ok(())
     }
 
@@ -330,7 +330,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
-        access::check(self.credentials(), &(&attributes).into(), Rights::WRITE)?;
+        access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
         if attributes.size != size || self.engine().has_storage(id)? {
             return Ok(None);
         }
@@ -362,7 +362,8 @@ impl<E: Engine> AsUser<'_, E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> CallResult<()> {
-        self.list_object(self.opened(handle)?, cookie, &mut |entry| {
+        self.check_engine(handle)?;
+        self.list_object(|| handle.current(self.engine()), cookie, &mut |entry| {
             visit(ListEntry {
                 name: &names::encode(entry.name),
                 kind: entry.id.kind(),
@@ -375,17 +376,18 @@ impl<E: Engine> AsUser<'_, E> {
     /// Lists a directory, without a look at rights. The names are those that the directory stores.
     pub(super) fn list_object(
         &self,
-        id: ObjectId,
+        dir: impl Fn() -> eyrie_engine::Result<ObjectId>,
         cookie: u64,
         visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
     ) -> CallResult<()> {
+        let id = dir()?;
         if !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         if self.engine().is_removed(id)? {
             return Err(Errno::NOENT.into());
         }
-        Ok(self.engine().list(id, cookie, visit)?)
+        Ok(kept::list(self.engine(), dir, cookie, visit)?)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {

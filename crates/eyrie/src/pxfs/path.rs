@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access::{self, Protection};
-use eyrie_engine::{Engine, Kind, ObjectId, Owner};
+use eyrie_engine::{Engine, Kind, ObjectId};
 
 use super::cache::{self, Directory, Scope};
 use super::{AsUser, CallResult, Handle};
@@ -343,8 +343,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     #[inline]
     pub(super) fn protection(&self, id: ObjectId) -> CallResult<Protection> {
-        let Owner { mode, uid, gid } = self.engine().owner(id)?;
-        Ok(Protection { kind: id.kind(), mode, uid, gid })
+        Ok(access::protection(self.engine(), id, self.credentials())?)
     }
 
     pub(super) fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {

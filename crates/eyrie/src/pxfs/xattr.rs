@@ -1,5 +1,6 @@
 //! Extended attributes.
 
+use eyrie_engine::access::AclKind;
 use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
 
@@ -57,14 +58,33 @@ impl<E: Engine> AsUser<'_, E> {
         value: &[u8],
         mode: XattrMode,
     ) -> CallResult<()> {
+        if let Some(kind) = AclKind::of_name(name) {
+            return self.set_acl(id, kind, value);
+        }
         access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
         self.engine().apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())
     }
 
     pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> CallResult<()> {
+        if let Some(kind) = AclKind::of_name(name) {
+            return self.set_acl(id, kind, &[]);
+        }
         access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
         self.engine().apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
+        Ok(())
+    }
+
+    /// Sets an ACL, or removes it if `bytes` hold no entry. As on Linux, the removal of an ACL that the
+    /// object does not have succeeds.
+    fn set_acl(&self, id: ObjectId, kind: AclKind, bytes: &[u8]) -> CallResult<()> {
+        let object = self.protection(id)?;
+        let acl = access::check_set_acl(self.credentials(), &object, kind, bytes)?;
+        if acl.is_none() && kind == AclKind::Default && !id.is_directory() {
+            return Ok(());
+        }
+        let drops_set_gid = kind == AclKind::Access && access::acl_drops_set_gid(self.credentials(), &object);
+        self.engine().apply(&Op::SetAcl { id, kind, acl: bytes, drops_set_gid, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use eyrie_client::{Client, SOCKET_NAME, is_absent};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, FileView, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage,
-    Version, Watcher,
+    Applied, Attributes, Birth, Engine, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner, Result,
+    SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -144,6 +144,11 @@ impl Engine for VolumeEngine {
     }
 
     #[inline]
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        each!(self, guards(id))
+    }
+
+    #[inline]
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         each!(self, parent_of(dir))
     }
@@ -226,6 +231,11 @@ impl Engine for VolumeEngine {
     #[inline]
     fn release(&self, id: ObjectId, count: u64) {
         each!(self, release(id, count));
+    }
+
+    #[inline]
+    fn session(&self) -> u64 {
+        each!(self, session())
     }
 
     #[inline]

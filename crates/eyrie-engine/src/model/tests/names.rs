@@ -85,7 +85,7 @@ fn create_refuses_used_id_and_large_mode() {
         })
     };
     assert_refused!(create(id, 0), Error::Invalid(_));
-    assert_refused!(create(f.model.reserve(Kind::File).unwrap(), 0o10000), Error::Invalid(_));
+    assert_refused!(create(f.model.reserve(Kind::File).unwrap(), 0o20000), Error::Invalid(_));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Time;
 use crate::object::pointer::Pointer;
+use crate::op::AclKind;
 
 /// Line 0, which is written once.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
@@ -64,7 +65,7 @@ pub(crate) struct HotCopy {
 pub struct Cold {
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
-    /// `Cold::SPARSE` or 0.
+    /// `Cold::SPARSE`, `Cold::ACCESS_ACL` and `Cold::DEFAULT_ACL`.
     pub flags: u16,
     /// User id.
     pub uid: u32,
@@ -95,6 +96,18 @@ impl Cold {
     /// Flag of a file that may have holes of whole pages. The storage of such a file must be counted by a
     /// walk through its tree.
     pub(crate) const SPARSE: u16 = 1;
+    /// Flag of an object with an access ACL, which is one of its extended attributes.
+    pub(crate) const ACCESS_ACL: u16 = 2;
+    /// Flag of a directory with a default ACL, which is one of its extended attributes.
+    pub(crate) const DEFAULT_ACL: u16 = 4;
+
+    /// Returns the flag of an object with an ACL of this kind.
+    pub(crate) fn flag_of(kind: AclKind) -> u16 {
+        match kind {
+            AclKind::Access => Cold::ACCESS_ACL,
+            AclKind::Default => Cold::DEFAULT_ACL,
+        }
+    }
 
     /// Returns the pointer to the extended attributes.
     pub fn xattrs(&self) -> Pointer {

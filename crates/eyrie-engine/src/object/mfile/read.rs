@@ -184,7 +184,9 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
     let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
     while at < size {
-        let piece = find(medium, file, at)?;
+        // As in Linux, a page with some data has no hole. Its extent may be shorter than the page.
+        let page = at / PAGE_SIZE * PAGE_SIZE;
+        let piece = find(medium, file, page)?;
         if matches!(piece, FilePiece::Hole(_)) == hole {
             return Ok(Some(at));
         }
@@ -195,7 +197,7 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
             return Err(Error::corrupt(file.at, "more pieces of a file than the volume has room for"));
         }
         pieces -= 1;
-        at = at.saturating_add(piece.len());
+        at = page.saturating_add(piece.len()).checked_next_multiple_of(PAGE_SIZE).unwrap_or(u64::MAX);
     }
     Ok((hole && offset < size).then_some(size))
 }

@@ -17,5 +17,5 @@ mod read;
 mod tests;
 mod update;
 
-pub(crate) use read::{XattrRoot, get, visit};
-pub(crate) use update::{remove, set};
+pub(crate) use read::{XattrRoot, get, value, visit};
+pub(crate) use update::{check_no_acl, first, remove, set};

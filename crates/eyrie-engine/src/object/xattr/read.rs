@@ -115,6 +115,23 @@ pub fn visit(
     Ok(())
 }
 
+/// Returns a copy of the value of `name`.
+///
+/// # Errors
+/// `Corrupt`, `Fault`.
+pub fn value(medium: &Medium, root: XattrRoot, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    visit(medium, root, &mut |other, value| {
+        if other == name {
+            let mut bytes = vec![0; value.bytes];
+            medium.read(value.addr, &mut bytes)?;
+            found = Some(bytes);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// Returns the size in bytes of the value of `name`. Copies the value to the start of `out` if `out` is large
 /// enough.
 ///

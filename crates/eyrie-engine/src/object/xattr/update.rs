@@ -8,12 +8,26 @@ use zerocopy::IntoBytes;
 use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
 use super::read::{self, XattrRoot};
 use crate::object::pointer::Pointer;
+use crate::op::AclKind;
 use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};
 
 /// Names and values of one object.
 type XattrMap = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Refuses the names of ACLs, which have an Op of their own.
+///
+/// # Errors
+/// `XattrName`, `Invalid`.
+pub fn check_no_acl(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if AclKind::of_name(name).is_none() {
+        Ok(())
+    } else {
+        Err(Error::Invalid("an ACL is no other attribute"))
+    }
+}
 
 /// Prepares a new attribute, or a new value of an existing one. Returns the root to be published.
 ///
@@ -51,6 +65,15 @@ pub fn remove(transaction: &mut Transaction<'_>, root: XattrRoot, name: &[u8]) -
     replace(transaction, root, &attributes)
 }
 
+/// Prepares the first attributes of a new object, sorted by name. Returns the root of the new object.
+///
+/// # Errors
+/// `XattrsFull`, `NoSpace`, `Fault`.
+pub fn first(transaction: &mut Transaction<'_>, attributes: &[(&[u8], &[u8])]) -> Result<Pointer> {
+    let owned = attributes.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+    write(transaction, &owned)
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     if is_xattr_name(name) { Ok(()) } else { Err(Error::XattrName) }
 }
@@ -70,6 +93,16 @@ fn all(transaction: &Transaction<'_>, root: XattrRoot) -> Result<XattrMap> {
 /// Retires the block of `root`, and writes a block with `attributes`. Returns null if there are no
 /// attributes.
 fn replace(transaction: &mut Transaction<'_>, root: XattrRoot, attributes: &XattrMap) -> Result<Pointer> {
+    let old = root.extent()?;
+    let new = write(transaction, attributes)?;
+    if let Some(old) = old {
+        transaction.retire(old);
+    }
+    Ok(new)
+}
+
+/// Writes a block with `attributes`. Returns null if there are none.
+fn write(transaction: &mut Transaction<'_>, attributes: &XattrMap) -> Result<Pointer> {
     let mut block = vec![0; size_of::<XattrBlockHead>()];
     let mut sums = XattrSums::default();
     for (name, value) in attributes {
@@ -86,9 +119,6 @@ fn replace(transaction: &mut Transaction<'_>, root: XattrRoot, attributes: &Xatt
     }
     let head = XattrBlockHead { bytes: (block.len() as u32).into(), count: (attributes.len() as u32).into() };
     block[..size_of::<XattrBlockHead>()].copy_from_slice(head.as_bytes());
-    if let Some(old) = root.extent()? {
-        transaction.retire(old);
-    }
     if attributes.is_empty() {
         return Ok(Pointer::NULL);
     }

@@ -7,6 +7,7 @@ use super::layout::{
     NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
     VERSION, XattrFields, present,
 };
+use crate::op::AclKind;
 use crate::{
     AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
     Version, XattrMode,
@@ -164,6 +165,7 @@ impl<'a> RecordBody<'a> {
             Tag::Fallocate => self.fallocate()?,
             Tag::SetAttributes => self.set_attributes()?,
             Tag::SetXattr | Tag::RemoveXattr => self.xattr(tag)?,
+            Tag::SetAcl => self.acl()?,
             Tag::Put => {
                 let fields: &PutFields = self.fields()?;
                 Op::Put {
@@ -259,6 +261,22 @@ impl<'a> RecordBody<'a> {
             _ => return Err(DecodeError::Malformed("mode or value of an extended attribute")),
         };
         Ok(Op::SetXattr { id, name, value, mode, time })
+    }
+
+    fn acl(&mut self) -> Result<Op<'a>> {
+        let fields: &XattrFields = self.fields()?;
+        let bits = fields.mode.get();
+        if fields.name_size.get() != 0 || bits & !(layout::ACL_OF_DEFAULT | layout::ACL_DROPS_SET_GID) != 0 {
+            return Err(DecodeError::Malformed("kind or name of an ACL"));
+        }
+        let is_default = bits & layout::ACL_OF_DEFAULT != 0;
+        Ok(Op::SetAcl {
+            id: id(fields.id)?,
+            kind: if is_default { AclKind::Default } else { AclKind::Access },
+            acl: self.bytes(fields.value_size.get())?,
+            drops_set_gid: bits & layout::ACL_DROPS_SET_GID != 0,
+            time: time(fields.stamp)?,
+        })
     }
 
     fn set_attributes(&mut self) -> Result<Op<'a>> {

@@ -56,11 +56,12 @@ pub(super) enum Tag {
     RemoveXattr = 14,
     Fallocate = 15,
     Expect = 16,
+    SetAcl = 17,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 16] = [
+        const ALL: [Tag; 17] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -77,6 +78,7 @@ impl Tag {
             Tag::RemoveXattr,
             Tag::Fallocate,
             Tag::Expect,
+            Tag::SetAcl,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -337,8 +339,12 @@ pub(super) const XATTR_SET: u32 = 0;
 pub(super) const XATTR_CREATE: u32 = 1;
 pub(super) const XATTR_REPLACE: u32 = 2;
 
-/// Fields of `SetXattr` and `RemoveXattr`. `RemoveXattr` has mode 0 and an empty value. The name follows, and
-/// then the value.
+/// Modes of `SetAcl` are sums of these bits.
+pub(super) const ACL_OF_DEFAULT: u32 = 1;
+pub(super) const ACL_DROPS_SET_GID: u32 = 2;
+
+/// Fields of `SetXattr`, `RemoveXattr` and `SetAcl`. `RemoveXattr` has mode 0 and an empty value, and
+/// `SetAcl` has an empty name. The name follows, and then the value.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct XattrFields {

@@ -22,6 +22,7 @@ use self::layout::{
     NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
     VERSION, XattrFields, present,
 };
+use crate::op::AclKind;
 use crate::{
     AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
     XattrMode,
@@ -106,6 +107,9 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             encode_xattr(out, Tag::SetXattr, id, name, value, xattr_mode(mode), time)
         }
         Op::RemoveXattr { id, name, time } => encode_xattr(out, Tag::RemoveXattr, id, name, &[], 0, time),
+        Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
+            encode_xattr(out, Tag::SetAcl, id, &[], acl, acl_mode(kind, drops_set_gid), time)
+        }
         Op::Put { dir, name, id, owner, data, time } => {
             let fields = PutFields {
                 dir: raw(dir),
@@ -120,11 +124,8 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
         }
         Op::Expect { dir, name, condition } => encode_expect(out, dir, name, condition),
         Op::Batch { dir, ops, time } => {
-            let fields = BatchFields { dir: raw(dir), count: length(ops.len()), stamp: stamp(time) };
-            put(out, &fields, &[]);
-            for op in ops {
-                encode(op, out);
-            }
+            put(out, &BatchFields { dir: raw(dir), count: length(ops.len()), stamp: stamp(time) }, &[]);
+            ops.iter().for_each(|op| encode(op, out));
             Tag::Batch
         }
     }
@@ -220,6 +221,11 @@ fn encode_xattr(
     };
     put(out, &fields, &[name, value]);
     tag
+}
+
+fn acl_mode(kind: AclKind, drops_set_gid: bool) -> u32 {
+    let default = if kind == AclKind::Default { layout::ACL_OF_DEFAULT } else { 0 };
+    default | if drops_set_gid { layout::ACL_DROPS_SET_GID } else { 0 }
 }
 
 fn encode_expect(out: &mut Vec<u8>, dir: ObjectId, name: &[u8], condition: Condition) -> Tag {

@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 15;
+const SINGLE_VARIANTS: u8 = 16;
 
 impl Sample {
     fn op(&self) -> Op<'_> {
@@ -61,6 +61,10 @@ impl Sample {
                 Op::Expect { dir, name, condition: all[usize::from(choice)] }
             }
             13 => Op::Put { dir, name, id, owner, data, time },
+            14 => {
+                let (kind, drops_set_gid) = (AclKind::ALL[usize::from(choice) % 2], number % 2 == 0);
+                Op::SetAcl { id, kind, acl: data, drops_set_gid, time }
+            }
             _ => Op::Erase { dir, name, time },
         }
     }
@@ -246,9 +250,9 @@ fn unknown_versions_and_kinds_are_told_apart() {
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(1)));
     record[12] = 3;
-    record[14] = 17;
+    record[14] = 18;
     seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Kind(17)));
+    assert_eq!(decode(&record), Err(DecodeError::Kind(18)));
 }
 
 #[test]

@@ -384,7 +384,7 @@ impl<E: Engine> Nodes<E> {
             }
             goes_on
         };
-        user.list_object(dir, cookie, &mut listed).map_err(|error| error.into_error("getdents"))
+        user.list_object(|| Ok(dir), cookie, &mut listed).map_err(|error| error.into_error("getdents"))
     }
 
     /// Returns the directory that contains a directory, or the root for the root.

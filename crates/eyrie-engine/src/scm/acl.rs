@@ -1,0 +1,144 @@
+//! ACLs: reading and setting them, and their inheritance by new objects.
+//!
+//! ACLs are extended attributes with flags in the cold attributes of the header. So a reader of an object
+//! without ACLs only tests the flags, which it reads together with the mode.
+
+use eyrie_medium::Medium;
+use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
+use zerocopy::IntoBytes;
+
+use super::Scm;
+use super::locks::LockedParent;
+use crate::access::{self, Acl};
+use crate::engine::Guards;
+use crate::object::header::{Cold, Header, HotChange};
+use crate::object::xattr::{self, XattrRoot};
+use crate::op::AclKind;
+use crate::transaction::Transaction;
+use crate::volume::VolumeView;
+use crate::{Applied, Error, Kind, ObjectId, Owner, Result, Time, XattrMode};
+
+/// Returns the ACL of an object as the volume stores it: the rights that are in the mode are zero.
+fn stored(medium: &Medium, header: Header, cold: &Cold, kind: AclKind) -> Result<Option<Acl>> {
+    if cold.flags & Cold::flag_of(kind) == 0 {
+        return Ok(None);
+    }
+    let corrupt = |what| Error::corrupt(header.addr(), what);
+    let bytes = xattr::value(medium, XattrRoot::of(header, cold), kind.name())?;
+    let bytes = bytes.ok_or_else(|| corrupt("missing ACL of an object that has one"))?;
+    let acl = Acl::parse(&bytes).ok().flatten().filter(|acl| acl.check().is_ok());
+    acl.map(Some).ok_or_else(|| corrupt("impossible ACL"))
+}
+
+impl VolumeView {
+    /// Works as [`Engine::guards`](crate::Engine::guards).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_guards(&self, id: ObjectId) -> Result<Guards> {
+        let _pin = pin();
+        let header = self.header(id)?;
+        let (_, cold) = header.hot_and_cold(self.medium())?;
+        let owner = Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid };
+        let access_acl =
+            if cold.flags & Cold::ACCESS_ACL == 0 { None } else { self.access_acl(header, &cold)? };
+        Ok(Guards { owner, access_acl, has_default_acl: cold.flags & Cold::DEFAULT_ACL != 0 })
+    }
+
+    /// Returns the access ACL of an object, with the rights in its mode. The caller holds a pin.
+    #[cold]
+    fn access_acl(&self, header: Header, cold: &Cold) -> Result<Option<Vec<u8>>> {
+        let acl = stored(self.medium(), header, cold, AclKind::Access)?;
+        Ok(acl.map(|acl| acl.with_mode(cold.mode).to_bytes()))
+    }
+}
+
+impl Scm {
+    /// Sets or removes an ACL, with the bits of the mode that the ACL decides.
+    #[cold]
+    pub(super) fn set_acl(
+        &self,
+        id: ObjectId,
+        kind: AclKind,
+        bytes: &[u8],
+        drops_set_gid: bool,
+        time: Time,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
+        let acl = access::acl_of_op(id.kind(), kind, bytes);
+        let _held = self.locks.hold(&[id]);
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        let acl = acl?;
+        let new = match kind {
+            AclKind::Access => {
+                cold.mode = access::mode_with(cold.mode, acl.as_ref(), drops_set_gid);
+                acl.and_then(|acl| acl.to_stored())
+            }
+            AclKind::Default => acl.map(|acl| acl.to_bytes()),
+        };
+        let is_first_late = broken(SafetyRule::FeatureBeforeTheFirstAcl);
+        if new.is_some() && !is_first_late {
+            self.volume.set_acls()?;
+        }
+        let mut transaction = Transaction::begin(&self.volume);
+        let (root, flag) = (XattrRoot::of(header, &cold), Cold::flag_of(kind));
+        if let Some(bytes) = &new {
+            let set = xattr::set(&mut transaction, root, kind.name(), bytes, XattrMode::Set)?;
+            (cold.xattr_root, cold.flags) = (set.raw(), cold.flags | flag);
+        } else if cold.flags & flag != 0 {
+            let rest = xattr::remove(&mut transaction, root, kind.name())?;
+            (cold.xattr_root, cold.flags) = (rest.raw(), cold.flags & !flag);
+        }
+        cold.set_changed(time);
+        header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
+        if id.is_directory() {
+            self.volume.board().changing_directories(|| transaction.commit())?;
+        } else {
+            transaction.commit()?;
+        }
+        if new.is_some() && is_first_late {
+            self.volume.set_acls()?;
+        }
+        Ok(Applied::default())
+    }
+
+    /// Gives a new object the ACLs that it inherits from its directory. The object is written, but nothing
+    /// leads to it yet. The caller holds the lock of the directory.
+    #[inline]
+    pub(super) fn inherit(
+        &self,
+        transaction: &mut Transaction<'_>,
+        parent: &LockedParent,
+        id: ObjectId,
+        owner: Owner,
+    ) -> Result<()> {
+        if !parent.has_default_acl {
+            return if owner.mode & Owner::INHERITS == 0 { Ok(()) } else { Err(Error::Stale) };
+        }
+        if id.kind() == Kind::Symlink { Ok(()) } else { self.inherit_from(transaction, parent.id, id) }
+    }
+
+    #[cold]
+    fn inherit_from(&self, transaction: &mut Transaction<'_>, dir: ObjectId, id: ObjectId) -> Result<()> {
+        let medium = self.medium();
+        let header = self.header(dir)?;
+        let (_, cold) = header.hot_and_cold(medium)?;
+        let Some(acl) = stored(medium, header, &cold, AclKind::Default)? else { return Ok(()) };
+        let place = Header::of(id).cold_line(0);
+        let mut new: Cold = medium.read_value(place)?;
+        new.mode = acl.inherited(new.mode);
+        let (access, default) = (acl.to_stored(), id.is_directory().then(|| acl.to_bytes()));
+        let mut attributes: Vec<(&[u8], &[u8])> = Vec::new();
+        for (kind, bytes) in [(AclKind::Access, &access), (AclKind::Default, &default)] {
+            if let Some(bytes) = bytes {
+                attributes.push((kind.name(), bytes));
+                new.flags |= Cold::flag_of(kind);
+            }
+        }
+        if !attributes.is_empty() {
+            new.xattr_root = xattr::first(transaction, &attributes)?.raw();
+        }
+        transaction.write(place, new.as_bytes())
+    }
+}

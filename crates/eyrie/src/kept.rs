@@ -1,0 +1,83 @@
+//! Ids that outlive a session with a service. In the next session, the id of an object that was removed may
+//! name another object.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_engine::{Engine, Error, ListedEntry, ObjectId, Result};
+
+/// The id of an object that its holder keeps open.
+#[derive(Debug)]
+pub(crate) struct KeptId {
+    id: ObjectId,
+    /// The [session](Engine::session) in which the id was last known to name the object.
+    session: AtomicU64,
+    /// The generation of the object. Only engines with sessions need it.
+    generation: u64,
+}
+
+impl KeptId {
+    /// Keeps the id of an object that the engine has just opened.
+    #[inline]
+    pub(crate) fn new(engine: &impl Engine, id: ObjectId) -> KeptId {
+        match engine.session() {
+            0 => KeptId { id, session: AtomicU64::new(0), generation: 0 },
+            session => {
+                // No object has generation 0. So an id whose birth cannot be read is good for this session.
+                let generation = engine.birth(id).map_or(0, |birth| birth.generation);
+                KeptId { id, session: AtomicU64::new(session), generation }
+            }
+        }
+    }
+
+    /// Returns the id as it was when the object was opened.
+    pub(crate) fn raw(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Returns the id.
+    ///
+    /// # Errors
+    /// `Stale` if the id names another object or none by now.
+    #[inline]
+    pub(crate) fn get(&self, engine: &impl Engine) -> Result<ObjectId> {
+        let session = engine.session();
+        if session == self.session.load(Ordering::Relaxed) {
+            Ok(self.id)
+        } else {
+            self.confirm(engine, session)
+        }
+    }
+
+    #[cold]
+    fn confirm(&self, engine: &impl Engine, session: u64) -> Result<ObjectId> {
+        // The claims of the client protect the object from the begin of the session on, so one look is enough.
+        if engine.birth(self.id)?.generation != self.generation {
+            return Err(Error::Stale);
+        }
+        self.session.store(session, Ordering::Relaxed);
+        Ok(self.id)
+    }
+}
+
+/// Lists a directory as [`Engine::list`] does. If the session changes, goes on after the last visited entry,
+/// in the directory that `dir` returns then.
+#[inline]
+pub(crate) fn list<E: Engine>(
+    engine: &E,
+    dir: impl Fn() -> Result<ObjectId>,
+    cookie: u64,
+    visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
+) -> Result<()> {
+    let mut next = cookie;
+    loop {
+        let session = engine.session();
+        let listed = engine.list(dir()?, next, &mut |entry| {
+            next = entry.next;
+            visit(entry)
+        });
+        match listed {
+            Err(Error::Stale) if engine.session() != session => {}
+            listed => return listed,
+        }
+    }
+}
