@@ -14,6 +14,7 @@
 
 mod channel;
 mod client;
+mod engine;
 pub mod packet;
 pub mod protocol;
 mod session;

@@ -145,8 +145,8 @@ pub fn is_absent(error: &Error) -> bool {
     absent.contains(&source.kind())
 }
 
-/// Returns true if a later attempt to join may succeed: no service runs, or the service is ending, or it has no
-/// room for a session at the moment.
+/// Returns true if a later attempt to join may succeed: no service runs, or the service is ending, or it has
+/// no room for a session at the moment.
 pub fn may_pass(error: &Error) -> bool {
     let Error::Fault(Fault::Io { source, .. }) = error else { return matches!(error, Error::ServiceEnded) };
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];

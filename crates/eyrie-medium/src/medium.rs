@@ -48,7 +48,7 @@ pub struct Medium {
     // The segments are declared before the sentinel, and so dropped before the sentinel: the registrations of
     // the segments point to its word.
     pub(crate) segments: Box<[Arc<Mapping>]>,
-    sentinel: Sentinel,
+    pub(crate) sentinel: Sentinel,
     pub(crate) backing: Backing,
 }
 
@@ -228,10 +228,6 @@ impl Medium {
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
         self.sentinel.check()
-    }
-
-    pub(crate) fn sentinel(&self) -> &Sentinel {
-        &self.sentinel
     }
 
     /// Returns true if a fence makes the earlier stores of its thread durable. Other threads may then see a

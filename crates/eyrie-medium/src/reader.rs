@@ -23,6 +23,6 @@ impl Medium {
     /// Makes a forked child accept the mapping that it has from its parent, which only reads the medium.
     /// Until then every check of the medium fails with [`Fault::Forked`].
     pub fn accept_in_child(&self) {
-        self.sentinel().accept_in_child();
+        self.sentinel.accept_in_child();
     }
 }

@@ -208,8 +208,8 @@ impl SharedMemory {
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
-    /// longer share them. All bytes become zero. Returns false if the host refuses; the memory is then the old
-    /// one, unless `is_alone`.
+    /// longer share them. All bytes become zero. Returns false if the host refuses. The memory is then the
+    /// old one, unless `is_alone`.
     ///
     /// A fork handler passes true for `is_alone`: the child then has one thread, so another descriptor can be
     /// closed for a moment. The function makes only system calls.

@@ -50,7 +50,7 @@ impl KeptId {
 
     #[cold]
     fn confirm(&self, engine: &impl Engine, session: u64) -> Result<ObjectId> {
-        // The claims of the client protect the object from the begin of the session on, so one look is enough.
+        // The claims of the client protect the object from the begin of the session on. One look is enough.
         if engine.birth(self.id)?.generation != self.generation {
             return Err(Error::Stale);
         }

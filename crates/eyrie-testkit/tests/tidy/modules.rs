@@ -68,7 +68,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "format_doc",
         ],
     ),
-    ("eyrie-client", &["packet", "protocol", "channel", "session", "client"]),
+    ("eyrie-client", &["packet", "protocol", "channel", "session", "client", "engine"]),
     ("eyrie-service", &["session", "requests", "server"]),
     (
         "eyrie",
@@ -107,8 +107,8 @@ const ORDER: [(&str, &[&str]); 12] = [
     (
         "eyrie-bench",
         &[
-            "error", "values", "machine", "place", "keys", "peers", "method", "side", "report", "run",
-            "workload",
+            "error", "values", "machine", "place", "keys", "peers", "rival", "method", "side", "report",
+            "run", "workload",
         ],
     ),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),

@@ -1,0 +1,237 @@
+//! The calls of a client as an engine.
+
+use std::sync::atomic::Ordering;
+
+use eyrie_engine::op::encode::encode;
+use eyrie_engine::{
+    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version,
+};
+use eyrie_medium::Fault;
+use eyrie_medium::epoch::Guard;
+use eyrie_medium::sync::lock;
+use zerocopy::FromBytes;
+
+use crate::client::{Client, words_of};
+use crate::protocol::{SentAttributes, ServiceCall};
+
+/// Ids that a client reserves at once.
+const POOL: u64 = 32;
+/// Most ids that a pool keeps. Further ids go back to the service.
+const MOST_POOLED: usize = 2 * POOL as usize;
+
+impl Engine for Client {
+    fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    #[inline]
+    fn instance(&self) -> u32 {
+        self.instance
+    }
+
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    #[inline]
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.reading(|view| view.read_lookup(dir, name))
+    }
+
+    #[inline]
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        if !id.is_directory() {
+            return self.reading(|view| view.read_object(id));
+        }
+        // The owner of the volume keeps the counts and times of directories, which follow from all pages.
+        let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
+        let (sent, _) = SentAttributes::read_from_prefix(&reply.data)
+            .map_err(|_| Error::Invalid("the service sent no attributes"))?;
+        Ok(sent.attributes())
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        self.reading(|view| view.read_birth(id))
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.reading(|view| view.read_owner(id))
+    }
+
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.reading(|view| view.read_guards(id))
+    }
+
+    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        self.reading(|view| view.read_parent(dir))
+    }
+
+    fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        self.reading(|view| view.read_is_removed(id))
+    }
+
+    #[inline]
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.reading(|view| view.read_data(id, offset, out))
+    }
+
+    #[inline]
+    fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
+        self.reading(|view| view.read_view(id, range, false, guard))
+    }
+
+    fn seal(&self, id: ObjectId) -> Result<()> {
+        self.call(ServiceCall::Seal, id.raw(), 0, &[]).map(drop)
+    }
+
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        let reply = self.call(ServiceCall::Version, id.raw(), 0, &[])?;
+        let words: [u64; 3] = words_of(&reply.data)?;
+        Ok(Version::from_raw(words))
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.reading(|view| view.read_seek(id, offset, hole))
+    }
+
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.reading(|view| view.read_has_storage(id))
+    }
+
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.reading(|view| view.read_xattr(id, name, out))
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        // Names that were visited cannot be taken back, so they are visited after the read.
+        let names = self.reading(|view| {
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            view.read_xattr_names(id, &mut |name| names.push(name.to_vec()))?;
+            Ok(names)
+        })?;
+        names.iter().for_each(|name| visit(name));
+        Ok(())
+    }
+
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
+        let (key, mut is_lost) = (self.key(), false);
+        let result = self.view.read_list(dir, cookie, &mut |entry| {
+            // An entry that was visited cannot be taken back, so each one is checked before.
+            is_lost = !self.is_current(key);
+            !is_lost && visit(entry)
+        });
+        if !is_lost && self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
+            return result;
+        }
+        self.rejoin(key)?;
+        Err(Error::Stale)
+    }
+
+    #[inline]
+    fn prefetch_bytes(&self, id: ObjectId) {
+        self.view.prefetch_data(id);
+    }
+
+    fn open(&self, id: ObjectId) -> Result<()> {
+        let key = self.key();
+        if let Err(Fault::Forked) = self.medium().check() {
+            self.rejoin(key)?;
+        }
+        // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
+        self.claims.count(id).fetch_add(1, Ordering::SeqCst);
+        self.check_alive(id).inspect_err(|_| self.close(id))
+    }
+
+    fn close(&self, id: ObjectId) {
+        // A forked child that has not joined yet must not change the claims of its parent, whose memory it
+        // shares. If it joins later, its claims may count this open, which delays the free of an orphan.
+        if self.medium().check().is_err() {
+            return;
+        }
+        // The claims of a forked child may miss an open that its parent ended before the child joined.
+        let before =
+            self.claims.count(id).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        if before == Ok(1) && self.board().orphans() != 0 {
+            // If the service has ended, the next one sees the claims as they are now.
+            let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
+        }
+    }
+
+    #[inline]
+    fn session(&self) -> u64 {
+        self.key().raw()
+    }
+
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        let key = self.key();
+        if let Err(Fault::Forked) = self.medium().check() {
+            self.rejoin(key)?;
+        }
+        if let Some(id) = lock(&self.session.load().pools[kind as usize]).pop() {
+            return Ok(id);
+        }
+        let data = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?.data;
+        let session = self.session.load();
+        let mut pool = lock(&session.pools[kind as usize]);
+        let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
+        pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
+        // The first id of the answer is the next one.
+        pool.reverse();
+        pool.pop().ok_or(Error::Invalid("the service reserved no id"))
+    }
+
+    fn unreserve(&self, id: ObjectId) {
+        let session = self.session.load();
+        let mut pool = lock(&session.pools[id.kind() as usize]);
+        if pool.len() < MOST_POOLED {
+            pool.push(id);
+            return;
+        }
+        drop(pool);
+        let _ = self.call(ServiceCall::Unreserve, id.raw(), 0, &[]);
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        if self.read_only {
+            return Err(Error::OpenedReadOnly);
+        }
+        let mut bytes = Vec::with_capacity(256);
+        encode(op, &mut bytes);
+        let reply = self.call(ServiceCall::Apply, 0, 0, &bytes)?;
+        Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
+    }
+
+    fn reclaim(&self) -> bool {
+        self.call(ServiceCall::Reclaim, 0, 0, &[]).is_ok_and(|reply| reply.answer.number != 0)
+    }
+
+    #[inline]
+    fn directory_changes(&self) -> u64 {
+        let before = self.exchanges.load(Ordering::Acquire);
+        let changes = self.board().directory_changes();
+        // The board of a dead service does not change any more, although the volume may.
+        if self.is_current(self.key())
+            && before.is_multiple_of(2)
+            && self.exchanges.load(Ordering::Acquire) == before
+        {
+            // Boards of different services may have the same count. Counts stay below 2^40.
+            return changes ^ before << 40;
+        }
+        1 << 63 | 1 << 62 | self.unique.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        self.call(ServiceCall::WaitFor, id.raw(), 0, &[]).map(drop)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.call(ServiceCall::Sync, 0, 0, &[]).map(drop)
+    }
+
+    fn space(&self) -> SpaceUsage {
+        let sent = self.call(ServiceCall::Space, 0, 0, &[]).and_then(|reply| words_of(&reply.data));
+        sent.map_or(SpaceUsage::default(), |[total, free, objects]| SpaceUsage { total, free, objects })
+    }
+}
