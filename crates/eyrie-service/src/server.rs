@@ -260,14 +260,17 @@ impl Service {
     }
 
     /// Returns true if a request that found no free storage at the time `since` may still get some. When
-    /// it has waited for long enough, expels the clients that keep storage from being reused. A client that
-    /// waits for an answer is not expelled, because it is this service that makes it wait.
+    /// it has waited for long enough, expels the clients that keep storage from being reused. A process that
+    /// waits for an answer is not expelled, because it is this service that makes it wait. All sessions of a
+    /// process have the same pins.
     #[cold]
     fn may_get_room(&mut self, since: Instant) -> bool {
+        let waiting: Vec<u32> =
+            self.sessions.values().filter(|session| session.is_waiting()).map(|it| it.process).collect();
         let held: Vec<u64> = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.holds_storage())
+            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.process))
             .map(|(&number, _)| number)
             .collect();
         if held.is_empty() || since.elapsed() < ROOM {

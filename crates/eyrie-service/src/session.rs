@@ -151,9 +151,14 @@ impl Session {
         sent
     }
 
-    /// True if the client holds a pin for long, and not because it waits for an answer.
-    pub fn holds_storage(&self) -> bool {
-        self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back() && joined.pending() == 0)
+    /// True if the client holds a pin that keeps storage from being reused.
+    pub fn holds_back(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back())
+    }
+
+    /// True if a request of the client has no answer yet.
+    pub fn is_waiting(&self) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.pending() > 0)
     }
 
     /// Returns the session as the list of sessions shows it.
