@@ -226,6 +226,50 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
+/// A client believes nothing that it reads after another process has taken the volume of its killed service.
+#[test]
+fn changes_after_the_kill_of_a_service_reach_its_clients() {
+    let sandbox = Sandbox::with_volume("64M");
+    let service = Service::start(&sandbox);
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::of_process());
+    files.create_dir("/nest").unwrap();
+    files.write("/nest/egg", "blue").unwrap();
+    let egg = files.options().read(true).write(true).open("/nest/egg").unwrap();
+    for _ in 0..3 {
+        assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
+    }
+    service.kill();
+    fs::write(sandbox.path("stone"), "green").unwrap();
+    sandbox.succeed(["mv", "vol:/nest", "vol:/old"]);
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "stone", "vol:/nest/egg"]);
+    // No service protects this read of bytes that are still mapped.
+    let mut bytes = [0; 4];
+    assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), eyrie::Errno::NOTCONN);
+    let service = Service::start(&sandbox);
+    assert_eq!(files.read("/nest/egg").unwrap(), b"green");
+    egg.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes, files.read("/old/egg").unwrap()), (b"blue", b"blue".to_vec()));
+    service.kill();
+    // The id of the open file goes to another file.
+    sandbox.succeed(["rm", "vol:/old/egg"]);
+    for number in 0..20 {
+        fs::create_dir_all(sandbox.path("tree")).unwrap();
+        fs::write(sandbox.path(format!("tree/{number}")), "mine").unwrap();
+    }
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    let service = Service::start(&sandbox);
+    assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), eyrie::Errno::STALE);
+    for number in 0..20 {
+        assert_eq!(files.read(format!("/tree/{number}")).unwrap(), b"mine");
+    }
+    drop((egg, files));
+    volume.close().unwrap();
+    service.stop();
+    sandbox.succeed(["fsck", "vol"]);
+}
+
 /// Clients that fill a volume together get the error, and none of them is expelled.
 #[test]
 fn writers_of_a_full_volume_keep_their_sessions() {
