@@ -3,8 +3,8 @@
 //! [`Volume`] joins the layers below it: the tables at the start of the volume, the allocator, and the
 //! directory or device of the host. `save` saves the free space at a clean close. `generation` assigns
 //! generations, and `redo_slots` assigns redo slots to threads. `copy` opens a copy for reading, `resize`
-//! moves the end of the volume, `request` records the requests of clients, and `scrub` compares the pages of
-//! a disk with their checksums.
+//! moves the end of the volume, `owners` counts owners, `request` records the requests of clients, and
+//! `scrub` compares the pages of a disk with their checksums.
 //!
 //! Invariants:
 //! - Each change of an open volume's tables is committed by one publish, except changes of the two copies of
@@ -17,6 +17,7 @@
 mod copy;
 mod generation;
 mod open;
+mod owners;
 mod redo_slots;
 mod request;
 mod resize;

@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, MediumKind, Ordered, PAGE_SIZE, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions, SegmentId};
 
 use super::generation::Generations;
+use super::owners;
 use super::redo_slots::RedoSlots;
 use super::save;
 use super::view::VolumeView;
 use crate::board::Board;
 use crate::host::{Hold, HostPlace};
 use crate::space::{Marks, Space, SpaceContext};
-use crate::tables::layout::{
-    CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, OWNERS, SUPERBLOCKS, VOLUME_PAGE, VolumePage,
-};
+use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use crate::tables::superblock;
 use crate::tables::{Geometry, Options};
 use crate::{Errno, Error, ObjectId, Result};
@@ -164,13 +163,7 @@ impl Volume {
         let superblock = superblock::read(&medium, place)?;
         superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
-        if matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem) {
-            // Clients of an earlier owner may still read the volume. They see the new number before they see
-            // any change that this process makes.
-            let published =
-                medium.publish_apart(OWNERS, page.owners.get().wrapping_add(1), Ordered::nothing())?;
-            medium.settle(published);
-        }
+        owners::count_owner(&medium, page.owners.get())?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no
             // unflushed stores: the clean mark was its last store, and each open clears the mark before any

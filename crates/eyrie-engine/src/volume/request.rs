@@ -5,24 +5,13 @@
 
 use std::mem::offset_of;
 
-use eyrie_medium::{MediumKind, Ordered};
+use eyrie_medium::Ordered;
 use zerocopy::IntoBytes;
 
-use super::{Volume, VolumeView};
+use super::Volume;
+use super::owners::is_shared;
 use crate::Result;
-use crate::tables::layout::{OUTCOMES, OWNERS, OutcomeRecord, REQUEST, RequestRecord, outcome_of};
-
-impl VolumeView {
-    /// Returns the number of processes that have opened the volume for changes. Each of them raises the
-    /// number before it makes its first change. So a reader whose owner has ended can notice the next owner.
-    ///
-    /// # Errors
-    /// `Fault`.
-    #[inline(always)]
-    pub fn owner_number(&self) -> Result<u64> {
-        Ok(self.medium().load(OWNERS)?)
-    }
-}
+use crate::tables::layout::{OUTCOMES, OutcomeRecord, REQUEST, RequestRecord, outcome_of};
 
 impl Volume {
     /// Records a request, whose key is not 0.
@@ -43,7 +32,7 @@ impl Volume {
     /// Returns the recorded request. Volumes on disks have none.
     pub(crate) fn recorded_request(&self) -> Result<Option<RequestRecord>> {
         let medium = self.medium();
-        if !matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem) || medium.load(REQUEST)? == 0 {
+        if !is_shared(medium) || medium.load(REQUEST)? == 0 {
             return Ok(None);
         }
         Ok(Some(medium.read_value(REQUEST)?))

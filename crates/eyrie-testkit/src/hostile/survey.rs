@@ -124,7 +124,6 @@ impl Survey {
         let request = field(std::mem::offset_of!(VolumePage, request));
         self.place("Request record", PartOf::Tables, request);
         self.place("Outcome record", PartOf::Tables, field(std::mem::offset_of!(VolumePage, outcomes)));
-        self.structures.push((request, 320));
         self.place("Redo slot", PartOf::Tables, redo_slot(0).offset());
         let page = VOLUME_PAGE.offset();
         let fields = [

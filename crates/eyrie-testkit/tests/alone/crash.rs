@@ -121,6 +121,9 @@ fn every_missing_point_is_noticed() {
     points_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../eyrie-engine/src"), &mut written);
     // A resize is not an Op. `missing_resize_points_are_noticed` covers it.
     written.retain(|(_, file, _)| !file.ends_with("volume/resize.rs"));
+    // The number of owners and the record of a service's request need not survive a power failure.
+    written
+        .retain(|(_, file, _)| !file.ends_with("volume/owners.rs") && !file.ends_with("volume/request.rs"));
     let met = planted.iter().map(|planted| planted.site);
     let met: BTreeSet<_> = met.map(|site| (site.kind, site.file.to_string(), site.line)).collect();
     assert_eq!(written, met);
