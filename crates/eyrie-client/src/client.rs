@@ -1,5 +1,6 @@
 //! The engine of a client.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use eyrie_engine::claims::Claims;
 use eyrie_engine::engine::next_instance;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
+use eyrie_medium::epoch::pin_number;
 use eyrie_medium::{Fault, Medium, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
@@ -24,6 +26,11 @@ use crate::session::{self, PATIENCE, ProcessLock, ServiceSession, join, may_pass
 pub const SOCKET_NAME: &str = "service.sock";
 /// Longest pause between two attempts to join a service.
 const PAUSE: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// The client that this thread has last called under a pin, the number of the pin, and the session.
+    static PINNED: Cell<(u32, u64, SessionKey)> = const { Cell::new((0, 0, SessionKey::from_raw(0))) };
+}
 
 /// A volume that a service shares, as an engine.
 ///
@@ -119,8 +126,28 @@ impl Client {
         self.view.board()
     }
 
-    pub(crate) fn key(&self) -> SessionKey {
+    fn current_key(&self) -> SessionKey {
         SessionKey::from_raw(self.key.load(Ordering::Acquire))
+    }
+
+    /// Returns the key of the session in which the ids of the caller are valid: that of the first call under
+    /// the pin of this thread. Another thread may have joined the next session since. Threads without a slot
+    /// for their pins get the key of the present.
+    #[inline]
+    pub(crate) fn key(&self) -> SessionKey {
+        let pin = pin_number();
+        if pin == 0 {
+            return self.current_key();
+        }
+        PINNED.with(|pinned| {
+            let (instance, number, key) = pinned.get();
+            if (instance, number) == (self.instance, pin) {
+                return key;
+            }
+            let key = self.current_key();
+            pinned.set((self.instance, pin, key));
+            key
+        })
     }
 
     /// True if the session with this key still protects what this process reads: it has not ended, and no
@@ -134,12 +161,18 @@ impl Client {
             && self.board().has_session(key)
     }
 
-    /// Runs `read`. If the session ended meanwhile, joins the next one and returns `Stale`, because the ids
-    /// of the read may name other objects there.
+    /// Runs `read`, and believes its result if the session lasted as long as the read.
     #[inline(always)]
     pub(crate) fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
         let key = self.key();
         let result = read(&self.view);
+        self.believed(key, result)
+    }
+
+    /// Returns the result of a read. If the session with this key has ended, joins the next one and returns
+    /// `Stale`, because the ids of the read may name other objects there.
+    #[inline(always)]
+    pub(crate) fn believed<T>(&self, key: SessionKey, result: Result<T>) -> Result<T> {
         if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
             return result;
         }
@@ -160,7 +193,7 @@ impl Client {
         let started = Instant::now();
         let _joining = self.joining.lock();
         let is_child = is_forked()?;
-        if !is_child && self.key() != ended {
+        if !is_child && self.current_key() != ended {
             // Another thread has joined.
             return Ok(());
         }
@@ -211,6 +244,7 @@ impl Client {
     /// Makes a request. If the session ends before the answer, joins the next one and returns `Stale`, unless
     /// the Op of the request was applied.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
+        let names_ids = request.call.names_ids();
         loop {
             let key = self.key();
             if let Err(Fault::Forked) = self.medium().check() {
@@ -218,21 +252,16 @@ impl Client {
                 return Err(Error::Stale);
             }
             self.medium().check()?;
-            let session = self.session.load_full();
+            let session = self.session.load();
+            if session.key != key && names_ids {
+                return Err(Error::Stale);
+            }
             let number = match session.channel.call(request)? {
                 Called::Answered(reply) => return Ok(reply),
                 Called::Ended(number) => number,
             };
             self.rejoin(session.key)?;
-            // These requests name no object, so they mean the same in the next session.
-            let anywhere = [
-                ServiceCall::Outcome,
-                ServiceCall::Reserve,
-                ServiceCall::Sync,
-                ServiceCall::Space,
-                ServiceCall::Reclaim,
-            ];
-            if anywhere.contains(&request.call) {
+            if !names_ids {
                 continue;
             }
             if request.call == ServiceCall::Apply {

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use eyrie_engine::delegate_reads;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner,
-    Result, SpaceUsage, Version,
+    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Result, SpaceUsage,
+    Version,
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
@@ -21,6 +22,8 @@ const POOL: u64 = 32;
 const MOST_POOLED: usize = 2 * POOL as usize;
 
 impl Engine for Client {
+    delegate_reads!(reading);
+
     fn root(&self) -> ObjectId {
         self.root
     }
@@ -36,11 +39,6 @@ impl Engine for Client {
     }
 
     #[inline]
-    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.reading(|view| view.read_lookup(dir, name))
-    }
-
-    #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         if !id.is_directory() {
             return self.reading(|view| view.read_object(id));
@@ -50,31 +48,6 @@ impl Engine for Client {
         let (sent, _) = SentAttributes::read_from_prefix(&reply.data)
             .map_err(|_| Error::Invalid("the service sent no attributes"))?;
         Ok(sent.attributes())
-    }
-
-    fn birth(&self, id: ObjectId) -> Result<Birth> {
-        self.reading(|view| view.read_birth(id))
-    }
-
-    fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.reading(|view| view.read_owner(id))
-    }
-
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
-        self.reading(|view| view.read_guards(id))
-    }
-
-    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
-        self.reading(|view| view.read_parent(dir))
-    }
-
-    fn is_removed(&self, id: ObjectId) -> Result<bool> {
-        self.reading(|view| view.read_is_removed(id))
-    }
-
-    #[inline]
-    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.reading(|view| view.read_data(id, offset, out))
     }
 
     #[inline]
@@ -92,18 +65,6 @@ impl Engine for Client {
         Ok(Version::from_raw(words))
     }
 
-    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.reading(|view| view.read_seek(id, offset, hole))
-    }
-
-    fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.reading(|view| view.read_has_storage(id))
-    }
-
-    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.reading(|view| view.read_xattr(id, name, out))
-    }
-
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         // Names that were visited cannot be taken back, so they are visited after the read.
         let names = self.reading(|view| {
@@ -116,17 +77,15 @@ impl Engine for Client {
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        let (key, mut is_lost) = (self.key(), false);
+        let (key, mut is_lost, mut is_done) = (self.key(), false, false);
         let result = self.view.read_list(dir, cookie, &mut |entry| {
             // An entry that was visited cannot be taken back, so each one is checked before.
             is_lost = !self.is_current(key);
-            !is_lost && visit(entry)
+            is_done = !is_lost && !visit(entry);
+            !is_lost && !is_done
         });
-        if !is_lost && self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
-            return result;
-        }
-        self.rejoin(key)?;
-        Err(Error::Stale)
+        // A visitor that has its last entry gets no further one.
+        if is_done { Ok(()) } else { self.believed(key, result) }
     }
 
     #[inline]
@@ -211,11 +170,9 @@ impl Engine for Client {
     fn directory_changes(&self) -> u64 {
         let before = self.exchanges.load(Ordering::Acquire);
         let changes = self.board().directory_changes();
-        // The board of a dead service does not change any more, although the volume may.
-        if self.is_current(self.key())
-            && before.is_multiple_of(2)
-            && self.exchanges.load(Ordering::Acquire) == before
-        {
+        // The board of a dead service does not change any more, although the volume may. The first call with
+        // a cached id then notices the end of the session, and fails with `Stale`.
+        if before.is_multiple_of(2) && self.exchanges.load(Ordering::Acquire) == before {
             // Boards of different services may have the same count. Counts stay below 2^40.
             return changes ^ before << 40;
         }

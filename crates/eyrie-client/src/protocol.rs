@@ -118,6 +118,12 @@ impl ServiceCall {
         ServiceCall::Outcome,
     ];
 
+    /// True if the call names objects. Other calls mean the same in the next session.
+    pub fn names_ids(self) -> bool {
+        use ServiceCall::{Outcome, Reclaim, Reserve, Space, Sync};
+        !matches!(self, Outcome | Reclaim | Reserve | Space | Sync)
+    }
+
     /// Returns the call with this number. `None` for an unknown number.
     pub fn from_raw(raw: u32) -> Option<ServiceCall> {
         ServiceCall::ALL.into_iter().find(|&call| call as u32 == raw)

@@ -48,7 +48,7 @@ impl SessionKey {
     }
 
     /// Returns the key that is this number.
-    pub fn from_raw(raw: u64) -> SessionKey {
+    pub const fn from_raw(raw: u64) -> SessionKey {
         SessionKey(raw)
     }
 

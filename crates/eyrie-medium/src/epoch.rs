@@ -283,6 +283,17 @@ pub(crate) fn is_pinned() -> bool {
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
 }
 
+/// Returns a number that is another one for each outermost pin of this thread. 0 if the thread holds no pin,
+/// or has no slot.
+#[inline]
+pub fn pin_number() -> u64 {
+    let number = |local: &ThreadPins| match local.count.get() {
+        Some(count) if local.depth.get() > 0 && local.has_slot() => count.load(Ordering::Relaxed),
+        _ => 0,
+    };
+    LOCAL.try_with(number).unwrap_or(0)
+}
+
 /// Returns the current epoch.
 pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))

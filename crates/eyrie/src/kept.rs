@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::{Engine, Error, ListedEntry, ObjectId, Result};
+use eyrie_medium::epoch;
 
 /// The id of an object that its holder keeps open.
 #[derive(Debug)]
@@ -59,25 +60,30 @@ impl KeptId {
     }
 }
 
-/// Lists a directory as [`Engine::list`] does. If the session changes, goes on after the last visited entry,
-/// in the directory that `dir` returns then.
+/// Lists a directory as [`Engine::list`] does, under a pin. If the session changes, goes on after the last
+/// visited entry, in the directory that `dir` returns then. A caller that holds a pin gets `Stale` instead.
 #[inline]
-pub(crate) fn list<E: Engine>(
+pub(crate) fn list<E: Engine, R>(
     engine: &E,
-    dir: impl Fn() -> Result<ObjectId>,
+    dir: impl Fn() -> std::result::Result<ObjectId, R>,
     cookie: u64,
     visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
-) -> Result<()> {
+) -> std::result::Result<(), R>
+where
+    R: From<Error>,
+{
     let mut next = cookie;
     loop {
+        let pin = epoch::pin();
         let session = engine.session();
         let listed = engine.list(dir()?, next, &mut |entry| {
             next = entry.next;
             visit(entry)
         });
+        drop(pin);
         match listed {
             Err(Error::Stale) if engine.session() != session => {}
-            listed => return listed,
+            listed => return Ok(listed?),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Kvfs, PosixExt, Volume};
+use eyrie::{Credentials, Files, Kvfs, PosixExt, Volume};
 
 use crate::Sandbox;
 
@@ -38,6 +38,28 @@ impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A program of its own that has the served volume open: this test.
+struct Program {
+    volume: Volume,
+    files: Files,
+}
+
+impl Program {
+    fn start(sandbox: &Sandbox) -> Program {
+        let volume = Volume::open(sandbox.path("vol")).unwrap();
+        let files = volume.files(Credentials::of_process());
+        Program { volume, files }
+    }
+
+    /// Ends the program, stops the service, and checks the volume.
+    fn end(self, service: Service, sandbox: &Sandbox) {
+        drop(self.files);
+        self.volume.close().unwrap();
+        service.stop();
+        sandbox.succeed(["fsck", "vol"]);
     }
 }
 
@@ -130,14 +152,14 @@ fn each_change_is_made_once_although_services_are_killed() {
     const KILLS: u64 = 40;
     let sandbox = Sandbox::with_volume("64M");
     let mut service = Some(Service::start(&sandbox));
-    let volume = Volume::open(sandbox.path("vol")).unwrap();
-    let files = volume.files(Credentials::of_process());
+    let program = Program::start(&sandbox);
+    let files = &program.files;
     let (log, is_over) =
         (files.options().append(true).create(true).open("/log").unwrap(), AtomicBool::new(false));
     for dir in ["/names", "/keys", "/dirs"] {
         files.create_dir(dir).unwrap();
     }
-    let keys = Kvfs::open(&files, "/keys").unwrap();
+    let keys = Kvfs::open(files, "/keys").unwrap();
     let names = |number: u64| {
         let (old, new) = (format!("/names/{number}"), format!("/names/{number}-moved"));
         files.write(&old, &old).unwrap();
@@ -195,10 +217,8 @@ fn each_change_is_made_once_although_services_are_killed() {
     assert_eq!(files.read_dir("/names").unwrap().count() as u64, named.div_ceil(64));
     assert_eq!(keys.len().unwrap(), stored.div_ceil(64));
     assert_eq!(files.read_dir("/dirs").unwrap().count(), 0);
-    drop((log, keys, files));
-    volume.close().unwrap();
-    service.expect("it runs").stop();
-    sandbox.succeed(["fsck", "vol"]);
+    drop((log, keys));
+    program.end(service.expect("it runs"), &sandbox);
 }
 
 /// A client that keeps old bytes in place does not fill the volume for others. It reads on after it was
@@ -209,8 +229,8 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     let service = Service::start(&sandbox);
     fs::write(sandbox.path("egg"), vec![1; 9 << 20]).unwrap();
     sandbox.succeed(["cp", "egg", "vol:/egg"]);
-    let volume = Volume::open(sandbox.path("vol")).unwrap();
-    let files = volume.files(Credentials::of_process());
+    let program = Program::start(&sandbox);
+    let files = &program.files;
     let pin = files.pin();
     assert_eq!(files.metadata("/egg").unwrap().size, 9 << 20);
     fs::write(sandbox.path("egg"), vec![2; 9 << 20]).unwrap();
@@ -220,10 +240,7 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     let bytes = files.read("/egg").unwrap();
     assert!(bytes.len() == 9 << 20 && bytes.iter().all(|&byte| byte == 2));
     files.write("/stone", "grey").unwrap();
-    drop(files);
-    volume.close().unwrap();
-    service.stop();
-    sandbox.succeed(["fsck", "vol"]);
+    program.end(service, &sandbox);
 }
 
 /// A client believes nothing that it reads after another process has taken the volume of its killed service.
@@ -231,8 +248,8 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
 fn changes_after_the_kill_of_a_service_reach_its_clients() {
     let sandbox = Sandbox::with_volume("64M");
     let service = Service::start(&sandbox);
-    let volume = Volume::open(sandbox.path("vol")).unwrap();
-    let files = volume.files(Credentials::of_process());
+    let program = Program::start(&sandbox);
+    let files = &program.files;
     files.create_dir("/nest").unwrap();
     files.write("/nest/egg", "blue").unwrap();
     let egg = files.options().read(true).write(true).open("/nest/egg").unwrap();
@@ -264,10 +281,8 @@ fn changes_after_the_kill_of_a_service_reach_its_clients() {
     for number in 0..20 {
         assert_eq!(files.read(format!("/tree/{number}")).unwrap(), b"mine");
     }
-    drop((egg, files));
-    volume.close().unwrap();
-    service.stop();
-    sandbox.succeed(["fsck", "vol"]);
+    drop(egg);
+    program.end(service, &sandbox);
 }
 
 /// Clients that fill a volume together get the error, and none of them is expelled.

@@ -10,11 +10,13 @@ use super::write::Touch;
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
-    Applied, Attributes, Birth, Engine, Error, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op,
-    Owner, Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
+    SpaceUsage, Version, Watcher,
 };
 
 impl Engine for Scm {
+    crate::delegate_reads!(reading);
+
     fn root(&self) -> ObjectId {
         self.root
     }
@@ -30,38 +32,8 @@ impl Engine for Scm {
     }
 
     #[inline]
-    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.sound(self.volume.read_lookup(dir, name))
-    }
-
-    #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.sound(self.read_attributes(id))
-    }
-
-    fn birth(&self, id: ObjectId) -> Result<Birth> {
-        self.sound(self.volume.read_birth(id))
-    }
-
-    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
-        self.sound(self.volume.read_parent(dir))
-    }
-
-    fn is_removed(&self, id: ObjectId) -> Result<bool> {
-        self.sound(self.volume.read_is_removed(id))
-    }
-
-    fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.sound(self.volume.read_owner(id))
-    }
-
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
-        self.sound(self.volume.read_guards(id))
-    }
-
-    #[inline]
-    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.sound(self.volume.read_data(id, offset, out))
     }
 
     #[inline]
@@ -77,18 +49,6 @@ impl Engine for Scm {
     #[inline]
     fn version(&self, id: ObjectId) -> Result<Version> {
         self.sound(self.read_version(id))
-    }
-
-    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.sound(self.volume.read_seek(id, offset, hole))
-    }
-
-    fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.sound(self.volume.read_has_storage(id))
-    }
-
-    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.sound(self.volume.read_xattr(id, name, out))
     }
 
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -189,9 +189,15 @@ impl Scm {
 
 #[cfg(test)]
 mod tests {
-    use eyrie_medium::{Medium, PagedOptions};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use eyrie_medium::{Addr, Caller, Fault, Mapped, Medium, Observer, PagedOptions};
 
     use super::*;
+    use crate::ListedEntry;
     use crate::op::{AttributeChange, Content, FallocateMode, Owner, RenameMode, SetIds, XattrMode};
     use crate::tables::layout::REQUEST;
     use crate::volume::{MediumChoice, Options};
@@ -206,8 +212,12 @@ mod tests {
     }
 
     fn start() -> Scm {
+        start_on(Medium::memory(4 << 20).expect("memory"))
+    }
+
+    fn start_on(medium: Medium) -> Scm {
         let options = Options {
-            group_bytes: 1 << 20,
+            group_bytes: 1 << 19,
             hash_seed: 7,
             volume_id: [1; 16],
             created: Time::new(1, 0),
@@ -216,7 +226,6 @@ mod tests {
             checksums: false,
             paged: PagedOptions::for_host(),
         };
-        let medium = Medium::memory(4 << 20).expect("memory");
         let engine = Scm::create_on(medium, &options, OWNER, Time::new(1, 0)).expect("a new volume");
         let (dir, time) = (engine.root(), Time::new(2, 0));
         for (name, kind) in [(&b"file"[..], Kind::File), (b"dir", Kind::Directory)] {
@@ -233,45 +242,50 @@ mod tests {
 
     /// Runs a check with each kind of Op, and with the answer that a service gives to it.
     fn each_op(mut check: impl FnMut(&Scm, &Op<'_>, (u64, bool))) {
-        let count = 17;
-        for number in 0..count {
-            let engine = start();
-            let (dir, time, set_ids) = (engine.root(), Time::new(100, number), SetIds::Keep);
-            let id = engine.lookup(dir, b"file").expect("sound").expect("there");
-            let new = engine.reserve(Kind::File).expect("room");
-            let put = |name| Op::Put { dir, name, id: new, owner: OWNER, data: b"value", time };
-            let (from_dir, from_name, to_dir, to_name) = (dir, b"file", dir, b"other");
-            let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
-            let mut made = (0, false);
-            let batches = [[put(b"new")], [put(b"file")], [Op::Erase { dir, name: b"file", time }]];
-            let op = match number {
-                0 => Op::Create { dir, name: b"new", id: new, owner: OWNER, content: Content::Empty, time },
-                1 => Op::Link { dir, name: b"new", id, time },
-                2 => Op::Unlink { dir, name: b"file", time },
-                3 => Op::RemoveDirectory { dir, name: b"dir", time },
-                4 => {
-                    let mode = RenameMode::Replace;
-                    Op::Rename { from_dir, from_name, to_dir, to_name, mode, time }
-                }
-                5 => Op::Write { id, offset: 2, data: b"bytes", set_ids, time },
-                6 => Op::Append { id, data: b"bytes", set_ids, time },
-                7 => Op::SetSize { id, size: 9, set_ids, time },
-                8 => {
-                    let mode = FallocateMode::Allocate;
-                    Op::Fallocate { id, mode, offset: 0, length: 9000, set_ids, time }
-                }
-                9 => Op::SetAttributes { id, change, time },
-                10 => Op::SetXattr { id, name: b"user.b", value: b"v", mode: XattrMode::Set, time },
-                11 => Op::RemoveXattr { id, name: b"user.a", time },
-                12 => put(b"new"),
-                13 => put(b"file"),
-                14..=16 => Op::Batch { dir, ops: &batches[number as usize - 14], time },
-                _ => unreachable!("there are {count} Ops"),
-            };
-            made.0 = if number == 6 { 4 } else { made.0 };
-            made.1 = [0, 12, 14].contains(&number);
-            check(&engine, &op, made);
-        }
+        (0..OPS).for_each(|number| with_op(start(), number, &mut check));
+    }
+
+    /// Number of the Ops of [`with_op`].
+    const OPS: u32 = 18;
+
+    /// Runs a check with an Op, and with the answer that a service gives to it.
+    fn with_op<T>(engine: Scm, number: u32, check: impl FnOnce(&Scm, &Op<'_>, (u64, bool)) -> T) -> T {
+        let (dir, time, set_ids) = (engine.root(), Time::new(100, number), SetIds::Keep);
+        let id = engine.lookup(dir, b"file").expect("sound").expect("there");
+        let new = engine.reserve(Kind::File).expect("room");
+        let put = |name| Op::Put { dir, name, id: new, owner: OWNER, data: b"value", time };
+        let (from_dir, from_name, to_dir, to_name) = (dir, b"file", dir, b"other");
+        let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
+        let mut made = (0, false);
+        let batches = [[put(b"new")], [put(b"file")], [Op::Erase { dir, name: b"file", time }]];
+        let op = match number {
+            0 => Op::Create { dir, name: b"new", id: new, owner: OWNER, content: Content::Empty, time },
+            1 => Op::Link { dir, name: b"new", id, time },
+            2 => Op::Unlink { dir, name: b"file", time },
+            3 => Op::RemoveDirectory { dir, name: b"dir", time },
+            4 => {
+                let mode = RenameMode::Replace;
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time }
+            }
+            5 => Op::Write { id, offset: 2, data: b"bytes", set_ids, time },
+            6 => Op::Append { id, data: b"bytes", set_ids, time },
+            7 => Op::SetSize { id, size: 9, set_ids, time },
+            8 => {
+                let mode = FallocateMode::Allocate;
+                Op::Fallocate { id, mode, offset: 0, length: 9000, set_ids, time }
+            }
+            9 => Op::SetAttributes { id, change, time },
+            10 => Op::SetXattr { id, name: b"user.b", value: b"v", mode: XattrMode::Set, time },
+            11 => Op::RemoveXattr { id, name: b"user.a", time },
+            12 => put(b"new"),
+            13 => put(b"file"),
+            14..=16 => Op::Batch { dir, ops: &batches[number as usize - 14], time },
+            17 => Op::Write { id, offset: 0, data: b"five", set_ids, time },
+            _ => unreachable!("there are {OPS} Ops"),
+        };
+        made.0 = if number == 6 { 4 } else { made.0 };
+        made.1 = [0, 12, 14].contains(&number);
+        check(&engine, &op, made)
     }
 
     fn time_of_op(op: &Op<'_>) -> Time {
@@ -340,6 +354,131 @@ mod tests {
             let key = SessionKey::from_raw(u64::from_ne_bytes([fill; 8]));
             next.request_outcome(key, key.raw()).expect("no panic and no error");
             assert!(next.check().expect("sound").is_clean());
+        }
+    }
+    /// Lets so many stores and commits pass, and fails all later ones. The memory is then as after a kill.
+    struct KillAfter(AtomicI64);
+
+    impl KillAfter {
+        fn pass(&self) -> std::result::Result<(), Fault> {
+            if self.0.fetch_sub(1, Ordering::Relaxed) > 0 { Ok(()) } else { Err(Fault::Failed) }
+        }
+    }
+
+    impl Observer for KillAfter {
+        fn before_store(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<(), Fault> {
+            self.pass()
+        }
+
+        fn before_publish(
+            &self,
+            _: Mapped<'_>,
+            _: Addr,
+            _: u64,
+            _: Caller,
+        ) -> std::result::Result<bool, Fault> {
+            self.pass().map(|()| true)
+        }
+    }
+
+    /// Returns everything in the root directory that a change can affect, without times.
+    fn contents(engine: &Scm) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut visit = |entry: ListedEntry<'_>| {
+            found.push((entry.name.to_vec(), entry.id));
+            true
+        };
+        engine.list(engine.root(), 0, &mut visit).expect("sound");
+        found.sort();
+        let describe = |(name, id): (Vec<u8>, ObjectId)| {
+            let Attributes { mode, links, size, .. } = engine.attributes(id).expect("sound");
+            let (mut data, mut xattrs) = (vec![0; 64], Vec::new());
+            if id.kind() == Kind::File {
+                let length = engine.read(id, 0, &mut data).expect("sound");
+                data.truncate(length);
+            }
+            engine.xattr_names(id, &mut |name| xattrs.push(name.to_vec())).expect("sound");
+            format!("{} {id:?} {mode:o} {links} {size} {data:?} {xattrs:?}", name.escape_ascii())
+        };
+        found.into_iter().map(describe).collect()
+    }
+
+    /// Returns a file with these bytes.
+    fn file_of(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).expect("room");
+        file.write_all_at(bytes, 0).expect("room");
+        file
+    }
+
+    fn bytes_of(file: &File) -> Vec<u8> {
+        let mut bytes = vec![0; file.metadata().expect("a file").len() as usize];
+        file.read_exact_at(&mut bytes, 0).expect("a file");
+        bytes
+    }
+
+    /// Maps a file, under an observer that lets so many stores and commits pass.
+    fn observed(file: &File, stores: i64) -> (Medium, Arc<KillAfter>) {
+        let observer = Arc::new(KillAfter(AtomicI64::new(stores)));
+        let length = file.metadata().expect("a file").len();
+        let medium = Medium::dram(vec![(file.try_clone().expect("room"), length)]).expect("memory");
+        (medium.observed_by(observer.clone()), observer)
+    }
+
+    /// Kills a service after some stores of an Op. Returns the volume that it leaves, the Op as a text, and
+    /// false if the Op needed no more stores.
+    fn killed_after(stores: i64, number: u32) -> (Vec<u8>, String, bool) {
+        let file = file_of(&vec![0; 1 << 20]);
+        let (medium, observer) = observed(&file, i64::MAX);
+        with_op(start_on(medium), number, |engine, op, _| {
+            observer.0.store(stores, Ordering::Relaxed);
+            let applied =
+                engine.record_request(KEY, 5, op, time_of_op(op)).and_then(|()| engine.apply(op).map(drop));
+            (bytes_of(&file), format!("{op:?} after {stores} stores"), applied.is_err())
+        })
+    }
+
+    /// Opens a volume as the next owner. Compares the result that it keeps with the contents.
+    fn check_outcome(bytes: &[u8], [before, after]: [&[String]; 2], what: &str) {
+        let next = Scm::open_on(Medium::memory_holding(bytes).expect("memory")).expect("sound");
+        let (found, outcome) = (contents(&next), next.request_outcome(KEY, 5).expect("sound"));
+        match outcome {
+            RequestOutcome::Made { .. } => assert_eq!(found, after, "{what}"),
+            // To make a write again does no harm.
+            RequestOutcome::NotMade if what.starts_with("Write") => {}
+            _ => assert_eq!((outcome, &found[..]), (RequestOutcome::NotMade, before), "{what}"),
+        }
+        assert!(next.check().expect("sound").is_clean(), "{what}");
+    }
+
+    /// A service is killed at each store and commit of each kind of Op, and then the next owner at each store
+    /// and commit of its open. The result that the owner after them finds is what is there.
+    #[test]
+    fn outcome_is_what_is_there_after_kills_at_each_store() {
+        for number in 0..OPS {
+            let contents_of = |bytes: &[u8]| {
+                contents(&Scm::open_on(Medium::memory_holding(bytes).expect("memory")).expect("sound"))
+            };
+            let (before, after) =
+                (contents_of(&killed_after(0, number).0), contents_of(&killed_after(i64::MAX, number).0));
+            assert_ne!(before, after, "each Op changes something");
+            for stores in 0.. {
+                let (left, what, is_killed) = killed_after(stores, number);
+                check_outcome(&left, [&before, &after], &what);
+                for further in 0.. {
+                    let file = file_of(&left);
+                    let opened = Scm::open_on(observed(&file, further).0);
+                    let what = format!("{what}, then {further} of the next owner");
+                    check_outcome(&bytes_of(&file), [&before, &after], &what);
+                    if opened.is_ok() {
+                        assert!(further > 0, "the next owner counts itself");
+                        break;
+                    }
+                }
+                if !is_killed {
+                    assert!(stores > 1, "Op {number} was killed in the middle");
+                    break;
+                }
+            }
         }
     }
 }

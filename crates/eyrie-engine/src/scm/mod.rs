@@ -47,7 +47,7 @@ use eyrie_medium::sync::Mutex;
 use crate::notices::Notices;
 use crate::object::collection::FoundEntry;
 use crate::object::header::{Header, Hot};
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
 use locks::Locks;
@@ -110,6 +110,12 @@ impl Scm {
     fn sound<T>(&self, result: Result<T>) -> Result<T> {
         self.medium().check()?;
         result
+    }
+
+    /// Runs a read of the volume, as [`Scm::sound`] says.
+    #[inline(always)]
+    fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
+        self.sound(read(&self.volume))
     }
 
     /// Returns the header of an id that came from a caller, as [`VolumeView::header`] does.

@@ -18,9 +18,10 @@ pub(super) fn count_owner(medium: &Medium, before: u64) -> Result<()> {
     Ok(())
 }
 
-/// True for media whose bytes outlive the process, so that other processes can see them.
+/// True for media that are memory of the host. Other processes see their bytes, also after this process has
+/// died. A disk has the bytes of its last drain.
 pub(super) fn is_shared(medium: &Medium) -> bool {
-    matches!(medium.kind(), MediumKind::Dram | MediumKind::Pmem)
+    medium.kind() != MediumKind::Paged
 }
 
 impl VolumeView {

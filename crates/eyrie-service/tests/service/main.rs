@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use eyrie::{Credentials, Kvfs, PosixExt, Pxfs, Volume};
+use eyrie::{Credentials, Files, Kvfs, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
 use eyrie_service::{ServeOptions, Service, Stopper};
@@ -47,6 +47,13 @@ impl Served {
     fn end(&mut self) {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+
+    /// Opens the volume in this process between two services, and changes it.
+    fn change(&self, change: impl FnOnce(&Files)) {
+        let volume = Volume::open(&self.path).unwrap();
+        change(&volume.files(Credentials::of_process()));
+        volume.close().unwrap();
     }
 
     /// Starts a service again.
@@ -233,8 +240,7 @@ fn stopped_service_is_an_error_and_its_changes_remain() {
     served.stop();
     assert_eq!(files.write("/stone", "grey").unwrap_err().errno(), Errno::NOTCONN);
     drop(files);
-    let volume = Volume::open(&served.path).unwrap();
-    assert_eq!(volume.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
+    served.change(|owner| assert_eq!(owner.read("/egg").unwrap(), b"blue"));
 }
 
 /// The calls of a client wait for the next service. Its open files and its caches stay right.
@@ -307,20 +313,16 @@ fn handle_of_a_file_that_is_gone_is_stale() {
     keys.put("stone", "grey").unwrap();
     let kept = files.open_file("/keys/stone").unwrap();
     served.end();
-    let volume = Volume::open(&served.path).unwrap();
-    let owner = volume.files(Credentials::of_process());
-    owner.remove_file("/egg").unwrap();
-    owner.rename("/keys", "/moved").unwrap();
-    drop(owner);
-    volume.close().unwrap();
+    served.change(|owner| {
+        owner.remove_file("/egg").unwrap();
+        owner.rename("/keys", "/moved").unwrap();
+    });
     // The next open gives the id of the removed file away first.
-    let volume = Volume::open(&served.path).unwrap();
-    let owner = volume.files(Credentials::of_process());
-    for number in 0..500 {
-        owner.write(format!("/new-{number}"), "mine").unwrap();
-    }
-    drop(owner);
-    volume.close().unwrap();
+    served.change(|owner| {
+        for number in 0..500 {
+            owner.write(format!("/new-{number}"), "mine").unwrap();
+        }
+    });
     served.start();
     let mut bytes = [0; 4];
     assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), Errno::STALE);
@@ -337,6 +339,39 @@ fn handle_of_a_file_that_is_gone_is_stale() {
     served.stop();
 }
 
+/// An id belongs to the session in which the thread's pin made its first call, although another thread has
+/// joined the next service meanwhile.
+#[test]
+fn ids_of_a_pin_end_with_its_session() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    let engine = files.engine();
+    let look_up = || engine.lookup(engine.root(), b"egg");
+    let pin = files.pin();
+    let id = look_up().unwrap().unwrap();
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        let joining = scope.spawn(|| files.read("/egg").unwrap());
+        assert_eq!(joining.join().unwrap(), b"blue");
+    });
+    let set_size = eyrie_engine::Op::SetSize {
+        id,
+        size: 0,
+        set_ids: eyrie_engine::SetIds::Keep,
+        time: eyrie_engine::Time::default(),
+    };
+    assert!(matches!(engine.attributes(id), Err(eyrie_engine::Error::Stale)));
+    assert!(matches!(engine.apply(&set_size), Err(eyrie_engine::Error::Stale)));
+    assert!(matches!(look_up(), Err(eyrie_engine::Error::Stale)));
+    drop(pin);
+    assert_eq!(look_up().unwrap(), Some(id));
+    assert_eq!(files.read("/egg").unwrap(), b"blue");
+    drop(files);
+    served.stop();
+}
+
 /// The first call after a change of the service uses no path that was cached before.
 #[test]
 fn cached_path_ends_with_its_service() {
@@ -348,13 +383,11 @@ fn cached_path_ends_with_its_service() {
         assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
     }
     served.end();
-    let volume = Volume::open(&served.path).unwrap();
-    let owner = volume.files(Credentials::of_process());
-    owner.rename("/nest", "/old").unwrap();
-    owner.create_dir("/nest").unwrap();
-    owner.write("/nest/egg", "green").unwrap();
-    drop(owner);
-    volume.close().unwrap();
+    served.change(|owner| {
+        owner.rename("/nest", "/old").unwrap();
+        owner.create_dir("/nest").unwrap();
+        owner.write("/nest/egg", "green").unwrap();
+    });
     served.start();
     files.remove_file("/nest/egg").unwrap();
     assert_eq!(files.read("/old/egg").unwrap(), b"blue");

@@ -1,5 +1,6 @@
 //! Compares calls through a service, and through its checks, with a tmpfs of the kernel.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -15,6 +16,7 @@ use eyrie_medium::{Medium, in_forked_child};
 use eyrie_service::{ServeOptions, Service};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{compare_with_host, in_tmpfs_root};
+use tempfile::TempDir;
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
 /// clock. A service replaces times in the future.
@@ -31,76 +33,76 @@ fn compare<E: Engine>(engine_of: impl Fn(&Credentials) -> Arc<E>, rules: AccessR
     }
 }
 
-#[test]
-fn random_calls_of_a_client_match_the_kernel() {
+/// Serves a new volume of `bytes` while `body` runs, which gets the socket. Returns the directory with the
+/// volume.
+fn served(bytes: u64, body: impl FnOnce(&Path)) -> TempDir {
     let place = tempfile::tempdir_in("/dev/shm").expect("room");
     let path = place.path().join("volume");
-    Volume::options().size(256 << 20).create(&path).expect("room").close().expect("sound");
+    Volume::options().size(bytes).create(&path).expect("room").close().expect("sound");
     let options = ServeOptions::default();
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
-    let stopper = service.stopper();
-    let (rules, socket) = (AccessRules::of_host(), service.socket().to_owned());
-    let served = std::thread::spawn(move || service.run());
-    let client = Arc::new(Client::connect(&socket, false).expect("a session"));
-    in_tmpfs_root("shared::random_calls_of_a_client_match_the_kernel", || {
-        compare(|_| Arc::clone(&client), rules);
-    });
-    drop(client);
+    let (stopper, socket) = (service.stopper(), service.socket().to_owned());
+    let serving = std::thread::spawn(move || service.run());
+    body(&socket);
     stopper.stop();
-    served.join().expect("the service does not panic").expect("the volume is saved");
+    serving.join().expect("the service does not panic").expect("the volume is saved");
+    place
+}
+
+#[test]
+fn random_calls_of_a_client_match_the_kernel() {
+    served(256 << 20, |socket| {
+        let rules = AccessRules::of_host();
+        let client = Arc::new(Client::connect(socket, false).expect("a session"));
+        in_tmpfs_root("shared::random_calls_of_a_client_match_the_kernel", || {
+            compare(|_| Arc::clone(&client), rules);
+        });
+    });
 }
 
 /// A forked child has a session of its own. It keeps the files that its parent has opened, and it changes
 /// nothing of its parent's session.
 #[test]
 fn forked_child_joins_the_service() {
-    let place = tempfile::tempdir_in("/dev/shm").expect("room");
-    let path = place.path().join("volume");
-    Volume::options().size(64 << 20).create(&path).expect("room").close().expect("sound");
-    let options = ServeOptions::default();
-    let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
-    let (stopper, socket) = (service.stopper(), service.socket().to_owned());
-    let served = std::thread::spawn(move || service.run());
-    let client = Arc::new(Client::connect(&socket, false).expect("a session"));
-    let files = Pxfs::new(Arc::clone(&client), Credentials::of_process());
-    files.write("/egg", "blue").expect("room");
-    let egg = files.open_file("/egg").expect("there");
-    for round in 0..3 {
-        let done = in_forked_child(|| {
-            let mut bytes = [0; 4];
-            let name = format!("/child-{round}");
-            egg.read_exact_at(&mut bytes, 0).is_ok_and(|()| &bytes == b"blue")
-                && files.write(&name, "grey").is_ok()
-                && files.read(&name).is_ok_and(|read| read == b"grey")
-                && files.remove_file("/egg").is_ok() == (round == 0)
-                // The claims of the child keep the unlinked file.
-                && egg.read_exact_at(&mut bytes, 0).is_ok()
-                && Client::sessions(&socket).is_ok_and(|sessions| sessions.len() == 2)
-        });
-        assert!(done.expect("a child"), "round {round}");
-        assert_eq!(files.read(format!("/child-{round}")).expect("there"), b"grey");
-    }
-    let mut bytes = [0; 4];
-    egg.read_exact_at(&mut bytes, 0).expect("this process still has it open");
-    // A child of a child, as a daemon is, joins although its parent has no session of its own.
-    let nested = in_forked_child(|| {
-        let deeper = in_forked_child(|| {
-            let sessions = || Client::sessions(&socket).map_or(0, |sessions| sessions.len());
-            files.write("/deep", "grey").is_ok()
-                && egg.read_exact_at(&mut [0; 4], 0).is_ok()
+    let place = served(64 << 20, |socket| {
+        let client = Arc::new(Client::connect(socket, false).expect("a session"));
+        let files = Pxfs::new(Arc::clone(&client), Credentials::of_process());
+        files.write("/egg", "blue").expect("room");
+        let egg = files.open_file("/egg").expect("there");
+        for round in 0..3 {
+            let done = in_forked_child(|| {
+                let mut bytes = [0; 4];
+                let name = format!("/child-{round}");
+                egg.read_exact_at(&mut bytes, 0).is_ok_and(|()| &bytes == b"blue")
+                    && files.write(&name, "grey").is_ok()
+                    && files.read(&name).is_ok_and(|read| read == b"grey")
+                    && files.remove_file("/egg").is_ok() == (round == 0)
+                    // The claims of the child keep the unlinked file.
+                    && egg.read_exact_at(&mut bytes, 0).is_ok()
+                    && Client::sessions(socket).is_ok_and(|sessions| sessions.len() == 2)
+            });
+            assert!(done.expect("a child"), "round {round}");
+            assert_eq!(files.read(format!("/child-{round}")).expect("there"), b"grey");
+        }
+        let mut bytes = [0; 4];
+        egg.read_exact_at(&mut bytes, 0).expect("this process still has it open");
+        // A child of a child, as a daemon is, joins although its parent has no session of its own.
+        let nested = in_forked_child(|| {
+            let deeper = in_forked_child(|| {
+                let sessions = || Client::sessions(socket).map_or(0, |sessions| sessions.len());
+                files.write("/deep", "grey").is_ok()
+                    && egg.read_exact_at(&mut [0; 4], 0).is_ok()
+                    && files.read("/deep").is_ok_and(|read| read == b"grey")
+                    && sessions() == 2
+            });
+            deeper.is_ok_and(|done| done)
                 && files.read("/deep").is_ok_and(|read| read == b"grey")
-                && sessions() == 2
+                && in_forked_child(|| files.write("/deeper", "blue").is_ok()).is_ok_and(|done| done)
         });
-        deeper.is_ok_and(|done| done)
-            && files.read("/deep").is_ok_and(|read| read == b"grey")
-            && in_forked_child(|| files.write("/deeper", "blue").is_ok()).is_ok_and(|done| done)
+        assert!(nested.expect("a child"));
+        assert_eq!(files.read("/deeper").expect("there"), b"blue");
     });
-    assert!(nested.expect("a child"));
-    assert_eq!(files.read("/deeper").expect("there"), b"blue");
-    drop((egg, files, client));
-    stopper.stop();
-    served.join().expect("the service does not panic").expect("the volume is saved");
-    let report = Volume::open(&path).expect("sound").check().expect("sound");
+    let report = Volume::open(place.path().join("volume")).expect("sound").check().expect("sound");
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 

@@ -59,7 +59,7 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
-        self.call("put", || {
+        self.call("put", |_| {
             let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
@@ -99,7 +99,7 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
-        self.call("put", || {
+        self.call("put", |_| {
             let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
@@ -132,7 +132,7 @@ impl<E: Engine> Kvfs<E> {
         let name = key.as_ref();
         check_key(name, "erase")?;
         let &OpenStore { ref engine, clock, .. } = &*self.store;
-        self.call("erase", || {
+        self.call("erase", |_| {
             let dir = self.store.dir()?;
             match engine.apply(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
                 Ok(_) => Ok(true),
@@ -165,7 +165,7 @@ impl<E: Engine> Kvfs<E> {
         let name = key.as_ref();
         check_key(name, "erase")?;
         let clock = self.store.clock;
-        self.call("erase", || {
+        self.call("erase", |_| {
             let (dir, time) = (self.store.dir()?, clock.stamp_of_any());
             self.change_if(condition, &Op::Erase { dir, name, time })
         })
@@ -211,7 +211,7 @@ impl<E: Engine> Kvfs<E> {
             }
         }
         batch.conditions().try_for_each(|(key, _)| check_key(key, "commit"))?;
-        self.call("commit", || self.attempt(batch))
+        self.call("commit", |_| self.attempt(batch))
     }
 
     fn attempt(&self, batch: &Batch) -> eyrie_engine::Result<()> {

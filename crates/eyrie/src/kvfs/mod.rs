@@ -137,8 +137,8 @@ impl<E: Engine> Kvfs<E> {
     /// `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names a directory. `EFBIG` if a
     /// program made the file larger than 64 MiB. `EIO` if the medium fails or the volume is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let pin = epoch::pin();
-        Ok(self.get_in_place(key, &pin)?.map(View::into_vec))
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
     /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
@@ -158,11 +158,10 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Result<bool> {
-        let pin = epoch::pin();
-        out.clear();
-        self.call("get", || {
+        self.call("get", |pin| {
+            out.clear();
             let Some(id) = self.find(key.as_ref())? else { return Ok(false) };
-            match self.lent(id, &pin)? {
+            match self.lent(id, pin)? {
                 Some(bytes) => out.extend_from_slice(bytes),
                 None => self.copy(id, out)?,
             }
@@ -189,7 +188,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_in_place<'a>(&'a self, key: impl AsRef<[u8]>, pin: &'a Guard) -> Result<Option<View<'a>>> {
-        self.call("get", || {
+        self.call("get", |_| {
             let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
             self.value_of(id, pin).map(Some)
         })
@@ -227,8 +226,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Version>> {
-        let _pin = epoch::pin();
-        self.call("get", || self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
+        self.call("get", |_| self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
     }
 
     /// Returns a copy of the value of `key`, and the version of the value. [`Kvfs::put_if`] changes the value
@@ -257,12 +255,11 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_with_version(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Version)>> {
-        let pin = epoch::pin();
-        self.call("get", || {
+        self.call("get", |pin| {
             let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
             loop {
                 let version = self.store.engine.version(id)?;
-                let value = self.value_of(id, &pin)?;
+                let value = self.value_of(id, pin)?;
                 if self.store.engine.version(id)? == version {
                     return Ok(Some((value.into_vec(), version)));
                 }
@@ -285,8 +282,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn value_len(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
-        let _pin = epoch::pin();
-        self.call("get", || {
+        self.call("get", |_| {
             let id = self.find(key.as_ref())?;
             Ok(id.map(|id| self.store.engine.attributes(id)).transpose()?.map(|attributes| attributes.size))
         })
@@ -305,8 +301,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let _pin = epoch::pin();
-        self.call("get", || Ok(self.find(key.as_ref())?.is_some()))
+        self.call("get", |_| Ok(self.find(key.as_ref())?.is_some()))
     }
 
     /// Returns the number of entries of the directory. A subdirectory counts as one entry.
@@ -323,8 +318,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// `EIO` if the medium fails.
     pub fn len(&self) -> Result<u64> {
-        let _pin = epoch::pin();
-        Ok(self.call("len", || self.store.engine.attributes(self.store.dir()?))?.size)
+        Ok(self.call("len", |_| self.store.engine.attributes(self.store.dir()?))?.size)
     }
 
     /// Returns true if the directory has no entries.
@@ -403,11 +397,14 @@ impl<E: Engine> Kvfs<E> {
     fn call<T>(
         &self,
         operation: &'static str,
-        mut attempt: impl FnMut() -> eyrie_engine::Result<T>,
+        mut attempt: impl FnMut(&Guard) -> eyrie_engine::Result<T>,
     ) -> Result<T> {
         let mut retries = Retries::default();
         loop {
-            match attempt() {
+            // The pin ends before the call begins again: the ids of a pin are those of one session, and the
+            // engine cannot reclaim space while this thread holds a pin.
+            let attempted = attempt(&epoch::pin());
+            match attempted {
                 Ok(result) => return Ok(result),
                 Err(error) if retries.allows(&error, &*self.store.engine) => {}
                 Err(error) => return Err(Error::from_engine(error, operation)),

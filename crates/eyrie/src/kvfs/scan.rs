@@ -3,7 +3,7 @@
 use std::fmt;
 
 use eyrie_engine::{Engine, Kind, ObjectId};
-use eyrie_medium::epoch::{self, Guard};
+use eyrie_medium::epoch::Guard;
 
 use super::Kvfs;
 use crate::kept;
@@ -111,7 +111,6 @@ impl<E: Engine> ListKeys for Kvfs<E> {
     type Object = ObjectId;
 
     fn list(&self, from: u64, visit: &mut VisitKey<'_, ObjectId>) -> Result<()> {
-        let _pin = epoch::pin();
         let mut visit_files = |entry: eyrie_engine::ListedEntry<'_>| {
             entry.id.kind() != Kind::File || visit(entry.name, entry.id, entry.next)
         };

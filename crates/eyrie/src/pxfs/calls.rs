@@ -169,7 +169,6 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn list(&self, handle: &Handle, cookie: u64, visit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
         // This call does not use `call`, because a listing that has visited entries cannot begin again.
-        let _pin = epoch::pin();
         self.as_user().list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
 

@@ -380,14 +380,14 @@ impl<E: Engine> AsUser<'_, E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
     ) -> CallResult<()> {
-        let id = dir()?;
-        if !id.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
-        if self.engine().is_removed(id)? {
-            return Err(Errno::NOENT.into());
-        }
-        Ok(kept::list(self.engine(), dir, cookie, visit)?)
+        let existing = || {
+            let id = dir()?;
+            if !id.is_directory() {
+                return Err(CallError::from(Errno::NOTDIR));
+            }
+            if self.engine().is_removed(id)? { Err(Errno::NOENT.into()) } else { Ok(id) }
+        };
+        kept::list(self.engine(), existing, cookie, visit)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
