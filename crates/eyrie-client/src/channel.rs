@@ -14,8 +14,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::packet;
 use crate::protocol::{
-    ANSWER_AT, ASLEEP, DOORBELL, LANES, LARGE_LANE, LaneAnswer, LaneRequest, REQUEST_AT, ServiceCall,
-    data_of, head_of, request_number, state,
+    ANSWER_AT, ASLEEP, DOORBELL, FIRST_LONG_LANE, LANES, LARGE_LANE, LaneAnswer, LaneRequest, REQUEST_AT,
+    ServiceCall, data_of, head_of, request_number, state,
 };
 
 /// Looks at the state of a lane before the client sleeps: some 20 microseconds, a little less than to wake a
@@ -67,7 +67,7 @@ impl Channel {
     /// # Errors
     /// `TooLarge` for data that fit no lane.
     pub fn call(&self, request: &ServiceRequest<'_>) -> Result<Called> {
-        let (lane, mut held) = self.lane_for(request.data.len())?;
+        let (lane, mut held) = self.lane_for(request)?;
         *held = held.wrapping_add(1);
         let (start, room) = data_of(lane);
         let (head, word) = (head_of(lane), self.state(lane));
@@ -100,20 +100,28 @@ impl Channel {
         Ok(Called::Answered(Reply { answer, data }))
     }
 
-    /// Returns a free lane with room for `bytes` of data: that at this thread's index, or any other one.
-    /// Waits if all lanes are in use.
-    fn lane_for(&self, bytes: usize) -> Result<(usize, MutexGuard<'_, u32>)> {
+    /// Returns a free lane with room for the data of a request: that at this thread's index, or any other
+    /// one. Waits if all lanes are in use.
+    fn lane_for(&self, request: &ServiceRequest<'_>) -> Result<(usize, MutexGuard<'_, u32>)> {
+        let bytes = request.data.len();
         if bytes > data_of(LARGE_LANE).1 {
             return Err(Error::TooLarge);
         }
         if bytes > data_of(0).1 {
             return Ok((LARGE_LANE, lock(&self.lanes[LARGE_LANE])));
         }
-        let first = thread_index() % LANES;
-        let free = (0..LANES).map(|n| (first + n) % LANES).find_map(|lane| {
+        // Requests that wait for long have lanes of their own. Otherwise a short one could wait behind them.
+        let lanes = match request.call {
+            ServiceCall::Notices => FIRST_LONG_LANE..LANES,
+            _ => 0..FIRST_LONG_LANE,
+        };
+        let first = thread_index() % lanes.len();
+        let free = (0..lanes.len()).find_map(|n| {
+            let lane = lanes.start + (first + n) % lanes.len();
             let held = try_lock(&self.lanes[lane])?;
             Some((lane, held))
         });
+        let first = lanes.start + first;
         Ok(free.unwrap_or_else(|| (first, lock(&self.lanes[first]))))
     }
 

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use eyrie_engine::board::{Board, SessionKey};
 use eyrie_engine::claims::Claims;
 use eyrie_engine::engine::next_instance;
+use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
@@ -56,6 +57,8 @@ pub struct Client {
     claims_of: AtomicU32,
     /// True if the last attempt to join failed.
     has_given_up: AtomicBool,
+    /// Makes the watchers, whose notices come from the service.
+    pub(crate) notices: Arc<Notices>,
     /// Numbers that never repeat, for directories beside an exchange of the board.
     pub(crate) unique: AtomicU64,
 }
@@ -96,6 +99,7 @@ impl Client {
             joining: ProcessLock::default(),
             claims_of: AtomicU32::new(std::process::id()),
             has_given_up: AtomicBool::new(false),
+            notices: Arc::default(),
             unique: AtomicU64::new(0),
         })
     }
@@ -244,7 +248,7 @@ impl Client {
     /// Makes a request. If the session ends before the answer, joins the next one and returns `Stale`, unless
     /// the Op of the request was applied.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
-        let names_ids = request.call.names_ids();
+        let is_of_session = request.call.is_of_session();
         loop {
             let key = self.key();
             if let Err(Fault::Forked) = self.medium().check() {
@@ -253,7 +257,7 @@ impl Client {
             }
             self.medium().check()?;
             let session = self.session.load();
-            if session.key != key && names_ids {
+            if session.key != key && is_of_session {
                 return Err(Error::Stale);
             }
             let number = match session.channel.call(request)? {
@@ -261,7 +265,7 @@ impl Client {
                 Called::Ended(number) => number,
             };
             self.rejoin(session.key)?;
-            if !names_ids {
+            if !is_of_session {
                 continue;
             }
             if request.call == ServiceCall::Apply {

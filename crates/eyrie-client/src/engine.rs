@@ -1,12 +1,14 @@
 //! The calls of a client as an engine.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use eyrie_engine::delegate_reads;
+use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::{
-    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, ObjectId, Op, Result, SpaceUsage,
-    Version,
+    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
+    SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
@@ -158,7 +160,7 @@ impl Engine for Client {
         }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
-        let reply = self.call(ServiceCall::Apply, 0, 0, &bytes)?;
+        let reply = self.call(ServiceCall::Apply, 0, quiet_watcher(), &bytes)?;
         Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
     }
 
@@ -177,6 +179,18 @@ impl Engine for Client {
             return changes ^ before << 40;
         }
         1 << 63 | 1 << 62 | self.unique.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn watch(&self, capacity: usize) -> Option<Watcher> {
+        Some(self.new_watcher(capacity))
+    }
+
+    fn next_notice(&self, watcher: &Watcher, timeout: Duration) -> Option<Notice> {
+        self.next_notice_of(watcher, timeout)
+    }
+
+    fn stop_watch(&self, watcher: &Watcher) {
+        self.end_watch(watcher);
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {

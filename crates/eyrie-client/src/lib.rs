@@ -18,6 +18,7 @@ mod engine;
 pub mod packet;
 pub mod protocol;
 mod session;
+mod watch;
 
 pub use client::{Client, SOCKET_NAME};
 pub use session::is_absent;

@@ -16,10 +16,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
+/// Number of the first lane for requests that may wait for long: [`ServiceCall::Notices`].
+pub const FIRST_LONG_LANE: usize = 12;
+/// Most watchers of a session. Each has a lane in which it waits.
+pub const MOST_WATCHERS: usize = LANES - FIRST_LONG_LANE;
 /// Number of the lane for large requests.
 pub const LARGE_LANE: usize = LANES;
 /// Bytes of data of an ordinary lane.
@@ -71,7 +75,7 @@ pub const ANSWER_AT: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ServiceCall {
-    /// Apply the encoded Op in the data.
+    /// Apply the encoded Op in the data. The watcher with the id `number` gets no notice of the change.
     Apply = 1,
     /// Reserve `number` ids of the kind `id`. The data of the answer are the ids.
     Reserve,
@@ -99,10 +103,18 @@ pub enum ServiceCall {
     /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
     /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
     Outcome,
+    /// Begin to watch the changes of the volume. The watcher gets the number `number`, at least 1, and room
+    /// for `id` notices.
+    Watch,
+    /// Return the next notices of the watcher `number`. If there are none, the answer waits for one, for `id`
+    /// milliseconds, or for [`Unwatch`](ServiceCall::Unwatch).
+    Notices,
+    /// End the watcher `number`.
+    Unwatch,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 13] = [
+    const ALL: [ServiceCall; 16] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -116,10 +128,13 @@ impl ServiceCall {
         ServiceCall::IsOrphan,
         ServiceCall::Reclaim,
         ServiceCall::Outcome,
+        ServiceCall::Watch,
+        ServiceCall::Notices,
+        ServiceCall::Unwatch,
     ];
 
-    /// True if the call names objects. Other calls mean the same in the next session.
-    pub fn names_ids(self) -> bool {
+    /// True if the call means nothing in the next session, because it names objects or watchers.
+    pub fn is_of_session(self) -> bool {
         use ServiceCall::{Outcome, Reclaim, Reserve, Space, Sync};
         !matches!(self, Outcome | Reclaim | Reserve | Space | Sync)
     }
@@ -411,6 +426,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(14)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(17)), (None, None));
     }
 }

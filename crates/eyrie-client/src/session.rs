@@ -37,6 +37,8 @@ pub struct ServiceSession {
     pub channel: Channel,
     /// Reserved ids of each kind.
     pub pools: [Mutex<Vec<ObjectId>>; KINDS],
+    /// Ids of the watchers that the service knows.
+    pub watched: Mutex<Vec<u64>>,
 }
 
 /// A session that begins, and the files that the service sends with its greeting.
@@ -133,6 +135,7 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
         channel: Channel::new(memory, Arc::clone(&socket)),
         socket,
         pools: Default::default(),
+        watched: Mutex::default(),
     };
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
 }

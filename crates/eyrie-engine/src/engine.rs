@@ -1,11 +1,12 @@
 //! The engine contract: look-ups, reads and Ops.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use eyrie_medium::epoch::Guard;
 
 use crate::op::AclKind;
-use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time, Version, Watcher};
+use crate::{Applied, Error, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Defines the calls of [`Engine`] that are one read of a [`VolumeView`](crate::volume::VolumeView). The
 /// engine has a method `$reading` that runs such a read and checks its result.
@@ -427,6 +428,17 @@ pub trait Engine: Send + Sync {
     fn watch(&self, capacity: usize) -> Option<Watcher> {
         let _ = capacity;
         None
+    }
+
+    /// Waits for a notice of a watcher that [`Engine::watch`] returned, up to `timeout`. Returns `None` if
+    /// none came, or after [`Engine::stop_watch`].
+    fn next_notice(&self, watcher: &Watcher, timeout: Duration) -> Option<Notice> {
+        watcher.next(timeout)
+    }
+
+    /// Ends the notices of a watcher: a thread that waits in [`Engine::next_notice`] returns.
+    fn stop_watch(&self, watcher: &Watcher) {
+        watcher.stop();
     }
 
     /// Waits for the Op that is changing an object, if such an Op exists. After the wait, each state of the

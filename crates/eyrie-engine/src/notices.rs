@@ -12,6 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::ObjectId;
+use crate::op::NAME_MAX;
 
 /// A change that a watcher sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,9 +36,59 @@ pub enum Notice {
     Everything,
 }
 
+const OBJECT: u8 = 1;
+const ENTRY: u8 = 2;
+const EVERYTHING: u8 = 3;
+
+impl Notice {
+    /// Appends the encoded notice. Another process can [decode](Notice::decode) it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Notice::Object(id) => {
+                out.push(OBJECT);
+                out.extend_from_slice(&id.raw().to_le_bytes());
+            }
+            Notice::Entry { dir, name, before, after } => {
+                out.push(ENTRY);
+                for id in [Some(*dir), *before, *after] {
+                    out.extend_from_slice(&id.map_or(0, ObjectId::raw).to_le_bytes());
+                }
+                // A name has at most 255 bytes.
+                out.push(name.len() as u8);
+                out.extend_from_slice(name);
+            }
+            Notice::Everything => out.push(EVERYTHING),
+        }
+    }
+
+    /// Decodes the first notice of `bytes`, and removes it from there. Returns `None` at the end of the
+    /// bytes, and for bytes that are no notice.
+    pub fn decode(bytes: &mut &[u8]) -> Option<Notice> {
+        fn id(bytes: &mut &[u8]) -> Option<Option<ObjectId>> {
+            let (raw, rest) = bytes.split_first_chunk()?;
+            *bytes = rest;
+            Some(ObjectId::from_raw(u64::from_le_bytes(*raw)))
+        }
+        match *bytes.split_off_first()? {
+            OBJECT => Some(Notice::Object(id(bytes)??)),
+            ENTRY => {
+                let (dir, before, after) = (id(bytes)??, id(bytes)?, id(bytes)?);
+                let length = usize::from(*bytes.split_off_first()?);
+                let name = bytes.split_off(..length)?.into();
+                Some(Notice::Entry { dir, name, before, after })
+            }
+            EVERYTHING => Some(Notice::Everything),
+            _ => None,
+        }
+    }
+
+    /// Greatest number of bytes of an encoded notice.
+    pub const ENCODED_MAX: usize = 1 + 3 * 8 + 1 + NAME_MAX;
+}
+
 /// The watchers of an engine.
 #[derive(Default)]
-pub(crate) struct Notices {
+pub struct Notices {
     is_watched: AtomicBool,
     queues: Mutex<Vec<Arc<Queue>>>,
 }
@@ -63,6 +114,12 @@ struct QueueState {
 thread_local! {
     /// The queue that gets no notices of this thread's changes; 0 for none.
     static QUIET: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the id of the watcher whose [quiet](Watcher::quietly) changes this thread makes; 0 for none.
+#[inline]
+pub fn quiet_watcher() -> u64 {
+    QUIET.get()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -99,6 +156,12 @@ impl Notices {
     }
 }
 
+impl QueueState {
+    fn is_ready(&self) -> bool {
+        !self.notices.is_empty() || self.overflowed || self.stopped
+    }
+}
+
 impl Queue {
     fn add(&self, notice: &Notice) {
         let mut state = lock(&self.state);
@@ -125,15 +188,29 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// Returns a number, at least 1, that distinguishes this watcher from all others of the process.
+    pub fn id(&self) -> u64 {
+        self.queue.id
+    }
+
+    /// Returns the number of notices for which the watcher has room.
+    pub fn capacity(&self) -> usize {
+        self.queue.capacity
+    }
+
+    /// Adds a notice that another process has sent.
+    pub fn add(&self, notice: &Notice) {
+        self.queue.add(notice);
+    }
+
+    /// True if [`Watcher::next`] does not wait.
+    pub fn is_ready(&self) -> bool {
+        lock(&self.queue.state).is_ready()
+    }
+
     /// Waits for a notice, up to `timeout`. Returns `None` if none came, or after [`Watcher::stop`].
     pub fn next(&self, timeout: Duration) -> Option<Notice> {
-        let waiting =
-            |state: &mut QueueState| state.notices.is_empty() && !state.overflowed && !state.stopped;
-        let (mut state, _) = self
-            .queue
-            .filled
-            .wait_timeout_while(lock(&self.queue.state), timeout, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.filled(timeout);
         if state.stopped {
             return None;
         }
@@ -141,6 +218,19 @@ impl Watcher {
             return Some(Notice::Everything);
         }
         state.notices.pop_front()
+    }
+
+    /// Waits up to `timeout` for a notice or for [`Watcher::stop`].
+    pub fn wait(&self, timeout: Duration) {
+        drop(self.filled(timeout));
+    }
+
+    fn filled(&self, timeout: Duration) -> MutexGuard<'_, QueueState> {
+        let Queue { state, filled, .. } = &*self.queue;
+        let waiting = |state: &mut QueueState| !state.is_ready();
+        let (state, _) =
+            filled.wait_timeout_while(lock(state), timeout, waiting).unwrap_or_else(PoisonError::into_inner);
+        state
     }
 
     /// Makes this and all later calls of [`Watcher::next`] return `None` at once.
@@ -209,6 +299,29 @@ mod tests {
         assert!(notices.is_watched());
         drop(second);
         assert!(!notices.is_watched());
+    }
+
+    #[test]
+    fn notices_can_be_sent() {
+        let name: Box<[u8]> = (1..=NAME_MAX).map(|number| number as u8).collect();
+        let Notice::Object(id) = object(3) else { unreachable!() };
+        let entry = Notice::Entry { dir: id, name, before: None, after: Some(id) };
+        let sent = [object(1), entry, Notice::Everything];
+        let mut bytes = Vec::new();
+        for notice in &sent {
+            let before = bytes.len();
+            notice.encode(&mut bytes);
+            assert!(bytes.len() - before <= Notice::ENCODED_MAX);
+        }
+        let decoded = |mut bytes: &[u8]| {
+            let notices: Vec<_> = std::iter::from_fn(|| Notice::decode(&mut bytes)).collect();
+            (notices, bytes.len())
+        };
+        assert_eq!(decoded(&bytes), (sent.to_vec(), 0));
+        for length in 0..bytes.len() {
+            assert!(decoded(&bytes[..length]).0.len() < 3);
+        }
+        assert_eq!(decoded(&[9, 1, 2]).0, []);
     }
 
     #[test]

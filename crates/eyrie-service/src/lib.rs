@@ -20,5 +20,6 @@
 mod requests;
 mod server;
 mod session;
+mod watchers;
 
 pub use server::{ServeOptions, Service, Stopper};

@@ -31,6 +31,8 @@ struct Done {
     number: u64,
     other: u64,
     data: Vec<u8>,
+    /// True if the request gets its answer later.
+    waits: bool,
 }
 
 impl Done {
@@ -88,6 +90,17 @@ impl Requests {
         answered
     }
 
+    /// Answers the requests of a session that wait for notices no longer.
+    pub fn answer_watchers(&mut self, engine: &Scm, session: &mut Session) {
+        let Session { who, joined: Some(joined), .. } = session else { return };
+        // A client that waits for notices has no further request soon, so it need not keep the service awake.
+        let has_woken = self.has_woken;
+        while let Some(lane) = joined.watchers.take_ready() {
+            self.answer(engine, who, joined, lane, false);
+        }
+        self.has_woken = has_woken;
+    }
+
     /// Returns true if an answer has woken a client since the last call.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.has_woken)
@@ -122,6 +135,7 @@ impl Requests {
             done => done,
         };
         let (answer, data) = match done {
+            Ok(Done { waits: true, .. }) => return true,
             Ok(done) => {
                 (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
             }
@@ -158,7 +172,7 @@ impl Requests {
         let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
         match call {
             ServiceCall::Apply => {
-                return self.apply(engine, who, joined, request_number(lane, request.sequence));
+                return self.apply(engine, who, joined, lane, request);
             }
             ServiceCall::Reserve => return reserve(engine, joined, request),
             ServiceCall::Unreserve => {
@@ -190,6 +204,18 @@ impl Requests {
             ServiceCall::Reclaim => {
                 return Ok(Done { number: engine.reclaim().into(), ..Done::default() });
             }
+            ServiceCall::Watch => joined.watchers.begin(engine, request.number, request.id)?,
+            ServiceCall::Notices => {
+                let notices = joined.watchers.take(lane, request.number, request.id)?;
+                let waits = notices.is_none();
+                return Ok(Done { waits, data: notices.unwrap_or_default(), ..Done::default() });
+            }
+            ServiceCall::Unwatch => {
+                if let Some(waiting) = joined.watchers.end(request.number) {
+                    // The request now fails, because the watcher is gone.
+                    self.answer(engine, who, joined, waiting, false);
+                }
+            }
             ServiceCall::Outcome => {
                 let outcome = engine.request_outcome(SessionKey::from_raw(request.id), request.number)?;
                 return Ok(match outcome {
@@ -204,8 +230,15 @@ impl Requests {
         Ok(Done::default())
     }
 
-    /// Applies an encoded Op if the client may make it. `number` is the number of the request.
-    fn apply(&mut self, engine: &Scm, who: &Credentials, joined: &mut Joined, number: u64) -> Result<Done> {
+    /// Applies an encoded Op if the client may make it.
+    fn apply(
+        &mut self,
+        engine: &Scm,
+        who: &Credentials,
+        joined: &mut Joined,
+        lane: usize,
+        request: &LaneRequest,
+    ) -> Result<Done> {
         let (decoded, length) = decode(&self.buffer).map_err(|_| Error::Invalid("a damaged request"))?;
         if length != self.buffer.len() {
             return Err(Error::Invalid("bytes after the Op of a request"));
@@ -223,8 +256,8 @@ impl Requests {
         let time = now().max(next_after(self.last));
         let op = requester(engine, who, time).authorize(&op)?;
         self.last = time;
-        engine.record_request(joined.key, number, &op, time)?;
-        let applied = engine.apply(&op).inspect_err(|error| {
+        engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
+        let applied = joined.watchers.quietly(request.number, || engine.apply(&op)).inspect_err(|error| {
             for id in &new {
                 // A failed Op may have written the header of its new object. Without this reset, the client
                 // could give a name to the header, and give it back as well.
@@ -244,7 +277,7 @@ impl Requests {
         if uses_ids {
             new.iter().for_each(|id| _ = joined.reserved.remove(id));
         }
-        Ok(Done { number: applied.offset, other: applied.created.into(), data: Vec::new() })
+        Ok(Done { number: applied.offset, other: applied.created.into(), ..Done::default() })
     }
 }
 

@@ -253,10 +253,26 @@ impl Service {
         for session in self.sessions.values_mut() {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
-            is_full |= answered == Answered::Full;
+            session.lacks_room = answered == Answered::Full;
+            is_full |= session.lacks_room;
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
+        if has_work {
+            self.answer_watchers();
+        }
         has_work
+    }
+
+    /// Answers the requests that wait for notices no longer. Returns the first time at which the wait of
+    /// another one ends.
+    fn answer_watchers(&mut self) -> Option<Instant> {
+        let mut first: Option<Instant> = None;
+        for session in self.sessions.values_mut() {
+            self.requests.answer_watchers(&self.engine, session);
+            let end = session.joined.as_ref().and_then(|joined| joined.watchers.first_end());
+            first = [first, end].into_iter().flatten().min();
+        }
+        first
     }
 
     /// Returns true if a request that found no free storage at the time `since` may still get some. When
@@ -266,7 +282,7 @@ impl Service {
     #[cold]
     fn may_get_room(&mut self, since: Instant) -> bool {
         let waiting: Vec<u32> =
-            self.sessions.values().filter(|session| session.is_waiting()).map(|it| it.process).collect();
+            self.sessions.values().filter(|session| session.lacks_room).map(|it| it.process).collect();
         let held: Vec<u64> = self
             .sessions
             .iter()
@@ -317,7 +333,9 @@ impl Service {
     /// Waits for events on the sockets, and handles them. `None` waits without limit. Returns true if the
     /// service must stop.
     fn poll(&mut self, limit: Option<Duration>) -> Result<bool> {
-        let limit = if self.expect_greetings() { limit.or(Some(GREETING)) } else { limit };
+        let end_of_wait = self.answer_watchers().map(|end| end.saturating_duration_since(Instant::now()));
+        let greeting = self.expect_greetings().then_some(GREETING);
+        let limit = [limit, end_of_wait, greeting].into_iter().flatten().min();
         let limit = limit
             .map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         let mut events = Vec::with_capacity(64);

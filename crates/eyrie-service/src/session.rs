@@ -25,6 +25,8 @@ use eyrie_medium::shared::SharedMemory;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::watchers::Watchers;
+
 /// A connected client. Before its greeting it has no memory.
 pub struct Session {
     pub socket: OwnedFd,
@@ -37,6 +39,8 @@ pub struct Session {
     /// Time of the connection.
     pub since: Instant,
     pub joined: Option<Joined>,
+    /// True if a request of the client waits for free storage.
+    pub lacks_room: bool,
 }
 
 /// The parts of a session that begin with the client's greeting.
@@ -46,15 +50,18 @@ pub struct Joined {
     pub claims: Arc<Claims>,
     /// Ids that the client has reserved and not used.
     pub reserved: HashSet<ObjectId>,
+    pub watchers: Watchers,
     /// The clock of grace periods waits for the pins of the client until the session ends.
     pub pins: PinWatch,
 }
 
 impl Joined {
-    /// Returns the number of requests without an answer.
+    /// Returns the number of requests without an answer, except those that wait for notices.
     fn pending(&self) -> usize {
         let state_of = |lane: usize| self.lanes.short_words()[head_of(lane) / 4].load(Ordering::Relaxed);
-        let is_pending = |&lane: &usize| [state::REQUESTED, state::WAITING].contains(&state_of(lane));
+        let is_pending = |&lane: &usize| {
+            [state::REQUESTED, state::WAITING].contains(&state_of(lane)) && !self.watchers.is_waiting(lane)
+        };
         (0..=LANES).filter(is_pending).count()
     }
 }
@@ -85,6 +92,7 @@ impl Session {
             who,
             since: Instant::now(),
             joined: None,
+            lacks_room: false,
         })
     }
 
@@ -147,18 +155,20 @@ impl Session {
         engine.add_claims(&claims);
         volume.board().begin_session(key);
         let sent = packet::send(self.socket.as_fd(), welcome.as_bytes(), &files);
-        self.joined = Some(Joined { key, lanes, claims, reserved: HashSet::new(), pins });
+        self.joined = Some(Joined {
+            key,
+            lanes,
+            claims,
+            reserved: HashSet::new(),
+            watchers: Watchers::default(),
+            pins,
+        });
         sent
     }
 
     /// True if the client holds a pin that keeps storage from being reused.
     pub fn holds_back(&self) -> bool {
         self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back())
-    }
-
-    /// True if a request of the client has no answer yet.
-    pub fn is_waiting(&self) -> bool {
-        self.joined.as_ref().is_some_and(|joined| joined.pending() > 0)
     }
 
     /// Returns the session as the list of sessions shows it.

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use eyrie_client::{Client, SOCKET_NAME, is_absent};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, FileView, Guards, Kind, ListedEntry, ObjectId, Op, Owner, Result,
-    SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -264,6 +265,14 @@ impl Engine for VolumeEngine {
 
     fn watch(&self, capacity: usize) -> Option<Watcher> {
         each!(self, watch(capacity))
+    }
+
+    fn next_notice(&self, watcher: &Watcher, timeout: Duration) -> Option<Notice> {
+        each!(self, next_notice(watcher, timeout))
+    }
+
+    fn stop_watch(&self, watcher: &Watcher) {
+        each!(self, stop_watch(watcher));
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {

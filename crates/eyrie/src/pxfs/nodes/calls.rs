@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use eyrie_engine::access::{self, Credentials, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
-use eyrie_medium::epoch;
 
 use super::super::path::{PathWalk, check_path};
 use super::super::xattr::{check_name, check_value};
@@ -28,7 +27,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `EACCES`; `EROFS` for writing in a read-only volume.
     pub fn access(&self, who: &Credentials, id: ObjectId, rights: Rights) -> Result<()> {
-        self.call(who, "access", |user| {
+        self.call(who, "access", [id], |user| {
             user.check_writable(id, rights)?;
             Ok(access::check(user.credentials(), &user.protection(id)?, rights)?)
         })
@@ -54,7 +53,7 @@ impl<E: Engine> Nodes<E> {
         flags: OpenFlags,
         mode: u16,
     ) -> Result<(Node, Handle)> {
-        self.call(who, "create", |user| {
+        self.call(who, "create", [dir], |user| {
             let flags = flags | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
             let handle = user.open_or_create(PathWalk::of_name(user, dir, name)?, flags, mode)?;
             match self.hold(user, handle.id()) {
@@ -80,7 +79,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::open`].
     pub fn open(&self, who: &Credentials, id: ObjectId, flags: OpenFlags) -> Result<Handle> {
-        self.call(who, "open", |user| user.open_object(id, flags))
+        self.call(who, "open", [id], |user| user.open_object(id, flags))
     }
 
     /// Closes a handle. [`Nodes`] has an example.
@@ -110,7 +109,7 @@ impl<E: Engine> Nodes<E> {
         mode: u16,
         device: u64,
     ) -> Result<Node> {
-        self.call(who, "mknod", |user| {
+        self.call(who, "mknod", [dir], |user| {
             if kind == Kind::Symlink || device > u32::MAX.into() {
                 return Err(Errno::INVAL.into());
             }
@@ -131,7 +130,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::symlink`].
     pub fn symlink(&self, who: &Credentials, dir: ObjectId, name: &[u8], target: &[u8]) -> Result<Node> {
-        self.call(who, "symlink", |user| {
+        self.call(who, "symlink", [dir], |user| {
             check_path(target)?;
             let walk = PathWalk::of_name(user, dir, name)?;
             self.hold(user, user.make(walk, Kind::Symlink, 0o777, Content::Bytes(target))?)
@@ -143,7 +142,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `EINVAL` for another kind of object.
     pub fn readlink(&self, id: ObjectId) -> Result<Vec<u8>> {
-        self.call(self.files.credentials(), "readlink", |user| match id.kind() {
+        self.call(self.files.credentials(), "readlink", [id], |user| match id.kind() {
             Kind::Symlink => user.read_link(id),
             _ => Err(Errno::INVAL.into()),
         })
@@ -160,7 +159,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::link`].
     pub fn link(&self, who: &Credentials, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Node> {
-        self.call(who, "link", |user| {
+        self.call(who, "link", [id, dir], |user| {
             user.make_link(id, PathWalk::of_name(user, dir, name)?)?;
             self.hold(user, id)
         })
@@ -177,7 +176,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::unlink`].
     pub fn unlink(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.call(who, "unlink", |user| user.unlink_walked(PathWalk::of_name(user, dir, name)?))
+        self.call(who, "unlink", [dir], |user| user.unlink_walked(PathWalk::of_name(user, dir, name)?))
     }
 
     /// Removes an empty directory. [`Nodes`] has an example.
@@ -185,7 +184,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::rmdir`].
     pub fn rmdir(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<()> {
-        self.call(who, "rmdir", |user| user.remove_directory(PathWalk::of_name(user, dir, name)?))
+        self.call(who, "rmdir", [dir], |user| user.remove_directory(PathWalk::of_name(user, dir, name)?))
     }
 
     /// Moves an entry from one directory and name to another.
@@ -205,7 +204,7 @@ impl<E: Engine> Nodes<E> {
         (to_dir, to): (ObjectId, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        self.call(who, "rename", |user| {
+        self.call(who, "rename", [from_dir, to_dir], |user| {
             let mut from = PathWalk::of_name(user, from_dir, from)?;
             let from_parent = from.parent()?;
             let mut to = PathWalk::of_name(user, to_dir, to)?;
@@ -236,7 +235,7 @@ impl<E: Engine> Nodes<E> {
         handle: Option<&Handle>,
         change: &SetAttributes,
     ) -> Result<Node> {
-        self.call(who, "setattr", |user| {
+        self.call(who, "setattr", [id], |user| {
             user.set_all(id, handle, change)?;
             user.node(id)
         })
@@ -254,7 +253,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::read_at`], but no `EBADF`.
     pub fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.call(self.files.credentials(), "read", |user| Ok(user.engine().read(id, offset, out)?))
+        self.call(self.files.credentials(), "read", [id], |user| Ok(user.engine().read(id, offset, out)?))
     }
 
     /// Writes bytes to a file. The caller has checked the rights. `who` decides about the set-id bits that
@@ -269,7 +268,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::write_at`], but no `EBADF`.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.call(who, "write", |user| user.write_object(id, data, offset))
+        self.call(who, "write", [id], |user| user.write_object(id, data, offset))
     }
 
     /// Appends bytes to a file, and returns the range that has them. Otherwise as [`Nodes::write`].
@@ -278,7 +277,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Nodes::write`].
     pub fn append(&self, who: &Credentials, id: ObjectId, data: &[u8]) -> Result<Range<u64>> {
-        self.call(who, "write", |user| user.append_object(id, data))
+        self.call(who, "write", [id], |user| user.append_object(id, data))
     }
 
     /// Changes the storage of a range of a file. The caller has checked the rights.
@@ -298,7 +297,7 @@ impl<E: Engine> Nodes<E> {
         mode: FallocateMode,
         range: Range<u64>,
     ) -> Result<()> {
-        self.call(who, "fallocate", |user| {
+        self.call(who, "fallocate", [id], |user| {
             let length = range.end.saturating_sub(range.start);
             user.fallocate_object(id, mode, range.start, length)
         })
@@ -347,7 +346,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::seek`], but no `EBADF`.
     pub fn seek(&self, id: ObjectId, offset: u64, whence: Whence) -> Result<u64> {
-        self.call(self.files.credentials(), "lseek", |user| user.seek_object(id, offset, whence))
+        self.call(self.files.credentials(), "lseek", [id], |user| user.seek_object(id, offset, whence))
     }
 
     /// Calls `visit` with the entries of a directory from `cookie` on (0 is the start) until `visit` returns
@@ -374,7 +373,6 @@ impl<E: Engine> Nodes<E> {
     ) -> Result<()> {
         let user = AsUser { shared: &self.files.shared, credentials: self.files.credentials() };
         // This call does not use `call`, because a listing that has visited entries cannot begin again.
-        let _pin = epoch::pin();
         let mut listed = |entry: eyrie_engine::ListedEntry<'_>| {
             let node = hold.then(|| self.hold(user, entry.id).ok()).flatten();
             let name = names::encode(entry.name);
@@ -384,7 +382,8 @@ impl<E: Engine> Nodes<E> {
             }
             goes_on
         };
-        user.list_object(|| Ok(dir), cookie, &mut listed).map_err(|error| error.into_error("getdents"))
+        let known = || self.generations.confirm(user.engine(), &[dir]).map(|()| dir);
+        user.list_object(known, cookie, &mut listed).map_err(|error| error.into_error("getdents"))
     }
 
     /// Returns the directory that contains a directory, or the root for the root.
@@ -398,7 +397,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`, `EIO`.
     pub fn parent(&self, dir: ObjectId) -> Result<ObjectId> {
-        self.call(self.files.credentials(), "parent", |user| user.parent_of(dir))
+        self.call(self.files.credentials(), "parent", [dir], |user| user.parent_of(dir))
     }
 
     /// Returns the size of the value of an extended attribute, and copies the value to `out` unless `out` is
@@ -413,7 +412,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::getxattr`].
     pub fn getxattr(&self, who: &Credentials, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        self.call(who, "getxattr", |user| {
+        self.call(who, "getxattr", [id], |user| {
             check_name(name)?;
             user.get_xattr(id, name, out)
         })
@@ -425,7 +424,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::listxattr`].
     pub fn listxattr(&self, who: &Credentials, id: ObjectId, out: &mut [u8]) -> Result<usize> {
-        self.call(who, "listxattr", |user| user.list_xattrs(id, out))
+        self.call(who, "listxattr", [id], |user| user.list_xattrs(id, out))
     }
 
     /// Sets an extended attribute.
@@ -446,7 +445,7 @@ impl<E: Engine> Nodes<E> {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.call(who, "setxattr", |user| {
+        self.call(who, "setxattr", [id], |user| {
             check_name(name)?;
             check_value(value)?;
             user.set_xattr(id, name, value, mode)
@@ -458,7 +457,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::removexattr`].
     pub fn removexattr(&self, who: &Credentials, id: ObjectId, name: &[u8]) -> Result<()> {
-        self.call(who, "removexattr", |user| {
+        self.call(who, "removexattr", [id], |user| {
             check_name(name)?;
             user.remove_xattr(id, name)
         })
@@ -475,7 +474,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `EIO` if the medium fails.
     pub fn fsync(&self, id: ObjectId) -> Result<()> {
-        self.call(self.files.credentials(), "fsync", |user| {
+        self.call(self.files.credentials(), "fsync", [id], |user| {
             user.engine().wait_for(id)?;
             Ok(user.engine().sync()?)
         })

@@ -1,6 +1,7 @@
 //! Nodes: calls for front-ends that know objects and not paths, such as a mount.
 
 mod calls;
+mod generations;
 mod set;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use eyrie_engine::holds::HoldTable;
 use eyrie_engine::{Engine, ObjectId, Time};
 use eyrie_medium::epoch;
 
+use self::generations::Generations;
 use super::path::PathWalk;
 use super::{AsUser, CallResult, Pxfs};
 #[cfg(doc)]
@@ -171,6 +173,7 @@ impl SetAttributes {
 pub struct Nodes<E: Engine> {
     files: Pxfs<E>,
     held: HoldTable,
+    generations: Generations,
     watcher: Option<Watcher>,
 }
 
@@ -185,7 +188,12 @@ impl<E: Engine> Pxfs<E> {
     /// # }
     /// ```
     pub fn nodes(&self) -> Nodes<E> {
-        Nodes { files: self.clone(), held: HoldTable::default(), watcher: None }
+        Nodes {
+            files: self.clone(),
+            held: HoldTable::default(),
+            generations: Generations::default(),
+            watcher: None,
+        }
     }
 }
 
@@ -219,7 +227,7 @@ impl<E: Engine> Nodes<E> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn next_notice(&self, timeout: Duration) -> Option<Notice> {
-        self.watcher.as_ref()?.next(timeout)
+        self.engine().next_notice(self.watcher.as_ref()?, timeout)
     }
 
     /// Ends the notices: a thread that waits in [`Nodes::next_notice`] returns.
@@ -235,7 +243,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     pub fn stop_notices(&self) {
         if let Some(watcher) = &self.watcher {
-            watcher.stop();
+            self.engine().stop_watch(watcher);
         }
     }
 
@@ -290,14 +298,19 @@ impl<E: Engine> Nodes<E> {
         &self.files.shared.engine
     }
 
-    /// Makes a call of a user. The watcher of these nodes gets no notice of its changes.
-    fn call<T>(
+    /// Makes a call of a user, with these nodes. The watcher of these nodes gets no notice of its changes.
+    fn call<T, const N: usize>(
         &self,
         who: &Credentials,
         operation: &'static str,
-        attempt: impl FnMut(AsUser<'_, E>) -> CallResult<T>,
+        nodes: [ObjectId; N],
+        mut attempt: impl FnMut(AsUser<'_, E>) -> CallResult<T>,
     ) -> Result<T> {
         let user = AsUser { shared: &self.files.shared, credentials: who };
+        let attempt = |user: AsUser<'_, E>| {
+            self.generations.confirm(user.engine(), &nodes)?;
+            attempt(user)
+        };
         match &self.watcher {
             Some(watcher) => watcher.quietly(|| user.call(operation, attempt)),
             None => user.call(operation, attempt),
@@ -308,7 +321,9 @@ impl<E: Engine> Nodes<E> {
     fn hold(&self, user: AsUser<'_, E>, id: ObjectId) -> CallResult<Node> {
         user.engine().hold(id)?;
         self.held.add(id);
-        user.node(id).inspect_err(|_| self.forget(id, 1))
+        let node = user.node(id).inspect_err(|_| self.forget(id, 1))?;
+        self.generations.add(user.engine(), id, node.generation);
+        Ok(node)
     }
 
     /// Looks a name up in a directory, and holds the object.
@@ -324,7 +339,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES` without permission to search the directory, `ENAMETOOLONG`, `EIO`.
     pub fn lookup(&self, who: &Credentials, dir: ObjectId, name: &[u8]) -> Result<Node> {
-        self.call(who, "lookup", |user| {
+        self.call(who, "lookup", [dir], |user| {
             let mut walk = PathWalk::of_name(user, dir, name)?;
             let parent = walk.parent()?;
             self.hold(user, walk.target(&parent)?)
@@ -346,7 +361,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `ESTALE` if no object has this number and generation.
     pub fn find(&self, inode: u64, generation: Option<u64>) -> Result<Node> {
-        self.call(self.files.credentials(), "find", |user| {
+        self.call(self.files.credentials(), "find", [], |user| {
             let id = ObjectId::from_raw(inode).ok_or(Errno::STALE)?;
             let node = self.hold(user, id)?;
             if generation.is_none_or(|wanted| wanted == node.generation) {
@@ -368,6 +383,7 @@ impl<E: Engine> Nodes<E> {
     pub fn forget(&self, id: ObjectId, lookups: u64) {
         let ended = self.held.remove(id, lookups);
         if ended != 0 {
+            self.generations.remove(self.engine(), id, &self.held);
             let _pin = epoch::pin();
             self.engine().release(id, ended);
         }
@@ -385,12 +401,13 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// `ESTALE`, `EIO`.
     pub fn node(&self, id: ObjectId) -> Result<Node> {
-        self.call(self.files.credentials(), "stat", |user| user.node(id))
+        self.call(self.files.credentials(), "stat", [id], |user| user.node(id))
     }
 }
 
 impl<E: Engine> Drop for Nodes<E> {
     fn drop(&mut self) {
+        self.stop_notices();
         for (id, count) in self.held.remove_all() {
             self.engine().release(id, count);
         }

@@ -1,0 +1,99 @@
+//! The watchers of a session: notices of changes that other sessions make.
+
+use std::time::{Duration, Instant};
+
+use eyrie_client::protocol::MOST_WATCHERS;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{Engine, Error, Notice, Result, Watcher};
+
+/// Most notices that wait for a client in one watcher. A notice takes up to some 350 bytes.
+const MOST_NOTICES: u64 = 2048;
+/// Most bytes of notices in one answer.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// A watcher of a client.
+struct ServedWatcher {
+    /// The number that the client gave it.
+    number: u64,
+    watcher: Watcher,
+    /// The lane whose request waits for notices, and the time at which the wait ends.
+    waiting: Option<(usize, Instant)>,
+}
+
+/// The watchers of a session.
+#[derive(Default)]
+pub struct Watchers(Vec<ServedWatcher>);
+
+impl Watchers {
+    fn position(&self, number: u64) -> Result<usize> {
+        let found = self.0.iter().position(|served| served.number == number);
+        found.ok_or(Error::Invalid("a watcher that the service does not know"))
+    }
+
+    /// Begins to watch.
+    pub fn begin(&mut self, engine: &Scm, number: u64, capacity: u64) -> Result<()> {
+        if number == 0 || self.position(number).is_ok() {
+            return Err(Error::Invalid("the number of a watcher is zero or in use"));
+        }
+        if self.0.len() >= MOST_WATCHERS {
+            return Err(Error::Invalid("the session has too many watchers"));
+        }
+        let capacity = capacity.clamp(1, MOST_NOTICES) as usize;
+        let watcher = engine.watch(capacity).ok_or(Error::Unsupported("notices of changes"))?;
+        self.0.push(ServedWatcher { number, watcher, waiting: None });
+        Ok(())
+    }
+
+    /// Ends a watcher. Returns the lane whose request waits for it.
+    pub fn end(&mut self, number: u64) -> Option<usize> {
+        let ended = self.0.swap_remove(self.position(number).ok()?);
+        ended.waiting.map(|(lane, _)| lane)
+    }
+
+    /// Returns the encoded notices of a watcher. `None` if there are none before the end of a wait: the
+    /// request of `lane` then waits.
+    pub fn take(&mut self, lane: usize, number: u64, milliseconds: u64) -> Result<Option<Vec<u8>>> {
+        let index = self.position(number)?;
+        let served = &mut self.0[index];
+        let mut bytes = Vec::new();
+        while bytes.len() + Notice::ENCODED_MAX <= ANSWER_BYTES
+            && let Some(notice) = served.watcher.next(Duration::ZERO)
+        {
+            notice.encode(&mut bytes);
+        }
+        if !bytes.is_empty() || milliseconds == 0 {
+            return Ok(Some(bytes));
+        }
+        let limit = Duration::from_millis(milliseconds.min(u32::MAX.into()));
+        served.waiting = Some((lane, Instant::now() + limit));
+        Ok(None)
+    }
+
+    /// Makes a change of which one watcher of the session gets no notice.
+    pub fn quietly<T>(&self, number: u64, change: impl FnOnce() -> T) -> T {
+        match self.position(number) {
+            Ok(index) => self.0[index].watcher.quietly(change),
+            Err(_) => change(),
+        }
+    }
+
+    /// True if the request of a lane waits for notices.
+    pub fn is_waiting(&self, lane: usize) -> bool {
+        self.0.iter().any(|served| served.waiting.is_some_and(|(waiting, _)| waiting == lane))
+    }
+
+    /// Returns a lane whose request waits no longer, because there are notices or its time has come.
+    pub fn take_ready(&mut self) -> Option<usize> {
+        let now = Instant::now();
+        let is_ready = |served: &mut ServedWatcher| {
+            let watcher = &served.watcher;
+            served.waiting.take_if(|(_, end)| watcher.is_ready() || *end <= now)
+        };
+        self.0.iter_mut().find_map(is_ready).map(|(lane, _)| lane)
+    }
+
+    /// Returns the first time at which the wait of a request ends.
+    pub fn first_end(&self) -> Option<Instant> {
+        self.0.iter().filter_map(|served| served.waiting).map(|(_, end)| end).min()
+    }
+}
