@@ -13,6 +13,7 @@ mod long;
 mod mounted;
 mod posix;
 mod programs;
+mod shared;
 mod tool;
 mod trees;
 mod user;
@@ -60,6 +61,8 @@ pub enum Suite {
     KillFio,
     /// A server killed under creates, renames and removals
     KillWriter,
+    /// `git` and `make` in two mounts of a served volume, beside a reader and a killed service
+    Shared,
     /// Long: random calls on one file, with 500 seeds
     LongFsx,
     /// Long: all stressors of `stress-ng` for file systems, compared with tmpfs
@@ -87,6 +90,7 @@ impl Suite {
             // The header is for the build of the suite.
             Suite::Pjdfstest => &[("/usr/include/sys/acl.h", "libacl1-dev")],
             Suite::Fsx | Suite::LongFsx | Suite::Cargo | Suite::KillWriter | Suite::LookUps => &[],
+            Suite::Shared => &[("git", "git"), ("diff", "diffutils"), ("make", "make")],
             Suite::Git => &[("git", "git"), ("diff", "diffutils")],
             Suite::Tar | Suite::Rsync => &[("tar", "tar"), ("rsync", "rsync"), ("diff", "diffutils")],
             Suite::Sqlite | Suite::KillSqlite => &[("sqlite3", "sqlite3")],
@@ -147,6 +151,7 @@ impl Suite {
             Suite::KillSqlite => kills::sqlite(context),
             Suite::KillFio => fio::kill(context),
             Suite::KillWriter => kills::writer(context),
+            Suite::Shared => shared::shared(context),
             Suite::LongFsx => posix::fsx(context, 500),
             Suite::LongStressNg => long::stress_ng(context),
             Suite::Bonnie => long::bonnie(context),

@@ -52,7 +52,7 @@ pub fn git(context: &Context) -> Result<String> {
 }
 
 /// Makes a repository with files of many sizes, programs, links and some history.
-fn make_repository(path: &Path) -> Result<()> {
+pub fn make_repository(path: &Path) -> Result<()> {
     fs::create_dir(path)?;
     run_git(path, &["init", "--quiet"])?;
     for number in 0..FILES {
@@ -100,7 +100,7 @@ fn file_of(number: u64) -> PathBuf {
 }
 
 /// Runs git in a directory, without the configuration of the user.
-fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
+pub fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
     let mut git = command("git");
     git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", "/nonexistent");
     for (name, value) in [("NAME", "Eyrie"), ("EMAIL", "eyrie@example.com"), ("DATE", "2026-01-01T00:00:00Z")]

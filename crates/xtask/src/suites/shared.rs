@@ -1,0 +1,201 @@
+//! A volume that a service shares: two mounts and a program that reads through the library use it at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use eyrie::{Credentials, Errno, Kind, PosixExt, Volume, WalkStep};
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Context;
+use super::tool::{assert_same, command, succeed, wait};
+use super::trees::{make_repository, run_git};
+use crate::run::{Result, serve};
+
+/// Time limit of one program, in seconds.
+const LIMIT_S: u64 = 120;
+/// Time limit for the start and for the end of a service.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time in which a mount learns of the changes of others.
+const NOTICE: Duration = Duration::from_millis(500);
+/// Number of files that `make` makes from other files.
+const PARTS: u32 = 300;
+
+/// A volume, its service, and two mounts. A drop ends all of them, also after a failure.
+struct SharedVolume<'a> {
+    eyrie: &'a Path,
+    directory: PathBuf,
+    service: Option<Child>,
+    mounts: Vec<Child>,
+}
+
+impl SharedVolume<'_> {
+    fn volume(&self) -> PathBuf {
+        self.directory.join("volume")
+    }
+
+    fn point(&self, number: usize) -> PathBuf {
+        self.directory.join(format!("mnt-{number}"))
+    }
+
+    fn eyrie(&self, word: &str) -> Command {
+        let mut eyrie = command(self.eyrie);
+        eyrie.arg(word);
+        eyrie
+    }
+
+    /// Starts the service, and waits until programs can connect.
+    fn start(&mut self) -> Result<()> {
+        let mut service = self.eyrie("serve");
+        service.arg("--foreground").arg(self.volume()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.service = Some(service.spawn()?);
+        for _ in 0..PATIENCE.as_millis() / 10 {
+            if self.eyrie("sessions").arg(self.volume()).output()?.status.success() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("the service did not start".into())
+    }
+
+    fn mount(&mut self, number: usize) -> Result<()> {
+        fs::create_dir(self.point(number))?;
+        let mut mount = self.eyrie("mount");
+        mount.arg("--foreground").arg(self.volume()).arg(self.point(number)).stdout(Stdio::null());
+        self.mounts.push(serve(&mut mount, &self.point(number))?);
+        Ok(())
+    }
+
+    /// Kills the service with SIGKILL, and starts the next one.
+    fn restart(&mut self) -> Result<()> {
+        if let Some(mut service) = self.service.take() {
+            service.kill()?;
+            service.wait()?;
+        }
+        self.start()
+    }
+
+    /// Unmounts the volume, stops the service, and checks the volume.
+    fn finish(mut self) -> Result<()> {
+        for (number, mut mount) in std::mem::take(&mut self.mounts).into_iter().enumerate() {
+            succeed(self.eyrie("umount").arg(self.point(number)), LIMIT_S)?;
+            wait(&mut mount, PATIENCE)?.ok_or("a mount was still there after its unmount")?;
+        }
+        let mut service = self.service.take().ok_or("no service")?;
+        kill_process(Pid::from_child(&service), Signal::TERM)?;
+        let status = wait(&mut service, PATIENCE)?.ok_or("the service did not end")?;
+        if !status.success() {
+            return Err(format!("eyrie serve: {status}").into());
+        }
+        succeed(self.eyrie("fsck").arg("--quiet").arg(self.volume()), LIMIT_S).map(drop)
+    }
+}
+
+impl Drop for SharedVolume<'_> {
+    fn drop(&mut self) {
+        for child in self.mounts.iter_mut().chain(&mut self.service) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for number in 0..2 {
+            let _ = rustix::mount::unmount(self.point(number), UnmountFlags::DETACH);
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Clones a repository in one mount and builds in the other one, while a third process reads all files
+/// through the library. Kills the service in the middle of a build.
+pub fn shared(context: &Context) -> Result<String> {
+    let directory = context.memory.join("shared");
+    let mut shared = SharedVolume { eyrie: &context.eyrie, directory, service: None, mounts: Vec::new() };
+    fs::create_dir_all(&shared.directory)?;
+    let mut mkfs = shared.eyrie("mkfs");
+    succeed(mkfs.args(["--quiet", "--size", "2G"]).arg(shared.volume()), LIMIT_S)?;
+    shared.start()?;
+    shared.mount(0)?;
+    shared.mount(1)?;
+    let source = shared.directory.join("source");
+    make_repository(&source)?;
+    let (volume, is_done) = (Volume::open(shared.volume())?, AtomicBool::new(false));
+    let read = std::thread::scope(|scope| -> Result<u64> {
+        let reader = scope.spawn(|| read_all(&volume, &is_done).map_err(|error| error.to_string()));
+        let worked = work(&mut shared, &source);
+        is_done.store(true, Ordering::Relaxed);
+        let read = reader.join().map_err(|_| "a thread has panicked")?;
+        worked.and(Ok(read?))
+    })?;
+    volume.close()?;
+    shared.finish()?;
+    Ok(format!("git and make in two mounts, {read} files read meanwhile, 1 kill of the service"))
+}
+
+fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
+    let (here, there) = (shared.point(0).join("clone"), shared.point(1).join("clone"));
+    run_git(&shared.directory, &["clone", "--quiet", "--no-local", "source", &here.to_string_lossy()])?;
+    std::thread::sleep(NOTICE);
+    run_git(&there, &["fsck", "--full", "--strict", "--no-progress"])?;
+    assert_same("git status", &run_git(&there, &["status", "--porcelain"])?, "")?;
+    let mut diff = command("diff");
+    diff.args(["-r", "--no-dereference", "--exclude=.git"]);
+    assert_same("diff", &succeed(diff.arg(source).arg(&there), LIMIT_S)?, "")?;
+    // The other mount sees a checkout of this one, and the other way around.
+    for (one, other) in [(&there, &here), (&here, &there)] {
+        run_git(one, &["checkout", "--quiet", if one == &there { "HEAD~5" } else { "main" }])?;
+        std::thread::sleep(NOTICE);
+        assert_same("git status", &run_git(other, &["status", "--porcelain"])?, "")?;
+    }
+
+    let build = shared.point(1).join("build");
+    fs::create_dir(&build)?;
+    let parts: Vec<String> = (0..PARTS).map(|number| format!("{number}.out")).collect();
+    let rules = format!(
+        "all: {0}\n\tcat $^ > all\n%.out: %.in\n\tsed s/part/made/ $< > $@.new\n\tmv $@.new $@\n",
+        parts.join(" ")
+    );
+    fs::write(build.join("Makefile"), rules)?;
+    for number in 0..PARTS {
+        fs::write(build.join(format!("{number}.in")), format!("part {number}\n"))?;
+    }
+    let mut make = command("make");
+    make.args(["--silent", "-j2", "-C"]).arg(&build).stdout(Stdio::null()).stderr(Stdio::inherit());
+    let mut make = make.spawn()?;
+    while !build.join("20.out").exists() && make.try_wait()?.is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    shared.restart()?;
+    match wait(&mut make, Duration::from_secs(LIMIT_S))? {
+        Some(status) if status.success() => {}
+        other => return Err(format!("make: {other:?}").into()),
+    }
+    std::thread::sleep(NOTICE);
+    let wanted: String = (0..PARTS).map(|number| format!("made {number}\n")).collect();
+    assert_same("the other mount", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)
+}
+
+/// Reads all files again and again until the others are done. Returns the number of files.
+fn read_all(volume: &Volume, is_done: &AtomicBool) -> Result<u64> {
+    let files = volume.files(Credentials::of_process());
+    let mut count = 0;
+    while !is_done.load(Ordering::Relaxed) {
+        for step in files.walk("/")? {
+            let read = match step {
+                WalkStep::Entry(entry) if entry.kind == Kind::File => {
+                    files.read(Path::new("/").join(&entry.relative)).map(|_| 1)
+                }
+                WalkStep::Failed(_, error) => Err(error),
+                _ => Ok(0),
+            };
+            match read {
+                Ok(read) => count += read,
+                // The others rename and remove what a walk is about to visit.
+                Err(error) if [Errno::NOENT, Errno::NOTDIR].contains(&error.errno()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(count)
+}
