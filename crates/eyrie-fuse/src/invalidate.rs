@@ -1,11 +1,13 @@
 //! The thread that tells the kernel of changes that did not come through the mount.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use eyrie::{Notice, ObjectId, VolumeNodes, names};
 use fuser::Notifier;
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::convert::Numbers;
 
@@ -14,49 +16,87 @@ pub(crate) const NOTICES: usize = 1 << 16;
 /// Maximum time between two checks for the end of the mount.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
+/// Code of the notice after which the kernel looks every entry up again at its next use. Linux 6.16 and later
+/// know it.
+const INC_EPOCH: i32 = 8;
+
+/// The head of a notice on the device of a session.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct NoticeHead {
+    length: u32,
+    code: i32,
+    /// Zero in a notice. In an answer, the number of the request.
+    request: u64,
+}
+
+/// The caches of the kernel for one mount.
+pub(crate) struct KernelCache {
+    pub(crate) notifier: Notifier,
+    /// The device of the session, for the notice that the notifier lacks.
+    pub(crate) device: OwnedFd,
+}
+
 /// Passes notices to the kernel until the mount ends.
-pub(crate) fn run(nodes: &VolumeNodes, kernel: &Notifier) {
+pub(crate) fn run(nodes: &VolumeNodes, kernel: &KernelCache) {
     let numbers = Numbers { root: nodes.root() };
     while !nodes.has_stopped_notices() {
         match nodes.next_notice(PATIENCE) {
-            Some(Notice::Object(id)) => forget_object(kernel, numbers, id),
+            Some(Notice::Object(id)) => kernel.forget_object(numbers, id),
             Some(Notice::Entry { dir, name, before, after, .. }) => {
-                forget_entry(kernel, numbers, dir, &names::encode(&name));
+                kernel.forget_entry(numbers, dir, &names::encode(&name));
                 [Some(dir), before, after].into_iter().flatten().for_each(|id| {
-                    forget_object(kernel, numbers, id);
+                    kernel.forget_object(numbers, id);
                 });
             }
             // All other notices mean that notices were lost.
-            Some(_) => forget_everything(nodes, kernel, numbers),
+            Some(_) => kernel.forget_everything(nodes, numbers),
             None => {}
         }
     }
 }
 
-/// Makes the kernel forget the attributes and the pages of an object.
-fn forget_object(kernel: &Notifier, numbers: Numbers, id: ObjectId) {
-    // An error means that the kernel does not know the object, or that the mount ends.
-    let _ = kernel.inval_inode(numbers.of(id), 0, 0);
-}
-
-/// Makes the kernel forget an entry, and everything below it.
-fn forget_entry(kernel: &Notifier, numbers: Numbers, dir: ObjectId, name: &[u8]) {
-    let _ = kernel.inval_entry(numbers.of(dir), OsStr::from_bytes(name));
-}
-
-/// Makes the kernel forget all entries, attributes and pages. The entries of the root that no longer exist
-/// have a short life in the kernel's cache instead, because nothing names them any more.
-fn forget_everything(nodes: &VolumeNodes, kernel: &Notifier, numbers: Numbers) {
-    let mut names: Vec<Box<[u8]>> = Vec::new();
-    let _ = nodes.list(nodes.root(), 0, false, &mut |entry| {
-        names.push(entry.name.into());
-        true
-    });
-    for name in names {
-        forget_entry(kernel, numbers, nodes.root(), &name);
+impl KernelCache {
+    /// Makes the kernel forget the attributes and the pages of an object.
+    fn forget_object(&self, numbers: Numbers, id: ObjectId) {
+        // An error means that the kernel does not know the object, or that the mount ends.
+        let _ = self.notifier.inval_inode(numbers.of(id), 0, 0);
     }
-    for id in nodes.held() {
-        forget_object(kernel, numbers, id);
+
+    /// Makes the kernel forget an entry, and everything below it.
+    fn forget_entry(&self, numbers: Numbers, dir: ObjectId, name: &[u8]) {
+        let _ = self.notifier.inval_entry(numbers.of(dir), OsStr::from_bytes(name));
     }
-    forget_object(kernel, numbers, nodes.root());
+
+    /// Makes the kernel forget all entries, attributes and pages.
+    fn forget_everything(&self, nodes: &VolumeNodes, numbers: Numbers) {
+        if !self.expire_entries() {
+            self.forget_entries(nodes, numbers);
+        }
+        for id in nodes.held() {
+            self.forget_object(numbers, id);
+        }
+        self.forget_object(numbers, nodes.root());
+    }
+
+    /// Makes the kernel look each entry up again before it uses the entry. A process in a directory that is
+    /// still there stays in it. Returns false if the kernel does not know this notice.
+    fn expire_entries(&self) -> bool {
+        let head = NoticeHead { length: size_of::<NoticeHead>() as u32, code: INC_EPOCH, request: 0 };
+        rustix::io::write(&self.device, head.as_bytes()).is_ok()
+    }
+
+    /// Makes the kernel forget all entries. A process below a directory of the root then no longer knows the
+    /// path of its working directory. The entries of the root that no longer exist have a short life in the
+    /// kernel's cache instead, because nothing names them any more.
+    fn forget_entries(&self, nodes: &VolumeNodes, numbers: Numbers) {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let _ = nodes.list(nodes.root(), 0, false, &mut |entry| {
+            names.push(entry.name.into());
+            true
+        });
+        for name in names {
+            self.forget_entry(numbers, nodes.root(), &name);
+        }
+    }
 }

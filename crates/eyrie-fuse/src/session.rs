@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::{Adapter, SessionParts};
-use crate::invalidate;
+use crate::invalidate::{self, KernelCache};
 use crate::turns::Turns;
 use crate::{MountError, MountOptions, Result};
 
@@ -69,11 +69,13 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     let (cache, checks) = (options.writeback_cache, kernel_checks(options));
     let adapter = Adapter::new(Arc::clone(&nodes), cache, checks, Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());
-    let session = fuser::Session::new(adapter, &path, &config)
+    let (session, kernel) = fuser::Session::new(adapter, &path, &config)
         .and_then(|session| {
             let turns = turns(volume, &session)?;
             parts.get_or_init(|| SessionParts { kernel: session.notifier(), turns });
-            session.spawn()
+            let device = session.as_fd().try_clone_to_owned()?;
+            let kernel = KernelCache { notifier: session.notifier(), device };
+            Ok((session.spawn()?, kernel))
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
     // Without this flag the kernel would ask the session, which may not be able to answer.
@@ -82,7 +84,7 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     let mut mount = Mount { session: Some(session), invalidator: None, nodes, path, connection };
     // After an error, the drop of `mount` unmounts again.
     mount.wait_until_served()?;
-    let invalidator = mount.start_invalidator();
+    let invalidator = mount.start_invalidator(kernel);
     mount.invalidator = Some(invalidator.map_err(|error| MountError::refused("mount", given, error))?);
     Ok(mount)
 }
@@ -291,14 +293,10 @@ impl Mount {
         }
     }
 
-    fn start_invalidator(&self) -> io::Result<JoinHandle<()>> {
+    fn start_invalidator(&self, kernel: KernelCache) -> io::Result<JoinHandle<()>> {
         let nodes = Arc::clone(&self.nodes);
-        let kernel = self.session.as_ref().map(BackgroundSession::notifier);
-        std::thread::Builder::new().name("eyrie-notices".to_owned()).spawn(move || {
-            if let Some(kernel) = kernel {
-                invalidate::run(&nodes, &kernel);
-            }
-        })
+        let run = move || invalidate::run(&nodes, &kernel);
+        std::thread::Builder::new().name("eyrie-notices".to_owned()).spawn(run)
     }
 
     fn end(&mut self) -> Result<()> {
