@@ -237,7 +237,7 @@ fn damaged_requests_are_errors() {
 /// sound.
 #[test]
 fn forged_ops_leave_a_sound_volume() {
-    const OPS: usize = 20_000;
+    const OPS: usize = 100_000;
     let mut served = Served::new(32 << 20);
     let files = served.files();
     files.create_dir("/dir").unwrap();
