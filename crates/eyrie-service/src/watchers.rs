@@ -18,6 +18,8 @@ struct ServedWatcher {
     watcher: Watcher,
     /// The lane whose request waits for notices, and the time at which the wait ends.
     waiting: Option<(usize, Instant)>,
+    /// True if the time of a wait has come. The request then gets its answer, even without a notice.
+    is_over: bool,
 }
 
 /// The watchers of a session.
@@ -40,7 +42,7 @@ impl Watchers {
         }
         let capacity = capacity.clamp(1, MOST_NOTICES) as usize;
         let watcher = engine.watch(capacity).ok_or(Error::Unsupported("notices of changes"))?;
-        self.0.push(ServedWatcher { number, watcher, waiting: None });
+        self.0.push(ServedWatcher { number, watcher, waiting: None, is_over: false });
         Ok(())
     }
 
@@ -61,7 +63,7 @@ impl Watchers {
         {
             notice.encode(&mut bytes);
         }
-        if !bytes.is_empty() || milliseconds == 0 {
+        if std::mem::take(&mut served.is_over) || !bytes.is_empty() || milliseconds == 0 {
             return Ok(Some(bytes));
         }
         let limit = Duration::from_millis(milliseconds.min(u32::MAX.into()));
@@ -85,11 +87,15 @@ impl Watchers {
     /// Returns a lane whose request waits no longer, because there are notices or its time has come.
     pub fn take_ready(&mut self) -> Option<usize> {
         let now = Instant::now();
-        let is_ready = |served: &mut ServedWatcher| {
-            let watcher = &served.watcher;
-            served.waiting.take_if(|(_, end)| watcher.is_ready() || *end <= now)
-        };
-        self.0.iter_mut().find_map(is_ready).map(|(lane, _)| lane)
+        self.0.iter_mut().find_map(|served| {
+            let (lane, end) = served.waiting?;
+            served.is_over = end <= now;
+            if !served.is_over && !served.watcher.is_ready() {
+                return None;
+            }
+            served.waiting = None;
+            Some(lane)
+        })
     }
 
     /// Returns the first time at which the wait of a request ends.

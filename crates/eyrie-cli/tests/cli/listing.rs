@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
+use eyrie::{AclKind, Credentials, Posix, Volume, XattrMode};
+
 use crate::Sandbox;
 
 /// The first of the modification times of the files.
@@ -131,6 +133,34 @@ fn long_listing_has_the_columns_of_gnu_ls() {
             assert_eq!(own[column], expected[column], "{own:?} {expected:?}");
         }
     }
+}
+
+#[test]
+fn mode_of_a_file_with_an_acl_ends_with_a_plus_sign() {
+    let sandbox = sandbox();
+    let modes = |what: &str| -> Vec<String> {
+        let listed = sandbox.succeed(["ls", "-l", what]);
+        listed.lines().map(|line| line[..11].to_owned()).collect()
+    };
+    assert_eq!(modes("vol:/t")[..2], ["-rw-r--r-- ", "-rw-r--r-- "]);
+    // An entry has a tag, permissions and the number of a user or group.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 4, u32::MAX)];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        acl.extend_from_slice(&tag.to_le_bytes());
+        acl.extend_from_slice(&permissions.to_le_bytes());
+        acl.extend_from_slice(&id.to_le_bytes());
+    }
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::root());
+    files.setxattr("/t/b".into(), AclKind::Access.name(), &acl, XattrMode::Set).unwrap();
+    files.setxattr("/t/dir".into(), AclKind::Default.name(), &acl, XattrMode::Set).unwrap();
+    drop(files);
+    volume.close().unwrap();
+    let expected = ["-rw-r--r-- ", "-rw-r--r--+", "-rw-r--r-- ", "drwxr-xr-x+", "lrwxrwxrwx "];
+    assert_eq!(modes("vol:/t"), expected);
+    assert_eq!(modes("vol:/t/b"), ["-rw-r--r--+"]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Columns {
     /// Returns the columns before the name, as one line for each file whose attributes are known. A column is
     /// equally wide in all lines.
     pub fn lines(&self, shown: &[Listed]) -> Vec<String> {
-        let rows = shown.iter().filter_map(|listed| listed.stat.as_ref()).map(|stat| self.row(stat));
+        let rows = shown.iter().filter_map(|listed| Some(self.row(listed.stat.as_ref()?, listed.has_acl)));
         let rows: Vec<[String; COLUMNS]> = rows.collect();
         let mut widths = [0; COLUMNS];
         for row in &rows {
@@ -45,14 +45,16 @@ impl Columns {
         rows.iter().map(|row| self.line(row, widths)).collect()
     }
 
-    fn row(&self, stat: &Stat) -> [String; COLUMNS] {
+    fn row(&self, stat: &Stat, has_acl: bool) -> [String; COLUMNS] {
         let (user, group) = match &self.names {
             Some(names) => (names.user(stat.uid), names.group(stat.gid)),
             None => (stat.uid.to_string(), stat.gid.to_string()),
         };
         let time =
             if self.full_time { self.zone.full(stat.modified) } else { self.zone.minute(stat.modified) };
-        [text::mode(stat.kind, stat.mode), stat.links.to_string(), user, group, self.size(stat), time]
+        // As GNU ls, the mode of a file with an ACL ends with a plus sign.
+        let mode = text::mode(stat.kind, stat.mode) + if has_acl { "+" } else { "" };
+        [mode, stat.links.to_string(), user, group, self.size(stat), time]
     }
 
     /// Formats the size of a file, or the major and minor numbers of a device.
@@ -69,12 +71,12 @@ impl Columns {
     /// Joins the cells of a row. Numbers are aligned to the right, and names to the left.
     fn line(&self, row: &[String; COLUMNS], widths: [usize; COLUMNS]) -> String {
         let [mode, links, user, group, size, time] = row;
-        let [_, links_width, user_width, group_width, size_width, time_width] = widths;
+        let [mode_width, links_width, user_width, group_width, size_width, time_width] = widths;
         let owner = if self.names.is_some() {
             format!("{user:<user_width$} {group:<group_width$}")
         } else {
             format!("{user:>user_width$} {group:>group_width$}")
         };
-        format!("{mode} {links:>links_width$} {owner} {size:>size_width$} {time:>time_width$}")
+        format!("{mode:<mode_width$} {links:>links_width$} {owner} {size:>size_width$} {time:>time_width$}")
     }
 }

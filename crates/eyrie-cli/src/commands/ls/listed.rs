@@ -20,6 +20,8 @@ pub(super) struct Listed {
     pub stat: Option<Stat>,
     /// The target of a symbolic link, if the listing needs attributes.
     pub target: Option<Vec<u8>>,
+    /// True if the file has an ACL, and the listing has columns.
+    pub has_acl: bool,
 }
 
 impl Listed {

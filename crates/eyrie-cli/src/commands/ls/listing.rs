@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use eyrie::{Files, Kind, Posix, PosixExt, Target, WalkStep};
+use eyrie::{AclKind, Files, Kind, Posix, PosixExt, Target, WalkStep};
 use serde_json::Value;
 
 use super::columns::Columns;
@@ -24,6 +24,12 @@ pub(super) struct Listing<'a> {
     /// With `--json`, the entries so far.
     pub values: Vec<Value>,
     pub skipped: Skipped,
+}
+
+/// True if the file at `path` has an ACL.
+fn has_acl<P: Posix>(files: &P, path: &Path, kind: Kind) -> bool {
+    let has = |acl: AclKind| files.getxattr(Target::NoFollow(path.into()), acl.name(), &mut []).is_ok();
+    kind != Kind::Symlink && (has(AclKind::Access) || kind == Kind::Directory && has(AclKind::Default))
 }
 
 impl<'a> Listing<'a> {
@@ -57,7 +63,8 @@ impl<'a> Listing<'a> {
     ) -> eyrie::Result<Listed> {
         let stat = files.stat(Target::NoFollow(path.into()))?;
         let target = if stat.is_symlink() { Some(files.readlink(path.into())?) } else { None };
-        Ok(Listed { name, place, kind: stat.kind, stat: Some(stat), target })
+        let has_acl = self.arguments.has_columns() && has_acl(files, path, stat.kind);
+        Ok(Listed { name, place, kind: stat.kind, stat: Some(stat), target, has_acl })
     }
 
     /// Lists one directory, and with `-R` its subdirectories.
