@@ -58,6 +58,8 @@ pub struct Client {
     has_given_up: AtomicBool,
     /// Numbers that never repeat, for directories beside an exchange of the board.
     pub(crate) unique: AtomicU64,
+    /// True after the first lock. It spares a close a look at the locks.
+    pub(crate) has_locked: AtomicBool,
 }
 
 impl Client {
@@ -97,6 +99,7 @@ impl Client {
             claims_of: AtomicU32::new(std::process::id()),
             has_given_up: AtomicBool::new(false),
             unique: AtomicU64::new(0),
+            has_locked: AtomicBool::new(false),
         })
     }
 

@@ -9,14 +9,15 @@
 //! answer. Its data are the bytes of an Op, or the numbers of an answer. The service treats everything that a
 //! client can write as hostile: it copies a request to private memory before it looks at it.
 
-use eyrie_engine::{Attributes, Error, Kind, ObjectId, SpaceUsage, Time};
+use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
+use eyrie_engine::{Attributes, Error, Kind, LockKind, ObjectId, SpaceUsage, Time};
 use eyrie_medium::Addr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -99,10 +100,19 @@ pub enum ServiceCall {
     /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
     /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
     Outcome,
+    /// Lock or unlock the object `id`, as the [`SentLock`] in the data says, or refuse.
+    TryLock,
+    /// Return the lock of the object `id` that conflicts with the [`SentLock`] in the data. The data of the
+    /// answer are a [`SentLock`], or nothing.
+    FindLock,
+    /// End all locks of some owners on the object `id`. The data are a [`SentLock`] for each owner.
+    EndLocks,
+    /// Forget the waiter with this number.
+    EndWait,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 13] = [
+    const ALL: [ServiceCall; 17] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -116,12 +126,16 @@ impl ServiceCall {
         ServiceCall::IsOrphan,
         ServiceCall::Reclaim,
         ServiceCall::Outcome,
+        ServiceCall::TryLock,
+        ServiceCall::FindLock,
+        ServiceCall::EndLocks,
+        ServiceCall::EndWait,
     ];
 
     /// True if the call names objects. Other calls mean the same in the next session.
     pub fn names_ids(self) -> bool {
-        use ServiceCall::{Outcome, Reclaim, Reserve, Space, Sync};
-        !matches!(self, Outcome | Reclaim | Reserve | Space | Sync)
+        use ServiceCall::{EndWait, Outcome, Reclaim, Reserve, Space, Sync};
+        !matches!(self, EndWait | Outcome | Reclaim | Reserve | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -271,6 +285,69 @@ impl SentAttributes {
     }
 }
 
+/// An advisory lock in a message. The session of its owner is that of the message.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SentLock {
+    owner: u64,
+    start: u64,
+    last: u64,
+    /// Number of the waiter. 0 if the client does not wait.
+    pub waiter: u64,
+    /// 0 for a process, 1 for an open file.
+    class: u32,
+    /// 0 for the whole object, 1 for a range.
+    target: u32,
+    /// 0 to unlock, 1 for a shared lock, 2 for an exclusive one.
+    kind: u32,
+    reserved: u32,
+}
+
+impl SentLock {
+    /// Returns the form of a request in a message.
+    pub fn of(request: &LockRequest, waiter: u64) -> SentLock {
+        let (target, range) = match request.target {
+            LockTarget::Object => (0, LockRange::ALL),
+            LockTarget::Bytes(range) => (1, range),
+        };
+        SentLock {
+            owner: request.owner.number,
+            start: range.start(),
+            last: range.last(),
+            waiter,
+            class: (request.owner.class == OwnerClass::OpenFile).into(),
+            target,
+            kind: match request.kind {
+                None => 0,
+                Some(LockKind::Shared) => 1,
+                Some(LockKind::Exclusive) => 2,
+            },
+            reserved: 0,
+        }
+    }
+
+    /// Returns the request of this session. `None` for an impossible one.
+    pub fn request(&self, session: u64) -> Option<LockRequest> {
+        let class = match self.class {
+            0 => OwnerClass::Process,
+            1 => OwnerClass::OpenFile,
+            _ => return None,
+        };
+        let target = match (self.target, class) {
+            (0, OwnerClass::OpenFile) => LockTarget::Object,
+            (1, _) => LockTarget::Bytes(LockRange::new(self.start, self.last)?),
+            _ => return None,
+        };
+        let kind = match self.kind {
+            0 => None,
+            1 => Some(LockKind::Shared),
+            2 => Some(LockKind::Exclusive),
+            _ => return None,
+        };
+        Some(LockRequest { owner: LockOwner { session, class, number: self.owner }, target, kind })
+    }
+}
+
 /// Returns the numbers of an answer about the space of the volume.
 pub fn sent_space(space: &SpaceUsage) -> [u64; 3] {
     [space.total, space.free, space.objects]
@@ -316,6 +393,9 @@ plain_errors! {
     18 OpenedReadOnly
     19 ServiceEnded
     20 NotReserved
+    21 LockConflict
+    22 Deadlock
+    23 TooManyLocks
 }
 
 /// Outcome of a request: its change was not made.
@@ -409,8 +489,28 @@ mod tests {
     }
 
     #[test]
+    fn locks_arrive_as_they_were() {
+        let range = LockRange::new(3, 9).expect("a range");
+        for (class, target) in [
+            (OwnerClass::OpenFile, LockTarget::Object),
+            (OwnerClass::OpenFile, LockTarget::Bytes(range)),
+            (OwnerClass::Process, LockTarget::Bytes(LockRange::ALL)),
+        ] {
+            for kind in [None, Some(LockKind::Shared), Some(LockKind::Exclusive)] {
+                let owner = LockOwner { session: 7, class, number: u64::MAX };
+                let request = LockRequest { owner, target, kind };
+                let sent = SentLock::of(&request, 4);
+                assert_eq!((sent.request(7), sent.waiter), (Some(request), 4));
+                let whole_of_process = SentLock { class: 0, target: 0, ..sent };
+                let bad = [SentLock { last: u64::MAX, target: 1, ..sent }, SentLock { kind: 3, ..sent }];
+                assert!(bad.iter().chain([&whole_of_process]).all(|sent| sent.request(7).is_none()));
+            }
+        }
+    }
+
+    #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(14)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(18)), (None, None));
     }
 }

@@ -16,6 +16,7 @@ use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use rustix::thread::futex;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::locks::LockClient;
 use crate::session::{Joined, Session};
 
 /// Most ids that one session may have reserved.
@@ -199,6 +200,14 @@ impl Requests {
                     }
                     RequestOutcome::Unknown => Done::words(&[OUTCOME_UNKNOWN]),
                 });
+            }
+            ServiceCall::TryLock | ServiceCall::FindLock | ServiceCall::EndLocks => {
+                let requester = requester(engine, who, now());
+                let client = LockClient { requester, session: joined.key.raw() };
+                return Ok(Done { data: client.answer(call, id()?, &self.buffer)?, ..Done::default() });
+            }
+            ServiceCall::EndWait => {
+                engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);
             }
         }
         Ok(Done::default())

@@ -18,6 +18,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "site",
             "sync",
             "truncate",
+            "range_lock",
             "fault",
             "shared",
             "epoch",
@@ -46,6 +47,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "errno",
             "error",
             "id",
+            "advisory",
             "holds",
             "notices",
             "op",
@@ -69,7 +71,7 @@ const ORDER: [(&str, &[&str]); 12] = [
         ],
     ),
     ("eyrie-client", &["packet", "protocol", "channel", "session", "client", "engine"]),
-    ("eyrie-service", &["session", "requests", "server"]),
+    ("eyrie-service", &["session", "locks", "requests", "server"]),
     (
         "eyrie",
         &[
