@@ -61,6 +61,8 @@ pub struct Client {
     pub(crate) notices: Arc<Notices>,
     /// Numbers that never repeat, for directories beside an exchange of the board.
     pub(crate) unique: AtomicU64,
+    /// True after the first lock. It spares a close a look at the locks.
+    pub(crate) has_locked: AtomicBool,
 }
 
 impl Client {
@@ -101,6 +103,7 @@ impl Client {
             has_given_up: AtomicBool::new(false),
             notices: Arc::default(),
             unique: AtomicU64::new(0),
+            has_locked: AtomicBool::new(false),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use eyrie_engine::advisory::{HeldLock, LockOwner, LockRange, LockRequest, LockTarget, LockWaiter};
 use eyrie_engine::delegate_reads;
 use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
@@ -13,10 +14,11 @@ use eyrie_engine::{
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
 use eyrie_medium::sync::lock;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::client::{Client, words_of};
-use crate::protocol::{SentAttributes, ServiceCall};
+use crate::protocol::ServiceCall;
+use crate::sent::{SentAttributes, SentLock};
 
 /// Ids that a client reserves at once.
 const POOL: u64 = 32;
@@ -117,6 +119,65 @@ impl Engine for Client {
         if before == Ok(1) && self.board().orphans() != 0 {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
+        }
+    }
+
+    #[inline]
+    fn may_have_locks(&self) -> bool {
+        self.has_locked.load(Ordering::Relaxed)
+    }
+
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        let sent = SentLock::of(request, waiter.map_or(0, LockWaiter::number));
+        self.call(ServiceCall::TryLock, id.raw(), 0, sent.as_bytes())?;
+        if request.kind.is_some() {
+            lock(&self.session.load().locked).insert((id, request.owner));
+            self.has_locked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn end_wait(&self, waiter: &LockWaiter) {
+        // A service that has ended has forgotten the waiter, and one that lives forgets it soon.
+        let _ = self.call(ServiceCall::EndWait, 0, waiter.number(), &[]);
+    }
+
+    fn wakes_waiters(&self) -> bool {
+        false
+    }
+
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        let sent = SentLock::of(request, 0);
+        let data = self.call(ServiceCall::FindLock, id.raw(), 0, sent.as_bytes())?.data;
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let found = SentLock::read_from_bytes(&data).ok().and_then(|found| found.request(0));
+        match found {
+            Some(LockRequest { owner, target: LockTarget::Bytes(range), kind: Some(kind) }) => {
+                Ok(Some(HeldLock { owner, range, kind }))
+            }
+            _ => Err(Error::Invalid("the service sent an impossible lock")),
+        }
+    }
+
+    #[cold]
+    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+        // A forked child that has not joined yet has no locks, and its parent may hold the mutex.
+        if self.medium().check().is_err() {
+            return;
+        }
+        let mut data = Vec::new();
+        let session = self.session.load();
+        let mut locked = lock(&session.locked);
+        for &owner in owners.iter().filter(|&&owner| locked.remove(&(id, owner))) {
+            let unlock = LockRequest { owner, target: LockTarget::Bytes(LockRange::ALL), kind: None };
+            data.extend_from_slice(SentLock::of(&unlock, 0).as_bytes());
+        }
+        drop(locked);
+        if !data.is_empty() {
+            // A service that has ended has no locks.
+            let _ = self.call(ServiceCall::EndLocks, id.raw(), 0, &data);
         }
     }
 

@@ -17,6 +17,7 @@ mod client;
 mod engine;
 pub mod packet;
 pub mod protocol;
+pub mod sent;
 mod session;
 mod watch;
 

@@ -9,7 +9,7 @@
 //! answer. Its data are the bytes of an Op, or the numbers of an answer. The service treats everything that a
 //! client can write as hostile: it copies a request to private memory before it looks at it.
 
-use eyrie_engine::{Attributes, Error, Kind, ObjectId, SpaceUsage, Time};
+use eyrie_engine::Error;
 use eyrie_medium::Addr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -111,10 +111,20 @@ pub enum ServiceCall {
     Notices,
     /// End the watcher `number`.
     Unwatch,
+    /// Lock or unlock the object `id`, as the lock in the data says, or refuse. A lock in the data is a
+    /// [`SentLock`](crate::sent::SentLock).
+    TryLock,
+    /// Return the lock of the object `id` that conflicts with the lock in the data. The data of the answer are
+    /// a lock, or nothing.
+    FindLock,
+    /// End all locks of some owners on the object `id`. The data are a lock for each owner.
+    EndLocks,
+    /// Forget the waiter with this number.
+    EndWait,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 16] = [
+    const ALL: [ServiceCall; 20] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -131,12 +141,16 @@ impl ServiceCall {
         ServiceCall::Watch,
         ServiceCall::Notices,
         ServiceCall::Unwatch,
+        ServiceCall::TryLock,
+        ServiceCall::FindLock,
+        ServiceCall::EndLocks,
+        ServiceCall::EndWait,
     ];
 
     /// True if the call means nothing in the next session, because it names objects or watchers.
     pub fn is_of_session(self) -> bool {
-        use ServiceCall::{Outcome, Reclaim, Reserve, Space, Sync};
-        !matches!(self, Outcome | Reclaim | Reserve | Space | Sync)
+        use ServiceCall::{EndWait, Outcome, Reclaim, Reserve, Space, Sync};
+        !matches!(self, EndWait | Outcome | Reclaim | Reserve | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -232,65 +246,6 @@ pub struct LaneAnswer {
     pub other: u64,
 }
 
-/// The attributes of a directory in an answer.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct SentAttributes {
-    size: u64,
-    allocated: u64,
-    parent: u64,
-    seconds: [i64; 3],
-    nanoseconds: [u32; 3],
-    uid: u32,
-    gid: u32,
-    links: u32,
-    mode: u32,
-    reserved: u32,
-}
-
-impl SentAttributes {
-    /// Returns the form of a directory's attributes in an answer.
-    pub fn of(attributes: &Attributes) -> SentAttributes {
-        let Attributes { accessed, modified, changed, .. } = *attributes;
-        SentAttributes {
-            size: attributes.size,
-            allocated: attributes.allocated,
-            parent: attributes.parent.map_or(0, ObjectId::raw),
-            seconds: [accessed, modified, changed].map(|time| time.seconds),
-            nanoseconds: [accessed, modified, changed].map(|time| time.nanoseconds),
-            uid: attributes.uid,
-            gid: attributes.gid,
-            links: attributes.links,
-            mode: attributes.mode.into(),
-            reserved: 0,
-        }
-    }
-
-    /// Returns the attributes of a directory.
-    pub fn attributes(&self) -> Attributes {
-        let time = |index: usize| Time::new(self.seconds[index], self.nanoseconds[index]);
-        Attributes {
-            kind: Kind::Directory,
-            mode: self.mode as u16,
-            uid: self.uid,
-            gid: self.gid,
-            links: self.links,
-            size: self.size,
-            allocated: self.allocated,
-            accessed: time(0),
-            modified: time(1),
-            changed: time(2),
-            device: 0,
-            parent: ObjectId::from_raw(self.parent),
-        }
-    }
-}
-
-/// Returns the numbers of an answer about the space of the volume.
-pub fn sent_space(space: &SpaceUsage) -> [u64; 3] {
-    [space.total, space.free, space.objects]
-}
-
 /// Defines the numbers of the errors that have no further values.
 macro_rules! plain_errors {
     ($($number:literal $error:ident)*) => {
@@ -331,6 +286,9 @@ plain_errors! {
     18 OpenedReadOnly
     19 ServiceEnded
     20 NotReserved
+    21 LockConflict
+    22 Deadlock
+    23 TooManyLocks
 }
 
 /// Outcome of a request: its change was not made.
@@ -426,6 +384,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(17)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(21)), (None, None));
     }
 }

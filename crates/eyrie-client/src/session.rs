@@ -1,5 +1,6 @@
 //! Sessions: a connection to the service of a volume, and all that ends with it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use eyrie_engine::advisory::LockOwner;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::{Errno, Error, ObjectId, Result};
@@ -37,6 +39,8 @@ pub struct ServiceSession {
     pub channel: Channel,
     /// Reserved ids of each kind.
     pub pools: [Mutex<Vec<ObjectId>>; KINDS],
+    /// The objects that were locked, with the owners of their locks. A lock ends with its session.
+    pub locked: Mutex<HashSet<(ObjectId, LockOwner)>>,
     /// Ids of the watchers that the service knows.
     pub watched: Mutex<Vec<u64>>,
 }
@@ -136,6 +140,7 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
         socket,
         pools: Default::default(),
         watched: Mutex::default(),
+        locked: Mutex::default(),
     };
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
 }

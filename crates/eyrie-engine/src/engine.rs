@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use eyrie_medium::epoch::Guard;
 
+use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::op::AclKind;
 use crate::{Applied, Error, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
@@ -381,6 +382,49 @@ pub trait Engine: Send + Sync {
     /// Ends `count` [holds](Engine::hold) of an object.
     fn release(&self, id: ObjectId, count: u64) {
         (0..count).for_each(|_| self.close(id));
+    }
+
+    /// True if an object of the volume may have an [advisory lock](crate::advisory) of this process. A close
+    /// asks, and then calls [`end_locks`](Engine::end_locks). In [`Scm`](crate::scm::Scm) the call costs one
+    /// load.
+    #[inline(always)]
+    fn may_have_locks(&self) -> bool {
+        false
+    }
+
+    /// Locks or unlocks an open object, or refuses at once. The session of the owner has no meaning: the
+    /// engine knows it. If a lock of another owner is in the way, the engine wakes `waiter` when that lock
+    /// ends, until [`end_wait`](Engine::end_wait). The caller then tries again.
+    ///
+    /// # Errors
+    /// `LockConflict`, `Deadlock`, `TooManyLocks`, `Unsupported`; as [`Engine::attributes`].
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        let _ = (id, request, waiter);
+        Err(Error::Unsupported("locking"))
+    }
+
+    /// Ends the wait of a caller that gives up. A request that was granted needs no such call.
+    fn end_wait(&self, waiter: &LockWaiter) {
+        let _ = waiter;
+    }
+
+    /// True if the engine wakes waiters. If it does not, they must try again from time to time.
+    fn wakes_waiters(&self) -> bool {
+        true
+    }
+
+    /// Returns the first range lock that conflicts with a request.
+    ///
+    /// # Errors
+    /// As [`Engine::try_lock`].
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        let _ = (id, request);
+        Err(Error::Unsupported("locking"))
+    }
+
+    /// Ends all locks of these owners on an object that is still open.
+    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+        let _ = (id, owners);
     }
 
     /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the

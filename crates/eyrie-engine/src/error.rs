@@ -62,6 +62,24 @@ pub enum Error {
     /// The object no longer exists.
     #[error("the object no longer exists")]
     Stale,
+    /// Another owner has a lock that conflicts with the wanted one.
+    #[error("locked by another owner")]
+    LockConflict,
+    /// The owner would wait for a lock of its own, through the waits of other owners.
+    #[error("the wait for the lock would be a deadlock")]
+    Deadlock,
+    /// The process or the session has the maximum number of locks.
+    #[error("too many locks")]
+    TooManyLocks,
+    /// The range of a lock would end past the largest offset.
+    #[error("a lock ends at most at offset 2^63 - 1")]
+    LockRange,
+    /// The lock was not free before the deadline of the wait.
+    #[error("the wait for the lock has timed out")]
+    LockTimedOut,
+    /// Another thread has cancelled the wait for a lock.
+    #[error("the wait for the lock was cancelled")]
+    LockCancelled,
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
@@ -127,6 +145,12 @@ impl Error {
             Error::XattrsFull | Error::NoSpace => Errno::NOSPC,
             Error::ConditionFailed => Errno::CANCELED,
             Error::Stale => Errno::STALE,
+            Error::LockConflict => Errno::AGAIN,
+            Error::Deadlock => Errno::DEADLK,
+            Error::TooManyLocks => Errno::NOLCK,
+            Error::LockRange => Errno::OVERFLOW,
+            Error::LockTimedOut => Errno::TIMEDOUT,
+            Error::LockCancelled => Errno::INTR,
             Error::AccessDenied => Errno::ACCESS,
             Error::NotPermitted => Errno::PERM,
             Error::Unsupported(_) => Errno::OPNOTSUPP,

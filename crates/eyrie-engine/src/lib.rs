@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod advisory;
 pub mod board;
 pub mod check;
 pub mod claims;
@@ -40,6 +41,7 @@ mod tables;
 pub mod transaction;
 pub mod volume;
 
+pub use advisory::{Canceller, LockKind, LockWait};
 pub use engine::{
     Attributes, Birth, COOKIE_MAX, Engine, FileView, Guards, ListedEntry, SpaceUsage, with_reserved,
 };

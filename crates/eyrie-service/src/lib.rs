@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod locks;
 mod requests;
 mod server;
 mod session;

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
-    REQUEST_AT, SentAttributes, ServiceCall, data_of, head_of, request_number, send_error, sent_space, state,
+    REQUEST_AT, ServiceCall, data_of, head_of, request_number, send_error, state,
 };
+use eyrie_client::sent::{SentAttributes, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
@@ -16,6 +17,7 @@ use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use rustix::thread::futex;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::locks::LockClient;
 use crate::session::{Joined, Session};
 
 /// Most ids that one session may have reserved.
@@ -225,6 +227,14 @@ impl Requests {
                     }
                     RequestOutcome::Unknown => Done::words(&[OUTCOME_UNKNOWN]),
                 });
+            }
+            ServiceCall::TryLock | ServiceCall::FindLock | ServiceCall::EndLocks => {
+                let requester = requester(engine, who, now());
+                let client = LockClient { requester, session: joined.key.raw() };
+                return Ok(Done { data: client.answer(call, id()?, &self.buffer)?, ..Done::default() });
+            }
+            ServiceCall::EndWait => {
+                engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);
             }
         }
         Ok(Done::default())

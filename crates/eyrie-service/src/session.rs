@@ -195,6 +195,7 @@ impl Session {
         if let Some(joined) = self.joined {
             // The client sees the end before any storage is reused for which its pins or claims stand.
             engine.volume().board().end_session(joined.key);
+            engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);
             for &id in &joined.reserved {
                 engine.reset_reserved(id);

@@ -40,7 +40,8 @@
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
 //!   system call, except where the medium reads a page from a disk, the volume grows, or the call waits for
-//!   another thread. These calls read the clock in user space. This crate takes no lock in them. The calls
+//!   another thread. These calls read the clock in user space. This crate takes no lock in them. (While files
+//!   of the volume have advisory locks, `close` takes the mutex of their table in the engine.) The calls
 //!   allocate nothing except in a new thread, for a path with a symbolic link or an escaped name ([`names`]),
 //!   for an error that keeps the error of the engine, and where a directory grows or many extents change.
 
@@ -81,8 +82,8 @@ pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, 
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
 pub use eyrie_engine::{
-    Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, Notice, ObjectId, RenameMode, Time,
-    Version, Watcher, XattrMode,
+    Canceller, Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, LockKind, LockWait,
+    Notice, ObjectId, RenameMode, Time, Version, Watcher, XattrMode,
 };
 #[doc(inline)]
 pub use eyrie_medium::epoch::Guard;
@@ -93,8 +94,8 @@ pub use host::{Host, HostStore};
 pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
 pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};
 pub use posix::{
-    Access, Dir, DirEntry, File, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixExt, ReadDir, SetTime,
-    Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
+    Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixExt,
+    PosixLocks, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
 };
 pub use pxfs::{Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes};
 pub use repair::{Repair, Repaired};

@@ -1,10 +1,33 @@
-//! The decision to repeat a call after an error of the engine.
+//! The decision to repeat a call after an error of the engine, and the pauses between attempts to lock.
+
+use std::time::Duration;
 
 use eyrie_engine::{Engine, Error};
 
 /// Maximum number of attempts of one call after stale ids. Other threads rarely replace an object between
 /// look-up and use, so a call that reaches this limit has met a defect.
 const MAX_STALE: u32 = 1000;
+
+/// Shortest and longest pause between two attempts to get a lock from an owner that wakes no waiters.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
+
+/// The pauses between attempts to get a lock, each twice as long as the one before.
+pub(crate) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses(PAUSES.0)
+    }
+}
+
+impl Pauses {
+    /// Returns the next pause.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (2 * pause).min(PAUSES.1);
+        pause
+    }
+}
 
 /// The repeats of one call so far.
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Files, Kvfs, PosixExt, Volume};
+use eyrie::{Credentials, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
 
 use crate::Sandbox;
 
@@ -333,4 +333,44 @@ fn benchmark_compares_with_a_client_of_a_service() {
     assert_eq!(report["sides"].as_array().unwrap().len(), 2, "{report}");
     assert!(report["skipped"].as_array().unwrap().is_empty(), "{report}");
     assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 1, "the run leaves nothing");
+}
+
+/// Another process, which the test starts from its own program, locks a file of the volume. When it is
+/// killed, its locks end.
+#[test]
+fn locks_of_a_killed_client_are_released() {
+    const LOCKER: &str = "EYRIE_TEST_LOCKER";
+    let open = |files: &Files| files.options().read(true).write(true).open("/egg").unwrap();
+    if let Some(path) = std::env::var_os(LOCKER) {
+        let volume = Volume::open(path).unwrap();
+        let egg = open(&volume.files(Credentials::of_process()));
+        egg.lock_range(10..20, LockKind::Exclusive, LockWait::FOREVER).unwrap();
+        egg.lock().unwrap();
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let sandbox = Sandbox::with_volume("8M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    program.files.write("/egg", "blue").unwrap();
+    let egg = open(&program.files);
+    let mut locker = Command::new(std::env::current_exe().unwrap())
+        .args(["served::locks_of_a_killed_client_are_released", "--exact"])
+        .env(LOCKER, sandbox.path("vol"))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually(|| egg.try_lock_shared().is_err() || egg.unlock().is_err());
+    assert!(egg.find_range_lock(.., LockKind::Shared).unwrap().is_some());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| egg.lock());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        locker.kill().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    locker.wait().unwrap();
+    egg.lock_range(.., LockKind::Exclusive, LockWait::NO).unwrap();
+    drop(egg);
+    program.end(service, &sandbox);
 }

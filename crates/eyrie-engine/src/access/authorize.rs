@@ -115,6 +115,19 @@ impl<E: Engine> Requester<'_, E> {
         check(self.who, &self.protection(id)?, Rights::READ)
     }
 
+    /// Checks that the user may lock an object. A user who owns the object, or may read it or write to it,
+    /// can have a handle of it.
+    ///
+    /// # Errors
+    /// As [`Requester::check_read`].
+    pub fn check_lock(&self, id: ObjectId) -> Result<()> {
+        let object = self.protection(id)?;
+        if self.who.owns(&object) || check(self.who, &object, Rights::READ).is_ok() {
+            return Ok(());
+        }
+        check(self.who, &object, Rights::WRITE)
+    }
+
     fn protection(&self, id: ObjectId) -> Result<Protection> {
         protection(self.engine, id, self.who)
     }

@@ -41,6 +41,7 @@ use eyrie_medium::sync::unpoisoned;
 
 use self::state::{ModelBody, ModelDirectory, ModelState};
 use crate::access::{self, AclKind};
+use crate::advisory::{HeldLock, LockOwner, LockRequest, LockTable, LockWaiter, LockedObject};
 use crate::engine::next_instance;
 use crate::{
     Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
@@ -55,6 +56,7 @@ const TOTAL_SPACE: u64 = 1 << 63;
 pub struct Model {
     state: Mutex<ModelState>,
     instance: u32,
+    advisory: LockTable,
 }
 
 impl Model {
@@ -68,13 +70,14 @@ impl Model {
         let mut state =
             ModelState { root, objects: BTreeMap::new(), reserved: 0, created: 0, directory_changes: 0 };
         state.insert(root, owner, ModelBody::Directory(ModelDirectory::new(root)), time);
-        Model { state: Mutex::new(state), instance: next_instance() }
+        Model { state: Mutex::new(state), instance: next_instance(), advisory: LockTable::default() }
     }
 
-    /// Makes an independent copy of the model in the same state. The copy has the same opens.
+    /// Makes an independent copy of the model in the same state. The copy has the same opens and no locks.
     #[must_use]
     pub fn fork(&self) -> Model {
-        Model { state: Mutex::new(self.lock().clone()), instance: next_instance() }
+        let state = Mutex::new(self.lock().clone());
+        Model { state, instance: next_instance(), advisory: LockTable::default() }
     }
 
     /// Returns all live objects, in the order of their ids.
@@ -84,6 +87,10 @@ impl Model {
 
     fn lock(&self) -> MutexGuard<'_, ModelState> {
         unpoisoned(self.state.lock())
+    }
+
+    fn locked(&self, id: ObjectId) -> Result<LockedObject> {
+        Ok(LockedObject { id, generation: self.lock().birth(id)?.generation })
     }
 }
 
@@ -167,6 +174,26 @@ impl Engine for Model {
             _ => debug_assert!(false, "close without open of {id:?}"),
         }
         state.drop_if_unreachable(id);
+    }
+
+    fn may_have_locks(&self) -> bool {
+        !self.advisory.is_empty()
+    }
+
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        self.advisory.try_lock(self.locked(id)?, request, waiter)
+    }
+
+    fn end_wait(&self, waiter: &LockWaiter) {
+        self.advisory.end_wait(waiter);
+    }
+
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        Ok(self.advisory.find(self.locked(id)?, request))
+    }
+
+    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+        self.advisory.end(id, owners);
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {

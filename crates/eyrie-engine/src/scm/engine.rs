@@ -7,6 +7,7 @@ use super::Scm;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
+use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
@@ -85,6 +86,27 @@ impl Engine for Scm {
 
     fn release(&self, id: ObjectId, count: u64) {
         self.release_object(id, count);
+    }
+
+    #[inline]
+    fn may_have_locks(&self) -> bool {
+        !self.advisory.is_empty()
+    }
+
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        self.try_advisory(id, request, waiter)
+    }
+
+    fn end_wait(&self, waiter: &LockWaiter) {
+        self.end_advisory_wait(waiter);
+    }
+
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        self.find_advisory(id, request)
+    }
+
+    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+        self.end_advisory(id, owners);
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {

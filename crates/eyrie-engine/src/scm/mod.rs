@@ -18,6 +18,7 @@
 //! and headers to which no entry leads.
 
 mod acl;
+mod advisory;
 mod arguments;
 mod attributes;
 mod counts;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use eyrie_medium::Medium;
 use eyrie_medium::sync::Mutex;
 
+use crate::advisory::LockTable;
 use crate::notices::Notices;
 use crate::object::collection::FoundEntry;
 use crate::object::header::{Header, Hot};
@@ -65,6 +67,7 @@ pub struct Scm {
     /// moves together could make a cycle of directories.
     moves: Mutex<()>,
     notices: Arc<Notices>,
+    advisory: LockTable,
     /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
     /// versions a program has seen, and later changes would then get the same versions without this number.
     session: u64,

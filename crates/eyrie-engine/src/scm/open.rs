@@ -11,6 +11,7 @@ use super::Scm;
 use super::locks::Locks;
 use super::opens::Opens;
 use super::summaries::Summaries;
+use crate::advisory::LockTable;
 use crate::engine::next_instance;
 use crate::host::HostPlace;
 use crate::object::collection;
@@ -177,6 +178,7 @@ impl Scm {
             summaries: Summaries::default(),
             moves: Mutex::new(()),
             notices: Arc::default(),
+            advisory: LockTable::default(),
             // The keys of a `RandomState` are random, and so is their hash of nothing.
             session: RandomState::new().hash_one(()),
             instance: next_instance(),

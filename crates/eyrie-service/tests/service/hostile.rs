@@ -28,14 +28,14 @@ fn socket_to(served: &Served) -> OwnedFd {
 }
 
 /// A session whose lanes the test writes by hand.
-struct RawSession {
+pub struct RawSession {
     socket: OwnedFd,
     lanes: SharedMemory,
     root: ObjectId,
 }
 
 impl RawSession {
-    fn open(served: &Served) -> RawSession {
+    pub fn open(served: &Served) -> RawSession {
         let socket = socket_to(served);
         let (pins, claims) = (pins_file().unwrap(), Claims::create().unwrap());
         let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
@@ -48,7 +48,7 @@ impl RawSession {
     }
 
     /// Makes a request on lane 0, and returns the answer and its data.
-    fn ask(&self, request: LaneRequest, data: &[u8]) -> (LaneAnswer, Vec<u8>) {
+    pub fn ask(&self, request: LaneRequest, data: &[u8]) -> (LaneAnswer, Vec<u8>) {
         let (head, (start, room)) = (head_of(0), data_of(0));
         self.lanes.write(start, &data[..data.len().min(room)]);
         self.lanes.write(head + REQUEST_AT, request.as_bytes());

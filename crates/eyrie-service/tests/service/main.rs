@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hostile;
+mod locks;
 mod nodes;
 
 use std::path::{Path, PathBuf};

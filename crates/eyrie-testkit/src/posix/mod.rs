@@ -14,6 +14,7 @@
 
 mod calls;
 mod host;
+mod locks;
 mod same_size;
 mod set_ids;
 mod transcript;
@@ -22,6 +23,7 @@ mod values;
 mod xattr;
 
 pub use calls::{PosixCall, generate};
+pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
 pub use transcript::compare_roots;
 pub use xattr::Ask;
 

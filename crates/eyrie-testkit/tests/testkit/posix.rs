@@ -2,7 +2,10 @@
 //! program `long_posix` runs more seeds.
 
 use eyrie_medium::Medium;
-use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
+use eyrie_testkit::posix::{
+    compare_deadlocks_with_host, compare_locks_with_host, compare_model_with_host, compare_scm_with_host,
+    in_tmpfs_root,
+};
 use eyrie_testkit::power::Disk;
 
 #[test]
@@ -27,4 +30,14 @@ fn random_calls_on_pages_equal_the_kernel() {
             300,
         )
     });
+}
+
+#[test]
+fn random_locks_match_the_kernel() {
+    in_tmpfs_root("posix::random_locks_match_the_kernel", || compare_locks_with_host(0..40, 400));
+}
+
+#[test]
+fn deadlocks_are_those_of_the_kernel() {
+    in_tmpfs_root("posix::deadlocks_are_those_of_the_kernel", compare_deadlocks_with_host);
 }

@@ -18,6 +18,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "site",
             "sync",
             "truncate",
+            "range_lock",
             "fault",
             "shared",
             "epoch",
@@ -46,6 +47,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "errno",
             "error",
             "id",
+            "advisory",
             "holds",
             "notices",
             "op",
@@ -68,8 +70,8 @@ const ORDER: [(&str, &[&str]); 12] = [
             "format_doc",
         ],
     ),
-    ("eyrie-client", &["packet", "protocol", "channel", "session", "client", "engine"]),
-    ("eyrie-service", &["session", "requests", "server"]),
+    ("eyrie-client", &["packet", "sent", "protocol", "channel", "session", "client", "watch", "engine"]),
+    ("eyrie-service", &["watchers", "session", "locks", "requests", "server"]),
     (
         "eyrie",
         &[

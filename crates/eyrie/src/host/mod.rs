@@ -14,6 +14,7 @@
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 
 mod convert;
+mod locks;
 mod store;
 
 pub use store::HostStore;
@@ -32,8 +33,8 @@ use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{self, ReadWriteFlags};
 
 use convert::{
-    fallocate_flags, file_type, kind_of_entry, mode_bits, named, open_flags, stat_from, timestamps,
-    xattr_flags,
+    descriptor_path, fallocate_flags, file_type, kind_of_entry, mode_bits, named, open_flags, stat_from,
+    timestamps, xattr_flags,
 };
 
 use crate::posix::{Access, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
@@ -180,11 +181,6 @@ impl Host {
         let (dir, path) = self.place(path);
         named(operation, fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)).map(|stat| stat_from(&stat))
     }
-}
-
-/// Returns a path that leads to an open file.
-fn descriptor_path(file: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl Posix for Host {

@@ -1,5 +1,7 @@
 //! Open files of a volume.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use eyrie_engine::{Engine, ObjectId};
 
 use super::{AsUser, CallResult};
@@ -26,6 +28,8 @@ pub struct Handle {
     pub(super) flags: OpenFlags,
     /// The [number](Engine::instance) of the engine that has the object open.
     engine: u32,
+    /// Number of this open file as an owner of locks. 0 until its first lock.
+    lock_owner: AtomicU64,
 }
 
 impl Handle {
@@ -42,6 +46,23 @@ impl Handle {
         self.id.raw()
     }
 
+    /// Returns the number of this open file as an owner of locks. `None` if it never asked for a lock.
+    pub(super) fn lock_owner(&self) -> Option<u64> {
+        Some(self.lock_owner.load(Ordering::Relaxed)).filter(|&number| number != 0)
+    }
+
+    /// Returns the number of this open file as an owner of locks. No other open file of the process has it.
+    pub(super) fn lock_owner_or_new(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        self.lock_owner().unwrap_or_else(|| {
+            let new = NEXT.fetch_add(1, Ordering::Relaxed);
+            match self.lock_owner.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => new,
+                Err(number) => number,
+            }
+        })
+    }
+
     /// Returns the open object, as [`KeptId::get`] does.
     pub(super) fn current(&self, engine: &impl Engine) -> eyrie_engine::Result<ObjectId> {
         self.id.get(engine)
@@ -52,7 +73,12 @@ impl<E: Engine> AsUser<'_, E> {
     /// Returns the handle of an object that the engine has just opened.
     #[inline]
     pub(super) fn handle(&self, id: ObjectId, flags: OpenFlags) -> Handle {
-        Handle { id: KeptId::new(self.engine(), id), flags, engine: self.engine().instance() }
+        Handle {
+            id: KeptId::new(self.engine(), id),
+            flags,
+            engine: self.engine().instance(),
+            lock_owner: AtomicU64::new(0),
+        }
     }
 
     /// Returns the open object of a handle. `EBADF` for a handle of another engine, in which the id names

@@ -21,6 +21,7 @@ mod calls;
 mod change;
 mod entries;
 mod handle;
+mod locks;
 mod nodes;
 mod open;
 mod path;
@@ -67,6 +68,8 @@ struct Shared<E: Engine> {
     /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
+    /// Number of the process that owns the range locks.
+    lock_process: u64,
 }
 
 /// Returns a number that no other file system of the process has had.
@@ -86,7 +89,8 @@ impl<E: Engine> Pxfs<E> {
     /// ```
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
-        Pxfs::over(Shared { engine, credentials, rules: AccessRules::default(), instance, clock })
+        let (rules, lock_process) = (AccessRules::default(), std::process::id().into());
+        Pxfs::over(Shared { engine, credentials, rules, instance, clock, lock_process })
     }
 
     fn over(shared: Shared<E>) -> Pxfs<E> {
@@ -115,6 +119,21 @@ impl<E: Engine> Pxfs<E> {
     #[must_use]
     pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
         Pxfs::over(Shared { rules, ..self.shared.copy() })
+    }
+
+    /// Returns the same file system for another process, as an owner of [range locks](crate::RangeOwner). By
+    /// default all file systems of a process are one owner, with the number of the process. A front-end that
+    /// serves several processes gives each of them a number. A file counts as closed by the process of the
+    /// file system that [closes](crate::Posix::close) it.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let other = files.with_lock_process(4711);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_lock_process(&self, number: u64) -> Pxfs<E> {
+        Pxfs::over(Shared { lock_process: number, ..self.shared.copy() })
     }
 
     /// Returns the same file system with another source of time stamps than the clocks of the system. This
@@ -267,13 +286,14 @@ impl<'a, E: Engine> AsUser<'a, E> {
 impl<E: Engine> Shared<E> {
     /// Returns a copy that shares the engine.
     fn copy(&self) -> Shared<E> {
-        let Shared { engine, credentials, rules, instance, clock } = self;
+        let Shared { engine, credentials, rules, instance, clock, lock_process } = self;
         Shared {
             engine: Arc::clone(engine),
             credentials: credentials.clone(),
             rules: *rules,
             instance: *instance,
             clock: *clock,
+            lock_process: *lock_process,
         }
     }
 }

@@ -154,6 +154,9 @@ impl<E: Engine> AsUser<'_, E> {
 
     pub(super) fn close_handle(&self, handle: &Handle) -> CallResult<()> {
         self.check_engine(handle)?;
+        if self.engine().may_have_locks() {
+            self.end_locks(handle);
+        }
         self.engine().close(handle.id());
         Ok(())
     }

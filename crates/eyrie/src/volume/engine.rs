@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use eyrie_client::{Client, SOCKET_NAME, is_absent};
+use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
@@ -232,6 +233,31 @@ impl Engine for VolumeEngine {
     #[inline]
     fn release(&self, id: ObjectId, count: u64) {
         each!(self, release(id, count));
+    }
+
+    #[inline]
+    fn may_have_locks(&self) -> bool {
+        each!(self, may_have_locks())
+    }
+
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        each!(self, try_lock(id, request, waiter))
+    }
+
+    fn end_wait(&self, waiter: &LockWaiter) {
+        each!(self, end_wait(waiter));
+    }
+
+    fn wakes_waiters(&self) -> bool {
+        each!(self, wakes_waiters())
+    }
+
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        each!(self, find_lock(id, request))
+    }
+
+    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+        each!(self, end_locks(id, owners));
     }
 
     #[inline]

@@ -1,0 +1,25 @@
+//! Advisory locks: ranges of bytes, owned by a process or by an open file, and whole files (`flock`).
+//!
+//! An engine has one [`LockTable`]. Locks are on objects and are never stored. The results are those of
+//! Linux. A request never waits in the table: it is granted or refused at once. A caller that waits passes a
+//! [`LockWaiter`], which the table wakes when a lock of the object ends. The caller then asks again.
+//!
+//! Invariants:
+//! - The ranges of one owner on one object are sorted and disjoint, and neighbours of one kind are joined.
+//! - Two owners have no conflicting locks.
+//! - No thread waits while it holds the mutex of a table.
+
+mod lock;
+mod object;
+mod ranges;
+mod table;
+mod wait;
+
+pub use lock::{
+    HeldLock, LOCK_OFFSET_MAX, LockKind, LockOwner, LockRange, LockRequest, LockTarget, OwnerClass,
+};
+pub use table::{LockTable, LockedObject};
+pub use wait::{Canceller, LockWait, LockWaiter};
+
+#[cfg(test)]
+mod tests;

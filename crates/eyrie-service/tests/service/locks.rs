@@ -1,0 +1,209 @@
+//! Advisory locks of the clients of one service.
+
+use std::time::Duration;
+
+use eyrie::{Canceller, File, LockKind, LockWait, PosixLocks, RangeOwner};
+use eyrie_client::protocol::{LaneRequest, ServiceCall};
+use eyrie_client::sent::SentLock;
+use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use zerocopy::IntoBytes;
+
+use super::hostile::RawSession;
+use super::*;
+
+const EXCLUSIVE: Option<LockKind> = Some(LockKind::Exclusive);
+/// Longer than any wait that should end.
+const LONG: LockWait<'static> = LockWait::FOREVER;
+
+fn open(files: &Pxfs<Client>) -> File<Pxfs<Client>> {
+    files.options().read(true).write(true).open("/egg").unwrap()
+}
+
+fn set(
+    file: &File<Pxfs<Client>>,
+    range: (u64, u64),
+    kind: Option<LockKind>,
+    wait: LockWait<'_>,
+) -> Option<Errno> {
+    let set = file.file_system().set_range_lock(file.handle(), RangeOwner::Process, range, kind, wait);
+    set.err().map(|error| error.errno())
+}
+
+#[test]
+fn clients_see_the_locks_of_each_other() {
+    let mut served = Served::new(8 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let (first, second) = (open(&one), open(&other));
+    first.lock().unwrap();
+    assert!(second.try_lock_shared().is_err());
+    first.lock_shared().unwrap();
+    second.try_lock_shared().unwrap();
+    // Both clients have the process number of this test, and are different owners.
+    assert_eq!(set(&first, (0, 10), EXCLUSIVE, LockWait::NO), None);
+    assert_eq!(set(&second, (9, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));
+    let found = second.find_range_lock(.., LockKind::Shared).unwrap().unwrap();
+    assert_eq!((found.start, found.length, found.process), (0, 10, Some(std::process::id().into())));
+    drop(open(&one));
+    assert_eq!(set(&second, (9, 1), EXCLUSIVE, LockWait::NO), None, "a close ends the locks of its process");
+    assert!(second.try_lock().is_err(), "a close keeps the lock of another open file");
+    drop(first);
+    second.try_lock().unwrap();
+    drop((second, one, other));
+    served.stop();
+}
+
+#[test]
+fn waits_of_clients_do_not_block_the_service() {
+    let mut served = Served::new(8 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let (first, second) = (open(&one), open(&other));
+    first.lock().unwrap();
+    let canceller = Canceller::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.lock());
+        let cancelled = scope.spawn(|| {
+            let wait = LockWait::FOREVER.cancelled_by(&canceller);
+            other.flock(open(&other).handle(), EXCLUSIVE, wait).unwrap_err().errno()
+        });
+        for number in 0..20 {
+            one.write("/stone", vec![number; 100]).unwrap();
+            other.metadata("/").unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!waiting.is_finished() && !cancelled.is_finished());
+        canceller.cancel();
+        assert_eq!(cancelled.join().unwrap(), Errno::INTR);
+        first.unlock().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    let soon = LockWait::at_most(Duration::from_millis(20));
+    let refused = one.flock(first.handle(), EXCLUSIVE, soon).unwrap_err();
+    assert_eq!(refused.errno(), Errno::TIMEDOUT);
+    drop((first, second, one, other));
+    served.stop();
+}
+
+#[test]
+fn deadlock_between_clients_is_an_error() {
+    let mut served = Served::new(8 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let (first, second) = (open(&one), open(&other));
+    assert_eq!(set(&first, (0, 1), EXCLUSIVE, LONG), None);
+    assert_eq!(set(&second, (1, 1), EXCLUSIVE, LONG), None);
+    let wait = |file: &File<Pxfs<Client>>, start| {
+        let found = set(file, (start, 1), EXCLUSIVE, LONG);
+        assert_eq!(set(file, (0, 0), None, LONG), None);
+        found
+    };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&first, 1));
+        let mut both = [wait(&second, 0), waiting.join().unwrap()];
+        both.sort();
+        assert_eq!(both, [None, Some(Errno::DEADLK)]);
+    });
+    drop((first, second, one, other));
+    served.stop();
+}
+
+#[test]
+fn end_of_a_session_ends_its_locks_and_waits() {
+    let mut served = Served::new(8 << 20);
+    let one = served.files();
+    one.write("/egg", "blue").unwrap();
+    let first = open(&one);
+    let lost = RawSession::open(&served);
+    let ask = |lock: &LockRequest, waiter| {
+        let call = ServiceCall::TryLock as u32;
+        let sent = SentLock::of(lock, waiter);
+        let data_bytes = sent.as_bytes().len() as u64;
+        let request = LaneRequest { call, id: first.handle().id().raw(), data_bytes, ..Default::default() };
+        lost.ask(request, sent.as_bytes()).0.error
+    };
+    let owner = LockOwner::local(OwnerClass::Process, std::process::id().into());
+    let range = LockRange::of_length(0, 10).unwrap();
+    let wanted = LockRequest { owner, target: LockTarget::Bytes(range), kind: EXCLUSIVE };
+    assert_eq!(ask(&wanted, 0), 0);
+    assert_eq!(
+        set(&first, (0, 0), EXCLUSIVE, LockWait::NO),
+        Some(Errno::AGAIN),
+        "an owner of another session"
+    );
+    assert_eq!(set(&first, (20, 1), EXCLUSIVE, LockWait::NO), None);
+    let whole = LockRequest { target: LockTarget::Bytes(LockRange::ALL), ..wanted };
+    assert_ne!(ask(&whole, 7), 0, "a wait that nobody ends");
+    let unlock = LockRequest { kind: None, ..whole };
+    assert_eq!(ask(&unlock, 0), 0);
+    assert_eq!(set(&first, (20, 1), EXCLUSIVE, LockWait::NO), None, "its own lock is still there");
+    assert_eq!(ask(&wanted, 0), 0);
+    // The lost client still counts as a waiter for a moment, so the first attempt may be a deadlock.
+    let found = set(&first, (0, 0), EXCLUSIVE, LockWait::at_most(Duration::from_millis(20)));
+    assert!([Some(Errno::DEADLK), Some(Errno::TIMEDOUT)].contains(&found));
+    drop(lost);
+    assert_eq!(set(&first, (0, 0), EXCLUSIVE, LONG), None);
+    drop((first, one));
+    served.stop();
+}
+
+#[test]
+fn locks_end_with_their_service() {
+    let mut served = Served::new(8 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let (first, second) = (open(&one), open(&other));
+    first.lock().unwrap();
+    served.end();
+    served.start();
+    second.lock().unwrap();
+    assert!(first.try_lock().is_err());
+    drop(first);
+    assert!(open(&one).try_lock().is_err(), "the lock of the other client is still there");
+    drop((second, one, other));
+    served.stop();
+}
+
+#[test]
+fn forged_requests_leave_the_locks_of_others() {
+    let mut served = Served::new(8 << 20);
+    let one = served.files();
+    one.write("/egg", "blue").unwrap();
+    let first = open(&one);
+    first.lock().unwrap();
+    assert_eq!(set(&first, (5, 5), EXCLUSIVE, LockWait::NO), None);
+    let forger = RawSession::open(&served);
+    let mut random = StdRng::seed_from_u64(7);
+    let calls = [ServiceCall::TryLock, ServiceCall::FindLock, ServiceCall::EndLocks, ServiceCall::EndWait];
+    for _ in 0..20_000 {
+        let mut sent = [0_u64; 7];
+        for (index, word) in sent.iter_mut().enumerate() {
+            // The first five are whole numbers, the others pairs of small ones.
+            let small = random.random_range(0..4) | random.random_range(0..3) << 32;
+            *word = match random.random_range(0..12) {
+                0 => random.random(),
+                1 => u64::from(std::process::id()),
+                _ if index < 4 => random.random_range(0..30),
+                _ => small,
+            };
+        }
+        let length = [56, 56, 56, 112, 0, 55, 200][random.random_range(0..7)];
+        let data = [sent.as_bytes(), sent.as_bytes(), &[0; 88]].concat();
+        let call = calls[random.random_range(0..4)] as u32;
+        let id = if random.random_ratio(1, 20) { random.random() } else { first.handle().id().raw() };
+        let request =
+            LaneRequest { call, id, number: random.random_range(0..30), data_bytes: length, sequence: 0 };
+        forger.ask(request, &data[..length as usize]);
+    }
+    let other = served.files();
+    let second = open(&other);
+    assert!(second.try_lock_shared().is_err());
+    assert_eq!(set(&second, (7, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));
+    drop((forger, first));
+    second.lock().unwrap();
+    assert_eq!(set(&second, (0, 0), EXCLUSIVE, LONG), None);
+    drop((second, one, other));
+    served.stop();
+}

@@ -1,0 +1,327 @@
+//! Compares advisory locks with those of the kernel: random calls of several owners, and waits that would
+//! never end.
+//!
+//! Each side has actors, which are threads. To the kernel, a thread with a table of descriptors of its own is
+//! a process of its own, as far as locks are concerned. After each call, a probe of a further owner compares
+//! all range locks of all files.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use eyrie::posix::{OpenFlags, PosixExt};
+use eyrie::{Credentials, Engine, Errno, FoundLock, Host, LockKind, LockWait, PosixLocks, Pxfs, RangeOwner};
+use eyrie_engine::Owner;
+use eyrie_engine::scm::Scm;
+use eyrie_medium::Medium;
+use eyrie_sim::explore::fixed_options;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::counter;
+
+const ACTORS: usize = 3;
+const FILES: [&str; 2] = ["/a", "/b"];
+/// Open files of each actor.
+const SLOTS: usize = 4;
+/// Time in which a call that waits has begun to wait.
+const BEGINS_TO_WAIT: Duration = Duration::from_millis(50);
+
+/// A call of one actor.
+#[derive(Clone, Debug)]
+enum LockCall {
+    Open {
+        slot: usize,
+        file: usize,
+        flags: OpenFlags,
+    },
+    Close {
+        slot: usize,
+    },
+    Flock {
+        slot: usize,
+        kind: Option<LockKind>,
+    },
+    Set {
+        slot: usize,
+        owner: RangeOwner,
+        range: (u64, u64),
+        kind: Option<LockKind>,
+        waits: bool,
+    },
+    Find {
+        slot: usize,
+        owner: RangeOwner,
+        range: (u64, u64),
+        kind: LockKind,
+    },
+    /// List all range locks that conflict with an exclusive lock, as an open file of its own.
+    Probe {
+        slot: usize,
+    },
+}
+
+/// The locks that a call found, each with true if a process owns it.
+type LockAnswer = Result<Vec<(LockKind, u64, u64, bool)>, Errno>;
+
+fn shown(found: FoundLock) -> (LockKind, u64, u64, bool) {
+    (found.kind, found.start, found.length, found.process.is_some())
+}
+
+/// Makes a call.
+fn perform<P: PosixLocks>(fs: &P, slots: &mut [Option<P::Handle>], call: &LockCall) -> LockAnswer {
+    let nothing = |()| Vec::new();
+    let result = match call {
+        LockCall::Open { slot, file, flags } => {
+            if let Some(old) = slots[*slot].take() {
+                fs.close(old).map_err(|error| error.errno())?;
+            }
+            fs.open(FILES[*file].into(), *flags, 0).map(|handle| slots[*slot] = Some(handle)).map(nothing)
+        }
+        LockCall::Close { slot } => slots[*slot].take().map_or(Ok(()), |old| fs.close(old)).map(nothing),
+        LockCall::Flock { slot, .. }
+        | LockCall::Set { slot, .. }
+        | LockCall::Find { slot, .. }
+        | LockCall::Probe { slot } => match &slots[*slot] {
+            Some(handle) => on_handle(fs, handle, call),
+            None => Ok(Vec::new()),
+        },
+    };
+    result.map_err(|error| error.errno())
+}
+
+fn on_handle<P: PosixLocks>(
+    fs: &P,
+    handle: &P::Handle,
+    call: &LockCall,
+) -> eyrie::Result<Vec<(LockKind, u64, u64, bool)>> {
+    match *call {
+        LockCall::Flock { kind, .. } => fs.flock(handle, kind, LockWait::NO)?,
+        LockCall::Set { owner, range, kind, waits, .. } => {
+            let wait = if waits { LockWait::FOREVER } else { LockWait::NO };
+            fs.set_range_lock(handle, owner, range, kind, wait)?;
+        }
+        LockCall::Find { owner, range, kind, .. } => {
+            let found = fs.find_range_lock(handle, owner, range, kind)?;
+            return Ok(found.into_iter().map(shown).collect());
+        }
+        _ => {
+            let (mut all, mut start) = (Vec::new(), 0);
+            let find =
+                |start| fs.find_range_lock(handle, RangeOwner::OpenFile, (start, 0), LockKind::Exclusive);
+            while let Some(found) = find(start)? {
+                all.push(shown(found));
+                match found.length {
+                    0 => break,
+                    length => start = found.start + length,
+                }
+            }
+            return Ok(all);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// A thread that makes calls.
+struct Actor {
+    calls: Sender<LockCall>,
+    answers: Receiver<LockAnswer>,
+    thread: JoinHandle<()>,
+}
+
+impl Actor {
+    fn new<P: PosixLocks>(fs: impl FnOnce() -> P + Send + 'static) -> Actor {
+        let ((calls, to_do), (done, answers)) = (channel(), channel());
+        let thread = thread::spawn(move || {
+            let fs = fs();
+            let mut slots: Vec<Option<P::Handle>> = (0..SLOTS).map(|_| None).collect();
+            for call in to_do {
+                if done.send(perform(&fs, &mut slots, &call)).is_err() {
+                    break;
+                }
+            }
+            for handle in slots.into_iter().flatten() {
+                fs.close(handle).expect("open files close");
+            }
+        });
+        Actor { calls, answers, thread }
+    }
+
+    /// Returns an actor on the kernel's side.
+    fn of_kernel() -> Actor {
+        Actor::new(|| {
+            #[expect(deprecated, reason = "the safe form; this thread uses no descriptor of another one")]
+            rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).expect("a table of descriptors");
+            Host::new("/").expect("the root can be opened")
+        })
+    }
+
+    fn begin(&self, call: &LockCall) {
+        self.calls.send(call.clone()).expect("the actor lives");
+    }
+
+    fn end(&self) -> LockAnswer {
+        self.answers.recv().expect("the actor lives")
+    }
+
+    fn make(&self, call: &LockCall) -> LockAnswer {
+        self.begin(call);
+        self.end()
+    }
+
+    /// True if the call that the actor has begun is waiting.
+    fn is_waiting(&self) -> bool {
+        match self.answers.recv_timeout(BEGINS_TO_WAIT) {
+            Ok(answer) => panic!("the call did not wait: {answer:?}"),
+            Err(_) => true,
+        }
+    }
+}
+
+/// The actors of one side. The last one only probes.
+struct Side(Vec<Actor>);
+
+impl Side {
+    fn of_kernel() -> Side {
+        Side((0..=ACTORS).map(|_| Actor::of_kernel()).collect())
+    }
+
+    fn of<E: Engine + 'static>(engine: &Arc<E>) -> Side {
+        let actor = |number: usize| {
+            let engine = Arc::clone(engine);
+            Actor::new(move || Pxfs::new(engine, Credentials::root()).with_lock_process(number as u64))
+        };
+        Side((0..=ACTORS).map(actor).collect())
+    }
+
+    /// Waits until all actors have closed their files.
+    fn end(self) {
+        for Actor { calls, thread, .. } in self.0 {
+            drop(calls);
+            thread.join().expect("no actor panics");
+        }
+    }
+}
+
+fn drawn(random: &mut StdRng) -> (usize, LockCall) {
+    const LAST: u64 = i64::MAX as u64;
+    let (slot, file) = (random.random_range(0..SLOTS), random.random_range(0..FILES.len()));
+    let owner = if random.random() { RangeOwner::Process } else { RangeOwner::OpenFile };
+    let mut number = |small: u64| match random.random_range(0..30) {
+        0 => [LAST, LAST - 1, LAST + 1, u64::MAX, 1 << 40][random.random_range(0..5)],
+        _ => random.random_range(0..small),
+    };
+    let range = (number(30), number(12));
+    let kind = if random.random() { LockKind::Shared } else { LockKind::Exclusive };
+    let set = if random.random_ratio(1, 3) { None } else { Some(kind) };
+    let call = match random.random_range(0..20) {
+        0..4 => {
+            let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
+            let flags = [read, write, read | write, read | write][random.random_range(0..4)];
+            LockCall::Open { slot, file, flags }
+        }
+        4 => LockCall::Close { slot },
+        5..8 => LockCall::Flock { slot, kind: set },
+        8..17 => LockCall::Set { slot, owner, range, kind: set, waits: false },
+        _ => LockCall::Find { slot, owner, range, kind },
+    };
+    (random.random_range(0..ACTORS), call)
+}
+
+/// Returns a new engine.
+fn scm() -> Arc<Scm> {
+    let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
+    let (medium, options) = (Medium::memory(1 << 28).expect("memory"), fixed_options(8 << 20, counter()));
+    Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"))
+}
+
+/// Makes the files of a comparison on the engine and on the host.
+fn make_files<E: Engine>(engine: &Arc<E>) {
+    let subject = Pxfs::new(Arc::clone(engine), Credentials::root());
+    let host = Host::new("/").expect("the root can be opened");
+    for file in FILES {
+        subject.write(file, "").expect("a new file");
+        host.write(file, "").expect("a new file");
+    }
+}
+
+/// Makes `count` random calls of each of `seeds` on a volume and on the host, and compares the answers and
+/// all range locks. The root of this process must be an empty directory on a tmpfs.
+///
+/// # Panics
+/// At the first difference.
+pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
+    let engine = &scm();
+    make_files(engine);
+    for seed in seeds {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (kernel, volume) = (Side::of_kernel(), Side::of(engine));
+        for side in [&kernel, &volume] {
+            for file in 0..FILES.len() {
+                let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
+                side.0[ACTORS].make(&open).expect("the file exists");
+            }
+        }
+        for step in 0..count {
+            let (actor, call) = drawn(&mut random);
+            let (expected, found) = (kernel.0[actor].make(&call), volume.0[actor].make(&call));
+            assert_eq!(found, expected, "seed {seed}, step {step}: actor {actor}, {call:?}");
+            for slot in 0..FILES.len() {
+                let probe = LockCall::Probe { slot };
+                let (expected, found) = (kernel.0[ACTORS].make(&probe), volume.0[ACTORS].make(&probe));
+                assert_eq!(found, expected, "seed {seed}, step {step}: locks after {actor}, {call:?}");
+            }
+        }
+        kernel.end();
+        volume.end();
+        assert!(!engine.may_have_locks(), "locks without an open file");
+    }
+}
+
+/// Compares waits that would never end: each pair of owners holds a byte and waits for that of the other. The
+/// root of this process must be an empty directory on a tmpfs.
+///
+/// # Panics
+/// At the first difference.
+pub fn compare_deadlocks_with_host() {
+    let engine = &scm();
+    make_files(engine);
+    let owners = [RangeOwner::Process, RangeOwner::OpenFile];
+    // Waits that are no error never end, so each pair has a byte of its own.
+    for (at, first, second) in (0..4).map(|pair| (pair as u64, owners[pair / 2], owners[pair % 2])) {
+        let sides = [Side::of_kernel(), Side::of(engine)];
+        let [expected, found] = sides.map(|side| deadlock_of(&side, at, first, second));
+        assert_eq!(found, expected, "{first:?} waits before {second:?}");
+    }
+}
+
+/// Returns true if the wait of `second` for `first`, which waits for `second`, is an error.
+fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> bool {
+    let range = (at, 1);
+    let set = |file: usize, owner, kind, waits| LockCall::Set { slot: file, owner, range, kind, waits };
+    let exclusive = Some(LockKind::Exclusive);
+    for (actor, owner) in [(0, first), (1, second)] {
+        for file in 0..FILES.len() {
+            let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ | OpenFlags::WRITE };
+            side.0[actor].make(&open).expect("the file exists");
+        }
+        side.0[actor].make(&set(actor, owner, exclusive, false)).expect("the file is not locked");
+    }
+    side.0[0].begin(&set(1, first, exclusive, true));
+    assert!(side.0[0].is_waiting());
+    side.0[1].begin(&set(0, second, exclusive, true));
+    let ends = match side.0[1].answers.recv_timeout(BEGINS_TO_WAIT) {
+        Ok(answer) => {
+            assert_eq!(answer, Err(Errno::DEADLK));
+            true
+        }
+        Err(_) => false,
+    };
+    if ends {
+        side.0[1].make(&set(1, second, None, false)).expect("an unlock");
+        side.0[0].end().expect("the lock is free");
+    }
+    ends
+}
