@@ -41,6 +41,10 @@ impl<E: Engine> Requester<'_, E> {
                 self.check_create(dir, id, owner, content)?;
                 Op::Create { dir, name, id, owner, content, time: at(time) }
             }
+            Op::CreateUnnamed { dir, id, owner, linkable, time } => {
+                self.check_create(dir, id, owner, Content::Empty)?;
+                Op::CreateUnnamed { dir, id, owner, linkable, time: at(time) }
+            }
             Op::Link { dir, name, id, time } => {
                 check_link(self.rules, self.who, &self.protection(id)?)?;
                 check_add(self.who, &self.protection(dir)?)?;
@@ -316,6 +320,14 @@ mod tests {
             create(root, mine),
             create(nest.shared, Owner { uid: 1, ..mine }),
             create(nest.shared, Owner { gid: 1, ..mine }),
+            Op::CreateUnnamed { dir: root, id: new, owner: mine, linkable: true, time },
+            Op::CreateUnnamed {
+                dir: nest.shared,
+                id: new,
+                owner: Owner { uid: 1, ..mine },
+                linkable: true,
+                time,
+            },
             Op::Link { dir: nest.shared, name: b"a", id, time },
             Op::Unlink { dir: nest.sticky, name: b"egg", time },
             Op::RemoveDirectory { dir: root, name: b"shared", time },
@@ -356,7 +368,8 @@ mod tests {
             assert!(nest.is_refused(2, &op), "{op:?}");
             assert!(nest.ask(0, &op).is_ok(), "root: {op:?}");
         }
-        for op in [create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
+        let unnamed = Op::CreateUnnamed { dir: nest.shared, id: new, owner: mine, linkable: false, time };
+        for op in [unnamed, create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
             assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
         }
     }

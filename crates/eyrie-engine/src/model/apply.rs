@@ -1,6 +1,4 @@
-//! Applies Ops to the model.
-
-use std::collections::BTreeSet;
+//! Applies Ops to the model. The module `batch` applies batches.
 
 use eyrie_medium::PAGE_SIZE;
 
@@ -22,6 +20,9 @@ impl ModelState {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
                 self.create(dir, name, id, owner, content, time).map(done)
+            }
+            Op::CreateUnnamed { dir, id, owner, linkable, time } => {
+                self.create_unnamed(dir, id, owner, linkable, time).map(done)
             }
             Op::Link { dir, name, id, time } => self.link(dir, name, id, time).map(done),
             Op::Unlink { dir, name, time } => self.unlink(dir, name, time).map(done),
@@ -93,6 +94,29 @@ impl ModelState {
         self.touch(dir, time)
     }
 
+    /// Makes a file without a name. As on tmpfs, the directory may be a removed one.
+    fn create_unnamed(
+        &mut self,
+        dir: ObjectId,
+        id: ObjectId,
+        owner: Owner,
+        linkable: bool,
+        time: Time,
+    ) -> Result<()> {
+        self.directory(dir)?;
+        if id.kind() != Kind::File {
+            return Err(Error::Invalid("an object without a name is a file"));
+        }
+        let (owner, xattrs) = self.inherited(dir, id.kind(), owner)?;
+        self.check_new(id, owner)?;
+        self.insert(id, owner, ModelBody::Data(FileData::default()), time);
+        let object = self.object_mut(id)?;
+        object.xattrs = xattrs;
+        object.names = 0;
+        object.is_linkable = linkable;
+        Ok(())
+    }
+
     fn check_new(&self, id: ObjectId, owner: Owner) -> Result<()> {
         if self.objects.contains_key(&id) {
             return Err(Error::Invalid("the id of the new object is in use"));
@@ -112,11 +136,12 @@ impl ModelState {
         if id.is_directory() {
             return Err(Error::NotPermitted);
         }
-        if object.names == 0 {
+        if object.names == 0 && !object.is_linkable {
             return Err(Error::NotFound);
         }
         let names = object.names.checked_add(1).ok_or(Error::TooManyLinks)?;
         let object = self.object_mut(id)?;
+        object.is_linkable = false;
         object.names = names;
         object.changed = time;
         self.directory_mut(dir)?.set(name, id);
@@ -346,7 +371,7 @@ impl ModelState {
         Ok(())
     }
 
-    fn put(
+    pub(super) fn put(
         &mut self,
         dir: ObjectId,
         name: &[u8],
@@ -371,63 +396,10 @@ impl ModelState {
         Ok(Applied::default())
     }
 
-    fn erase(&mut self, dir: ObjectId, name: &[u8], time: Time) -> Result<()> {
+    pub(super) fn erase(&mut self, dir: ObjectId, name: &[u8], time: Time) -> Result<()> {
         let id = self.entry(dir, name)?.ok_or(Error::NotFound)?;
         check_file(id)?;
         self.remove_entry(dir, name, id, time)
-    }
-
-    /// Applies a batch. This is the only Op that may fail after its first change. Therefore the changes are
-    /// made on a copy, which replaces the state if all parts succeed.
-    fn batch(&mut self, batch_dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<()> {
-        self.directory(batch_dir)?;
-        let mut keys = BTreeSet::new();
-        for op in ops {
-            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } | Op::Expect { dir, name, .. }) = op
-            else {
-                return Err(Error::Invalid("a batch holds Puts, Erases and Expects only"));
-            };
-            if *dir != batch_dir {
-                return Err(Error::Invalid("a batch changes one directory"));
-            }
-            if !keys.insert((*name, matches!(op, Op::Expect { .. }))) {
-                return Err(Error::Invalid("a batch names a key once"));
-            }
-        }
-        let mut objects = BTreeSet::new();
-        for op in ops {
-            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. }) = op else { continue };
-            if self.entry(*dir, name)?.is_some_and(|id| !objects.insert(id)) {
-                return Err(Error::Invalid("two keys of the batch name one object"));
-            }
-        }
-        if !ops.is_empty() && self.is_removed(batch_dir)? {
-            return Err(Error::NotFound);
-        }
-        for op in ops {
-            let Op::Expect { dir, name, condition } = *op else { continue };
-            let existing = self.entry(dir, name)?;
-            existing.map_or(Ok(()), check_file)?;
-            if !condition.holds(existing.map(|id| self.version(id)).transpose()?) {
-                return Err(Error::ConditionFailed);
-            }
-        }
-        let mut next = self.clone();
-        for op in ops {
-            match *op {
-                Op::Expect { .. } => {}
-                Op::Put { dir, name, id, owner, data, .. } => {
-                    next.put(dir, name, id, owner, data, time)?;
-                }
-                Op::Erase { dir, name, .. } => match next.erase(dir, name, time) {
-                    Ok(()) | Err(Error::NotFound) => {}
-                    Err(error) => return Err(error),
-                },
-                _ => unreachable!("checked above"),
-            }
-        }
-        *self = next;
-        Ok(())
     }
 }
 
@@ -458,7 +430,7 @@ pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) 
     Ok(())
 }
 
-fn check_file(id: ObjectId) -> Result<()> {
+pub(super) fn check_file(id: ObjectId) -> Result<()> {
     match id.kind() {
         Kind::File => Ok(()),
         Kind::Directory => Err(Error::IsDirectory),

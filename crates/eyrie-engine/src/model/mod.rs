@@ -29,6 +29,7 @@
 
 mod acl;
 mod apply;
+mod batch;
 mod data;
 mod state;
 #[cfg(test)]

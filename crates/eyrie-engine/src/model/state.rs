@@ -27,6 +27,8 @@ pub(super) struct ModelObject {
     pub(super) owner: Owner,
     /// Number of entries that name the object. 1 for the root.
     pub(super) names: u32,
+    /// True if the object has never had a name and may get one.
+    pub(super) is_linkable: bool,
     /// Number of opens that are not yet closed.
     pub(super) opens: u64,
     pub(super) accessed: Time,
@@ -195,6 +197,7 @@ impl ModelState {
         let object = ModelObject {
             owner,
             names: 1,
+            is_linkable: false,
             opens: 0,
             accessed: time,
             modified: time,

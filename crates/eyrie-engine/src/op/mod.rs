@@ -286,8 +286,15 @@ pub enum Op<'a> {
     /// the object. The directory must have no entry with this name. If the directory has a default ACL, the
     /// object inherits it, unless the object is a symbolic link.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
-    /// Gives another name to an object that is not a directory. The directory must have no entry with this
-    /// name.
+    /// Creates an empty file that has no name, as `O_TMPFILE` does. The caller has reserved `id`. The file
+    /// inherits the ACL of `dir`, and its space comes from the volume, but no entry leads to it. The file
+    /// lives as long as a handle keeps it open, so the caller [opens](crate::Engine::open) it at once. If
+    /// that open fails with `Stale`, a close of another file has freed the file. `Link` can give the file its
+    /// first name if `linkable` is true.
+    CreateUnnamed { dir: ObjectId, id: ObjectId, owner: Owner, linkable: bool, time: Time },
+    /// Gives another name to an object that is not a directory, or the first name to a linkable file of
+    /// `CreateUnnamed`. The directory must have no entry with this name. An object that has lost its last
+    /// name gets no further one.
     Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
     /// Removes a name of an object that is not a directory. The object is freed when it has neither a name
     /// nor an open handle.
@@ -352,7 +359,7 @@ impl Op<'_> {
     /// Returns the ids of the objects that the Op may create, which its caller has reserved.
     pub fn new_ids(&self) -> Vec<ObjectId> {
         match *self {
-            Op::Create { id, .. } | Op::Put { id, .. } => vec![id],
+            Op::Create { id, .. } | Op::CreateUnnamed { id, .. } | Op::Put { id, .. } => vec![id],
             Op::Batch { ops, .. } => ops.iter().flat_map(Op::new_ids).collect(),
             _ => Vec::new(),
         }

@@ -1,10 +1,12 @@
 //! Creating objects, and giving objects further names.
 
+use eyrie_medium::rules::{SafetyRule, broken};
+
 use super::Scm;
 use super::arguments::{check_entry, check_mode};
 use super::counts::EntryChange;
 use super::locks::LockedParent;
-use crate::object::header::{Header, HotChange, NewObject};
+use crate::object::header::{Header, Hot, HotChange, NewObject};
 use crate::object::pointer::Pointer;
 use crate::object::{collection, mfile};
 use crate::op::{DEVICE_MAX, is_target};
@@ -135,12 +137,71 @@ impl Scm {
             return Err(Error::NotPermitted);
         }
         if selector.unlinked() {
-            return Err(Error::NotFound);
+            return self.link_unnamed(parent, name, id, time);
         }
         let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.change_links(&mut transaction, id, 1, time)?;
         self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+        Ok(Applied::default())
+    }
+
+    /// Creates a file without a name: an orphan from the start. Recovery frees it after a crash, because no
+    /// entry leads to it.
+    #[cold]
+    pub(super) fn create_unnamed(
+        &self,
+        dir: ObjectId,
+        id: ObjectId,
+        owner: Owner,
+        linkable: bool,
+        time: Time,
+    ) -> Result<Applied> {
+        self.directory(dir)?;
+        if id.kind() != Kind::File {
+            return Err(Error::Invalid("an object without a name is a file"));
+        }
+        let header = self.header(id)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        self.add_object(&mut transaction, dir, id, owner, Content::Empty, false, time)?;
+        let _held = self.locks.hold(&[dir, id]);
+        // As on tmpfs, the directory may be a removed one.
+        let parent = self.parent_even_if_removed(dir)?;
+        self.inherit(&mut transaction, &parent, id, owner)?;
+        header.remove_first_name(&mut transaction, linkable)?;
+        transaction.commit()?;
+        self.opens.add_orphan(id, self.volume.board());
+        Ok(Applied { created: true, ..Applied::default() })
+    }
+
+    /// Gives an object that is marked unlinked its first name, if it may get one. The caller holds the locks
+    /// of both objects.
+    #[cold]
+    fn link_unnamed(
+        &self,
+        mut parent: LockedParent,
+        name: &[u8],
+        id: ObjectId,
+        time: Time,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        if cold.links != 0 {
+            return Err(Error::NotFound);
+        }
+        let mut transaction = Transaction::begin(&self.volume);
+        self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+        cold.links = 1;
+        cold.set_changed(time);
+        // The mark ends in the same commit, because no entry may lead to an object that is marked unlinked.
+        let marked_late = broken(SafetyRule::FirstNameEndsTheMark);
+        let named = if marked_late { hot } else { Hot { selector: hot.selector.as_named(), ..hot } };
+        header.change_cold(&mut transaction, &named, &cold, HotChange::cold(&hot))?;
+        self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+        if marked_late {
+            header.end_mark_late(self.medium())?;
+        }
+        self.opens.remove_orphan(id, self.volume.board());
         Ok(Applied::default())
     }
 

@@ -195,9 +195,10 @@ impl Scm {
             | Op::SetXattr { id, .. }
             | Op::RemoveXattr { id, .. }
             | Op::SetAcl { id, .. } => self.notices.add(&Notice::Object(id)),
-            // The commits of these Ops tell of entries. A `Put` and a batch tell of the values that they
-            // replace.
-            Op::Create { .. }
+            // Nobody watches a file that has never had a name. The commits of the other Ops tell of entries.
+            // A `Put` and a batch tell of the values that they replace.
+            Op::CreateUnnamed { .. }
+            | Op::Create { .. }
             | Op::Link { .. }
             | Op::Unlink { .. }
             | Op::RemoveDirectory { .. }
@@ -214,6 +215,9 @@ impl Scm {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
                 self.create_object(dir, name, id, owner, content, time)
+            }
+            Op::CreateUnnamed { dir, id, owner, linkable, time } => {
+                self.create_unnamed(dir, id, owner, linkable, time)
             }
             Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
             Op::Unlink { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Name),

@@ -55,7 +55,8 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
     record.key.set(key.raw());
     record.number.set(number);
     let (object, new, name, time): (Option<ObjectId>, Option<ObjectId>, &[u8], Time) = match *op {
-        Op::Create { id, time, .. } => (None, Some(id), b"", time),
+        // A file without a name does not outlive its service, so such a change always counts as not made.
+        Op::Create { id, time, .. } | Op::CreateUnnamed { id, time, .. } => (None, Some(id), b"", time),
         Op::Link { dir, time, .. }
         | Op::Unlink { dir, time, .. }
         | Op::RemoveDirectory { dir, time, .. }
@@ -245,8 +246,30 @@ mod tests {
         (0..OPS).for_each(|number| with_op(start(), number, &mut check));
     }
 
+    /// Makes an open file without a name.
+    fn make_unnamed(engine: &Scm, id: ObjectId) {
+        let (dir, time) = (engine.root(), Time::new(3, 0));
+        engine.apply(&Op::CreateUnnamed { dir, id, owner: OWNER, linkable: true, time }).expect("room");
+        engine.open(id).expect("just made");
+        engine.apply(&Op::Append { id, data: b"bytes", set_ids: SetIds::Keep, time }).expect("room");
+    }
+
+    /// A file without a name does not outlive its service, so the client makes it again.
+    #[test]
+    fn unnamed_file_counts_as_not_made() {
+        let engine = start();
+        let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
+        let time = Time::new(100, 0);
+        let op = Op::CreateUnnamed { dir, id, owner: OWNER, linkable: true, time };
+        engine.record_request(KEY, 5, &op, time).expect("in bounds");
+        engine.apply(&op).expect("room");
+        let next = after_kill(&engine);
+        assert_eq!(next.request_outcome(KEY, 5).expect("sound"), RequestOutcome::NotMade);
+        assert!(next.check().expect("sound").is_clean());
+    }
+
     /// Number of the Ops of [`with_op`].
-    const OPS: u32 = 18;
+    const OPS: u32 = 19;
 
     /// Runs a check with an Op, and with the answer that a service gives to it.
     fn with_op<T>(engine: Scm, number: u32, check: impl FnOnce(&Scm, &Op<'_>, (u64, bool)) -> T) -> T {
@@ -258,6 +281,7 @@ mod tests {
         let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
         let mut made = (0, false);
         let batches = [[put(b"new")], [put(b"file")], [Op::Erase { dir, name: b"file", time }]];
+        let engine = &engine;
         let op = match number {
             0 => Op::Create { dir, name: b"new", id: new, owner: OWNER, content: Content::Empty, time },
             1 => Op::Link { dir, name: b"new", id, time },
@@ -281,11 +305,15 @@ mod tests {
             13 => put(b"file"),
             14..=16 => Op::Batch { dir, ops: &batches[number as usize - 14], time },
             17 => Op::Write { id, offset: 0, data: b"five", set_ids, time },
+            18 => {
+                make_unnamed(engine, new);
+                Op::Link { dir, name: b"new", id: new, time }
+            }
             _ => unreachable!("there are {OPS} Ops"),
         };
         made.0 = if number == 6 { 4 } else { made.0 };
         made.1 = [0, 12, 14].contains(&number);
-        check(&engine, &op, made)
+        check(engine, &op, made)
     }
 
     fn time_of_op(op: &Op<'_>) -> Time {

@@ -183,14 +183,20 @@ impl PeekedEntry {
 impl Scm {
     /// Returns the state of a directory. The caller holds the directory's lock. Refuses a removed directory
     /// that is still open, because such a directory takes no entries.
+    #[inline]
     pub(super) fn parent(&self, id: ObjectId) -> Result<LockedParent> {
+        let parent = self.parent_even_if_removed(id)?;
+        if parent.hot.selector.unlinked() { Err(Error::NotFound) } else { Ok(parent) }
+    }
+
+    /// Returns the state of a directory, which may be a removed one that is still open. The caller holds the
+    /// directory's lock.
+    #[inline]
+    pub(super) fn parent_even_if_removed(&self, id: ObjectId) -> Result<LockedParent> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
         }
         let (hot, cold) = self.header(id)?.hot_and_cold(self.medium())?;
-        if hot.selector.unlinked() {
-            return Err(Error::NotFound);
-        }
         let has_default_acl = cold.flags & Cold::DEFAULT_ACL != 0;
         Ok(LockedParent { id, hot, times_version: cold.times_version, has_default_acl })
     }

@@ -1,5 +1,5 @@
-//! Counts of opens, and the list of orphans. An orphan is an object that has lost its last name, but that a
-//! handle keeps open.
+//! Counts of opens, and the list of orphans. An orphan is an object without a name that a handle keeps open:
+//! it has lost its last name, or it was made without one.
 //!
 //! Counts of opens are striped by object id. An orphan is freed when no object of its stripe is open any
 //! more. A front-end that keeps up to millions of objects alive would fill all stripes, and no orphan would
@@ -126,6 +126,18 @@ impl Opens {
         board.add_orphans(1);
     }
 
+    /// Removes an object that has got its first name.
+    pub(super) fn remove_orphan(&self, id: ObjectId, board: &Board) {
+        let mut orphans = lock(&self.orphans);
+        let Entry::Occupied(mut stripe) = orphans.entry(stripe_of(id)) else { return };
+        let before = stripe.get().len();
+        stripe.get_mut().retain(|orphan| *orphan != id);
+        board.add_orphans(stripe.get().len() as i64 - before as i64);
+        if stripe.get().is_empty() {
+            stripe.remove();
+        }
+    }
+
     /// True if a handle keeps this unlinked object alive. A further open of such an object is valid.
     pub(super) fn is_orphan(&self, id: ObjectId) -> bool {
         lock(&self.orphans).get(&stripe_of(id)).is_some_and(|orphans| orphans.contains(&id))
@@ -196,8 +208,9 @@ impl Scm {
     #[inline]
     fn check_alive(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
-        let selector = self.header(id).and_then(|header| header.selector(self.medium()))?;
-        if !selector.unlinked() || self.opens.is_orphan(id) { Ok(()) } else { Err(Error::Stale) }
+        let unlinked = || -> Result<bool> { Ok(self.header(id)?.selector(self.medium())?.unlinked()) };
+        // The second look at the mark is for an object that got its first name between the other two checks.
+        if !unlinked()? || self.opens.is_orphan(id) || !unlinked()? { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// Ends one open. The last close of an orphan frees the orphan.
@@ -210,6 +223,8 @@ impl Scm {
     }
 
     fn free_closed_of_stripe(&self, id: ObjectId) {
+        // The pin keeps the headers of the orphans from a second use until `free_orphans` has looked at them.
+        let _pin = pin();
         self.free_orphans(&self.opens.remove_closed_of_stripe(id, self.volume.board()));
     }
 
@@ -253,6 +268,7 @@ impl Scm {
         // A forked child frees nothing, as in `close_object`.
         if self.opens.remove_holds(id, count, self.volume.board()) && self.medium().check().is_ok() {
             self.volume.space().stop_on_panic(|| {
+                let _pin = pin();
                 if self.opens.remove_if_closed(id, self.volume.board()) {
                     self.free_orphans(&[id]);
                 }
@@ -306,8 +322,20 @@ impl Scm {
                 };
                 // An Op that found the object before its last close may still be writing to it.
                 let _held = self.locks.hold(&[id]);
-                self.free_object(id, &settled);
+                if !self.has_new_owner(id) {
+                    self.free_object(id, &settled);
+                }
             }
+        }
+    }
+
+    /// True if an object that left the list of orphans is not to be freed: a `Link` gave it a name meanwhile,
+    /// and may have been undone by an `Unlink`, which then frees the object or put it on the list again. The
+    /// caller holds the object's lock.
+    fn has_new_owner(&self, id: ObjectId) -> bool {
+        match self.header(id).and_then(|header| header.selector(self.medium())) {
+            Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),
+            Err(error) => matches!(error, Error::Stale),
         }
     }
 

@@ -2,6 +2,8 @@
 //! through a damaged pointer gives an error, every call ends, and no other bytes are damaged. An unlink still
 //! removes the name of a damaged object.
 
+mod unnamed;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

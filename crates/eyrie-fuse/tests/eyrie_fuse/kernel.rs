@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use eyrie::{Stat, Volume};
+use eyrie::{OpenFlags, Stat, Volume};
 use eyrie_testkit::posix::{PosixCall, compare_roots};
 use rustix::fs::StatVfsMountFlags;
 
@@ -10,9 +10,10 @@ const TMPFS: &str = "/dev/shm";
 
 /// True for calls that the kernel does not pass on as they are: truncate(2) of an empty file, which looks
 /// like an open with `O_TRUNC`; a chown(2) that changes nothing, which looks like no change at all;
-/// `SEEK_DATA` and `SEEK_HOLE` on directories.
+/// `SEEK_DATA` and `SEEK_HOLE` on directories; `O_TMPFILE`.
 fn is_left_out(call: &PosixCall, object: Option<&Stat>) -> bool {
     match call {
+        PosixCall::Open { flags, .. } => flags.contains(OpenFlags::TEMPORARY),
         PosixCall::Truncate { size, .. } => *size == 0,
         PosixCall::TruncateToSame { .. } => object.is_some_and(|object| object.is_file() && object.size == 0),
         PosixCall::Chown { uid, gid, .. } | PosixCall::Lchown { uid, gid, .. } => {

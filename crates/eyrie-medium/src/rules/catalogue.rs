@@ -192,6 +192,11 @@ rules! {
             "The superblock names the feature of ACLs before an object has the first ACL.",
             "the superblock names it afterwards";
     }
+    Transactions in "eyrie-engine/src/scm/create.rs" {
+        FirstNameEndsTheMark "first-name-ends-the-mark" on Memory, "one call":
+            "The commit that gives a file its first name also ends its mark of an object without a name.",
+            "the mark ends after the commit";
+    }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both directories until its commit is durable.",

@@ -50,6 +50,9 @@ const CALLS: &str = "
 creat /new
 creat /d/new
 creat /b
+tmpfile / /new 0 1
+tmpfile /e /d/new 5000 46
+tmpfile /d /b 100 47
 mkdir /new
 mkdir /d/e/new
 symlink some/where /new
@@ -182,6 +185,7 @@ creat /n
 mkdir /n
 put / n 40 50
 put / n 5000 51
+tmpfile / /n 100 55
 link /c /n
 rename /c /n
 symlink a/b /n
@@ -359,6 +363,7 @@ fn acls() -> String {
     set(&mut text, "/a", access, ACL_OF_ONE);
     set(&mut text, "/d", default, ACL_OF_GROUP);
     set(&mut text, "/d", access, ACL_OF_ONE);
+    text.push_str("tmpfile /d /d/t 300 4\ntmpfile /d /t 0 5 0600\n");
     text.push_str("creat /d/x\nmkdir /d/e\ncreat /d/e/y\nsymlink a /d/s\nput /d k 3000 1\n");
     text.push_str("chmod /d/x 0640\nchmod /a 0\nsetxattr /d/x user.one one\nwrite /d/x 0 100 3\n");
     set(&mut text, "/d/x", access, ACL_OF_GROUP);
@@ -409,6 +414,7 @@ fn keeps_names(call: &Call) -> bool {
         call,
         Call::Rename { .. }
             | Call::Link { .. }
+            | Call::Tmpfile { .. }
             | Call::Unlink { .. }
             | Call::Rmdir { .. }
             | Call::Erase { .. }

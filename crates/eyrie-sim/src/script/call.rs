@@ -10,8 +10,9 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// Name and syntax of each call.
-pub(super) const USAGE: [(&str, &str); 22] = [
+pub(super) const USAGE: [(&str, &str); 23] = [
     ("creat", "PATH [MODE]"),
+    ("tmpfile", "DIR PATH LENGTH SEED [MODE]"),
     ("mkdir", "PATH [MODE]"),
     ("write", "PATH OFFSET LENGTH SEED"),
     ("append", "PATH LENGTH SEED"),
@@ -44,6 +45,8 @@ pub(super) const USAGE: [(&str, &str); 22] = [
 pub enum Call {
     /// Creates a file, or truncates an existing file to size 0.
     Creat { path: OsString, mode: u16 },
+    /// Creates a file without a name, writes bytes to it, and gives it its first name.
+    Tmpfile { dir: OsString, path: OsString, length: u64, seed: u64, mode: u16 },
     /// Creates a directory.
     Mkdir { path: OsString, mode: u16 },
     /// Writes bytes at an offset.
@@ -134,6 +137,7 @@ impl Call {
     pub fn name(&self) -> &'static str {
         match self {
             Call::Creat { .. } => "creat",
+            Call::Tmpfile { .. } => "tmpfile",
             Call::Mkdir { .. } => "mkdir",
             Call::Write { .. } => "write",
             Call::Append { .. } => "append",
@@ -165,6 +169,9 @@ impl fmt::Display for Call {
         match self {
             Call::Creat { path, mode } | Call::Mkdir { path, mode } | Call::Chmod { path, mode } => {
                 write!(f, " {} {mode:04o}", word(path))
+            }
+            Call::Tmpfile { dir, path, length, seed, mode } => {
+                write!(f, " {} {} {length} {seed} {mode:04o}", word(dir), word(path))
             }
             Call::Write { path, offset, length, seed } => {
                 write!(f, " {} {offset} {length} {seed}", word(path))

@@ -77,6 +77,13 @@ fn parse_line(line: &[u8]) -> Result<Option<Call>, Problem> {
 fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
     Ok(match name {
         "creat" => Call::Creat { path: a.path("PATH")?, mode: a.mode_or(FILE_MODE)? },
+        "tmpfile" => Call::Tmpfile {
+            dir: a.path("DIR")?,
+            path: a.path("PATH")?,
+            length: a.written()?,
+            seed: a.number("SEED")?,
+            mode: a.mode_or(FILE_MODE)?,
+        },
         "mkdir" => Call::Mkdir { path: a.path("PATH")?, mode: a.mode_or(DIRECTORY_MODE)? },
         "write" => Call::Write {
             path: a.path("PATH")?,

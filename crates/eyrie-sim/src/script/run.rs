@@ -85,6 +85,13 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
             let options = target.options().write(true).create(true).truncate(true);
             options.mode(*mode).open(path)?.close()
         }
+        Call::Tmpfile { dir, path, length, seed, mode } => {
+            let file = target.options().write(true).temporary(true).mode(*mode).open(dir)?;
+            let content = content(*seed, 0, *length, "write")?;
+            all(&content, |rest, done| file.write_at(rest, done))?;
+            file.link_at(path)?;
+            file.close()
+        }
         Call::Mkdir { path, mode } => target.mkdir(path.into(), *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),

@@ -44,6 +44,8 @@ fn call() -> impl Strategy<Value = Call> {
     let files = prop_oneof![
         (path(), mode()).prop_map(|(path, mode)| Call::Creat { path, mode }),
         (path(), mode()).prop_map(|(path, mode)| Call::Mkdir { path, mode }),
+        (path(), path(), length(), number(), mode())
+            .prop_map(|(dir, path, length, seed, mode)| { Call::Tmpfile { dir, path, length, seed, mode } }),
         (path(), number(), length(), number()).prop_map(|(path, offset, length, seed)| Call::Write {
             path,
             offset,
@@ -118,6 +120,8 @@ fn every_call_has_one_canonical_line() {
     for (line, canonical) in [
         ("creat /a", "creat /a 0644"),
         ("creat /a 4755", "creat /a 4755"),
+        ("tmpfile / /a 1K 5", "tmpfile / /a 1024 5 0644"),
+        ("tmpfile /d /a 0 5 600", "tmpfile /d /a 0 5 0600"),
         ("mkdir a", "mkdir a 0755"),
         ("mkdir /a 000700", "mkdir /a 0700"),
         ("write /a 0x10 4K 0", "write /a 16 4096 0"),
@@ -163,9 +167,9 @@ fn lines_keep_their_numbers() {
 
 #[test]
 fn bad_scripts_are_refused_in_one_line() {
-    const CALLS: &str = "a call: one of creat, mkdir, write, append, fsync, fdatasync, sync, rename, link, \
-                         symlink, unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, \
-                         chown, utimes, put, erase, batch";
+    const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, fsync, fdatasync, sync, \
+                         rename, link, symlink, unlink, rmdir, truncate, fallocate, setxattr, \
+                         removexattr, chmod, chown, utimes, put, erase, batch";
     let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \
                   control character";
     for (line, word, expected) in [

@@ -318,8 +318,8 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     (actual, expected)
 }
 
-/// Returns the Op of a script's call. Returns `None` for batches, and for calls that only make changes
-/// durable.
+/// Returns the Op of a script's call. Returns `None` for batches, for calls of several Ops on an open file,
+/// and for calls that only make changes durable.
 ///
 /// In POSIX, `creat` of an existing file truncates the file. The Op fails instead, and this failure is a case
 /// too.
@@ -360,7 +360,11 @@ fn of_call(call: &Call) -> Option<PathOp> {
         }
         Call::Put { dir, key, length, .. } => put(&below(dir, key), *length as usize),
         Call::Erase { dir, key } => PathOp::Erase { path: below(dir, key) },
-        Call::Batch { .. } | Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync => return None,
+        Call::Batch { .. }
+        | Call::Tmpfile { .. }
+        | Call::Fsync { .. }
+        | Call::Fdatasync { .. }
+        | Call::Sync => return None,
     };
     Some(op)
 }

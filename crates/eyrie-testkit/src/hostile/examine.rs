@@ -120,6 +120,21 @@ fn look_at(engine: &Scm, id: ObjectId) {
     }
 }
 
+/// Makes a file without a name, opens it, and gives it a name.
+fn link_unnamed(engine: &Scm, dir: ObjectId, number: u8) {
+    let Ok(id) = engine.reserve(Kind::File) else { return };
+    let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+    let made = engine.apply(&Op::CreateUnnamed { dir, id, owner, linkable: true, time: NOW });
+    if made.is_err() {
+        return engine.unreserve(id);
+    }
+    if engine.open(id).is_ok() {
+        let _ = engine.apply(&Op::Append { id, data: &[5; 5000], set_ids: SetIds::Keep, time: NOW });
+        let _ = engine.apply(&Op::Link { dir, name: &[b'\x05', number], id, time: NOW });
+        engine.close(id);
+    }
+}
+
 /// Applies a few Ops to some of the entries.
 fn change(engine: &Scm, found: &[ListedEntry]) {
     let time = NOW;
@@ -168,6 +183,9 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
             apply(Op::SetAcl { id, kind, acl: &[], drops_set_gid: false, time });
         }
         apply(Op::Link { dir, name: &[b'\x03', number as u8], id, time });
+        if id.is_directory() {
+            link_unnamed(engine, id, number as u8);
+        }
         let moved = |mode, to_dir, to_name| Op::Rename {
             from_dir: from,
             from_name: name,

@@ -97,7 +97,9 @@ impl Ids {
         let mut reserved = Vec::new();
         match &step.action {
             Action::Create { kind, .. } => reserved.push((new(0), engine.reserve(*kind)?)),
-            Action::Put { .. } => reserved.push((new(0), engine.reserve(Kind::File)?)),
+            Action::CreateUnnamed { .. } | Action::Put { .. } => {
+                reserved.push((new(0), engine.reserve(Kind::File)?))
+            }
             Action::Batch { parts, .. } => {
                 for (index, part) in parts.iter().enumerate() {
                     if matches!(part, BatchPart::Put { .. }) {
@@ -132,6 +134,9 @@ impl Ids {
                 let (dir, name, id) = (id(dir), name.bytes(), new(0));
                 OpRecord::new(&Op::Create { dir, name, id, owner, content, time })
             }
+            Action::CreateUnnamed { dir, owner, linkable } => {
+                OpRecord::new(&Op::CreateUnnamed { dir: id(dir), id: new(0), owner, linkable, time })
+            }
             Action::Link { dir, name, object } => {
                 OpRecord::new(&Op::Link { dir: id(dir), name: name.bytes(), id: id(object), time })
             }
@@ -165,13 +170,10 @@ impl Ids {
                 let change = AttributeChange { set_ids, ..change };
                 OpRecord::new(&Op::SetAttributes { id: id(object), change, time })
             }
-            Action::SetXattr { object, name, bytes, mode } => OpRecord::new(&Op::SetXattr {
-                id: id(object),
-                name: name.bytes(),
-                value: &bytes.make(),
-                mode,
-                time,
-            }),
+            Action::SetXattr { object, name, bytes, mode } => {
+                let (id, name, value) = (id(object), name.bytes(), &bytes.make()[..]);
+                OpRecord::new(&Op::SetXattr { id, name, value, mode, time })
+            }
             Action::RemoveXattr { object, name } => {
                 OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
             }

@@ -49,6 +49,7 @@ const DIRECTORIES: usize = 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpMix {
     pub create: u32,
+    pub create_unnamed: u32,
     pub link: u32,
     pub unlink: u32,
     pub remove_directory: u32,
@@ -76,6 +77,7 @@ impl Default for OpMix {
     fn default() -> OpMix {
         OpMix {
             create: 20,
+            create_unnamed: 3,
             link: 5,
             unlink: 6,
             remove_directory: 4,
@@ -104,6 +106,7 @@ impl OpMix {
     pub fn none() -> OpMix {
         OpMix {
             create: 0,
+            create_unnamed: 0,
             link: 0,
             unlink: 0,
             remove_directory: 0,
@@ -189,8 +192,14 @@ impl OpGenerator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 18] = [
+        let draws: [(u32, Draw); 19] = [
             (mix.create, OpGenerator::create),
+            (mix.create_unnamed, |g, u| {
+                let dir = g.dir(u);
+                g.opened.push(ObjectHandle { step: g.steps, part: 0 });
+                let linkable = !g.random.random_ratio(1, 4);
+                Action::CreateUnnamed { dir, owner: g.owner_in(u, dir), linkable }
+            }),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
             (mix.unlink, |g, u| {
                 let (dir, name) = g.entry(u, |kind, _| kind != Kind::Directory);

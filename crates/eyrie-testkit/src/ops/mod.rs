@@ -147,6 +147,9 @@ pub enum BatchPart {
 pub enum Action {
     /// Creates the object whose handle has the number of the step.
     Create { dir: ObjectHandle, name: OpName, kind: Kind, start: InitialContent, owner: Owner },
+    /// Creates a file without a name, whose handle has the number of the step, and opens it. The run closes
+    /// it later.
+    CreateUnnamed { dir: ObjectHandle, owner: Owner, linkable: bool },
     /// Adds a name.
     Link { dir: ObjectHandle, name: OpName, object: ObjectHandle },
     /// Removes a name.
@@ -199,6 +202,7 @@ impl OpStep {
     pub fn handles(&self) -> Vec<ObjectHandle> {
         match self.action {
             Action::Create { dir, .. }
+            | Action::CreateUnnamed { dir, .. }
             | Action::Unlink { dir, .. }
             | Action::RemoveDirectory { dir, .. }
             | Action::Put { dir, .. }

@@ -40,6 +40,7 @@ fn outcomes(seeds: std::ops::Range<u64>, steps: u32, mix: OpMix) -> BTreeMap<(&'
 fn name(op: &Op<'_>) -> &'static str {
     match op {
         Op::Create { .. } => "create",
+        Op::CreateUnnamed { .. } => "create unnamed",
         Op::Link { .. } => "link",
         Op::Unlink { .. } => "unlink",
         Op::RemoveDirectory { .. } => "remove directory",
@@ -73,8 +74,9 @@ fn every_outcome_of_every_op_is_reached() {
     const NO_ACL: &str = "an object of this kind has no such ACL";
     const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
     const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
-    let expected: [(&str, &[&str]); 18] = [
+    let expected: [(&str, &[&str]); 19] = [
         ("create", &["ok", "Stale", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
+        ("create unnamed", &["ok", "Stale", "NotDirectory"]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
         ("unlink", &["ok", "NotFound", "IsDirectory", "NotDirectory"]),
         ("remove directory", &["ok", "NotFound", "NotEmpty", "NotDirectory"]),

@@ -133,6 +133,9 @@ impl<'a> OracleSession<'a> {
             )?;
         }
         self.ids.settle(&concrete, succeeded, &self.model, self.engine);
+        if let (Action::CreateUnnamed { .. }, true) = (&step.action, succeeded) {
+            self.open(ObjectHandle { step: step.number, part: 0 })?;
+        }
         self.compare_named(&op)
     }
 
@@ -145,6 +148,10 @@ impl<'a> OracleSession<'a> {
             | Op::Put { dir, name, .. }
             | Op::Erase { dir, name, .. }
             | Op::Expect { dir, name, .. } => self.compare_entry(dir, name),
+            Op::CreateUnnamed { dir, id, .. } => {
+                self.compare_object(dir, 0..0)?;
+                self.compare_object(id, 0..0)
+            }
             Op::Link { dir, name, id, .. } => {
                 self.compare_entry(dir, name)?;
                 self.compare_object(id, 0..0)

@@ -42,6 +42,7 @@ pub enum PosixCall {
     Unlink { path: PathBytes },
     Rename { from: PathBytes, to: PathBytes, mode: RenameMode },
     Link { existing: PathBytes, path: PathBytes },
+    Flink { slot: usize, path: PathBytes },
     Symlink { target: PathBytes, path: PathBytes },
     Readlink { path: PathBytes },
     Chmod { path: PathBytes, mode: u16 },
@@ -70,6 +71,7 @@ impl PosixCall {
             | PosixCall::Futimens { slot, .. }
             | PosixCall::Seek { slot, .. }
             | PosixCall::ListHandle { slot }
+            | PosixCall::Flink { slot, .. }
             | PosixCall::Fxattr { slot, .. } => Some(*slot),
             _ => None,
         }
@@ -130,6 +132,7 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::R
         }
         PosixCall::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
         PosixCall::ListHandle { .. } => list(fs, handle),
+        PosixCall::Flink { path: name, .. } => fs.link(Target::Open(handle), path(name).into()).map(done),
         PosixCall::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
         _ => Ok(Answer::Skipped),
     }
@@ -211,7 +214,7 @@ impl Random {
 
     fn call(&mut self) -> PosixCall {
         let slot = self.0.random_range(0..SLOTS);
-        match self.0.random_range(0..118) {
+        match self.0.random_range(0..124) {
             0..18 => self.open(slot),
             18..21 => PosixCall::Close { slot },
             21..24 => PosixCall::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
@@ -252,6 +255,7 @@ impl Random {
                 let mode = self.one_of(&FallocateMode::ALL);
                 PosixCall::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
             }
+            106..112 => PosixCall::Flink { slot, path: self.path() },
             _ => self.xattr(slot),
         }
     }
@@ -276,6 +280,14 @@ impl Random {
             (OpenFlags::NOFOLLOW, 10),
         ] {
             flags.set(flag, self.0.random_ratio(percent, 100));
+        }
+        if self.0.random_ratio(1, 8) {
+            flags |= OpenFlags::TEMPORARY;
+            // With these two flags, the call would mostly fail.
+            flags.set(OpenFlags::WRITE, !self.0.random_ratio(1, 10));
+            flags.set(OpenFlags::CREATE, self.0.random_ratio(1, 10));
+            let mode = self.mode();
+            return PosixCall::Open { slot, path: self.path(), flags, mode };
         }
         // POSIX leaves `O_EXCL` without `O_CREAT` undefined.
         flags.set(OpenFlags::EXCLUSIVE, flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE));

@@ -1,19 +1,32 @@
 //! The host's side of a comparison: calls of the kernel below the root of this process.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+
 use eyrie::posix::{Access, Posix, Target};
 use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, Mode};
 
 use super::calls::{PosixCall, Slots, perform};
 use super::tree::{self, PosixTree};
 use super::values::{Answer, path};
-use super::{empty, path_of, xattr};
+use super::{OPEN_FILES, empty, path_of, xattr};
 
 /// Returns the credentials of the users that make the calls. One of them has a umask.
 fn users() -> [Credentials; 3] {
     let masked = Credentials::new(1001, 2000, &[]).with_umask(0o026);
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), masked]
+}
+
+/// Gives an open file of this process another name. The root of this process has no `/proc`, so this call
+/// begins at [`OPEN_FILES`].
+fn link_open_file(file: Option<&OwnedFd>, name: &[u8]) -> Result<Answer, Errno> {
+    let Some(file) = file else { return Ok(Answer::Skipped) };
+    let files = OPEN_FILES.get().expect("the root of this process has changed");
+    let number = file.as_raw_fd().to_string();
+    rustix::fs::linkat(files, number, CWD, path(name), AtFlags::SYMLINK_FOLLOW)
+        .map(|()| Answer::Done)
+        .map_err(|errno| Errno::from_raw_os_error(errno.raw_os_error()))
 }
 
 /// The file system of the host, on which each user makes calls.
@@ -46,7 +59,10 @@ impl HostSide {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root becomes anybody");
         umask(&self.users[user]);
-        let answer = perform(&self.host, slots, call);
+        let answer = match call {
+            PosixCall::Flink { slot, path } => link_open_file(slots[*slot].as_ref(), path),
+            _ => perform(&self.host, slots, call),
+        };
         umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("root comes back");
         if answer.is_ok() {

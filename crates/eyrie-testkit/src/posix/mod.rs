@@ -29,6 +29,7 @@ pub use xattr::Ask;
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,6 +42,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::{ObjectId, Owner};
 use eyrie_medium::Medium;
 use eyrie_sim::explore::fixed_options;
+use rustix::fs::{Mode, OFlags};
 
 use self::calls::{SLOTS, Slots, perform};
 use self::host::HostSide;
@@ -49,6 +51,10 @@ use self::tree::{PosixTree, Times};
 /// The host's rules for shared directories. They are read before the change of root, because the new root has
 /// no `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
+
+/// The directory `/proc/self/fd`, whose names lead to the open files of this process. It is opened before the
+/// change of root.
+static OPEN_FILES: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Environment variable with the root of a child process of [`in_tmpfs_root`].
 const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
@@ -99,6 +105,7 @@ impl fmt::Display for Brief<'_> {
             PosixCall::Rename { from, to, mode } => {
                 write!(f, "Rename {{ {}, {}, {mode:?} }}", escaped(from), escaped(to))
             }
+            PosixCall::Flink { slot, path } => write!(f, "Flink {{ slot: {slot}, {} }}", escaped(path)),
             PosixCall::Link { existing, path } => {
                 write!(f, "Link {{ {}, {} }}", escaped(existing), escaped(path))
             }
@@ -281,9 +288,13 @@ fn empty<P: Posix>(fs: &P) {
 fn enter_root() -> bool {
     let Some(root) = std::env::var_os(ROOT_VARIABLE) else { return false };
     HOST_RULES.get_or_init(AccessRules::of_host);
+    OPEN_FILES.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open("/proc/self/fd", flags, Mode::empty()).expect("the host has a /proc")
+    });
     rustix::process::chroot(&*root).expect("root changes its root");
     std::env::set_current_dir("/").expect("the new root can be entered");
-    rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(Mode::empty());
     true
 }
 

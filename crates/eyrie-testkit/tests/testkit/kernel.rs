@@ -42,6 +42,13 @@ impl Host {
     fn apply(&mut self, op: &Op<'_>) -> Result<()> {
         match *op {
             Op::Create { dir, name, id, content, .. } => self.create(dir, name, id, content),
+            Op::CreateUnnamed { dir, id, linkable, .. } => {
+                let flags = OFlags::RDWR | OFlags::TMPFILE;
+                let flags = if linkable { flags } else { flags | OFlags::EXCL };
+                let fd = rustix::fs::openat(&self.objects[&dir], ".", flags, Mode::from(0o755))?;
+                self.objects.insert(id, fd);
+                Ok(())
+            }
             Op::Link { dir, name, id, .. } => {
                 let object = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&self.objects[&id]));
                 rustix::fs::linkat(CWD, object, &self.objects[&dir], name, AtFlags::SYMLINK_FOLLOW)
@@ -156,6 +163,7 @@ fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
+        Op::CreateUnnamed { dir, .. } => dir.is_directory(),
         // Only links to files and directories are included, because `Host` opens all other objects with
         // `O_PATH`.
         Op::Link { dir, name, id, .. } => {

@@ -131,6 +131,7 @@ impl Checked {
 fn time_of(op: &Op<'_>) -> Time {
     match *op {
         Op::Create { time, .. }
+        | Op::CreateUnnamed { time, .. }
         | Op::Link { time, .. }
         | Op::Unlink { time, .. }
         | Op::RemoveDirectory { time, .. }

@@ -63,8 +63,11 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
         (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
         (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
         (OpenFlags::NONBLOCK, OFlags::NONBLOCK),
+        (OpenFlags::TEMPORARY, OFlags::TMPFILE),
     ] {
-        out.set(theirs, flags.contains(ours));
+        if flags.contains(ours) {
+            out |= theirs;
+        }
     }
     Ok(out)
 }

@@ -68,7 +68,8 @@ pub trait Posix {
     /// ```
     fn has_mounts(&self) -> bool;
 
-    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`.
+    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`. With
+    /// [`OpenFlags::TEMPORARY`], makes a file without a name, with these bits.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -267,7 +268,8 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// As `linkat(2)`. `ENOENT` for an open file without a name.
+    /// As `linkat(2)`. `ENOENT` for an open file that has lost its last name, and for a temporary file that
+    /// was opened with [`OpenFlags::EXCLUSIVE`].
     fn link(&self, existing: Target<'_, Self::Handle>, path: PathAt<'_, Self::Handle>) -> Result<()>;
 
     /// Makes a symbolic link `path` to `target`, which need not exist.

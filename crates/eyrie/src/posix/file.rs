@@ -1,6 +1,7 @@
 //! An open file in the style of [`std::fs::File`].
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eyrie_engine::FallocateMode;
@@ -127,6 +128,22 @@ impl<P: Posix> File<P> {
 
     pub(super) fn share(&self) -> File<P> {
         File { open: Arc::clone(&self.open) }
+    }
+
+    /// Gives the file another name, or the first name if it is a
+    /// [temporary](super::OpenOptions::temporary) file.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.link_at("/egg")
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::link`].
+    pub fn link_at(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.open.fs.link(Target::Open(self.handle()), path.into()).map_err(|error| error.at(path))
     }
 
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end of the file. On

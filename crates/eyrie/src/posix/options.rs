@@ -127,6 +127,25 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::NOFOLLOW, yes)
     }
 
+    /// Makes a file without a name in the file system of the directory that the path leads to (`O_TMPFILE`).
+    /// The file disappears with its last close or with a crash, unless [`File::link_at`] gives it a name
+    /// first. With [`OpenOptions::create_new`], the file can never get a name. The options must include
+    /// writing, but not [`OpenOptions::create`].
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt};
+    /// # let place = tempfile::tempdir()?;
+    /// # let fs = Host::new(place.path())?;
+    /// let file = fs.options().write(true).temporary(true).open("/")?;
+    /// file.write_all("blue")?;
+    /// file.link_at("/egg")?; // now the file is there, with all its bytes
+    /// assert_eq!(fs.read("/egg")?, b"blue");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn temporary(self, yes: bool) -> Self {
+        self.set(OpenFlags::TEMPORARY, yes)
+    }
+
     /// Sets the permission bits of a file that the open makes, 0o666 by default. The file gets these bits
     /// without those of the umask.
     ///
@@ -160,7 +179,7 @@ impl<P: Posix> OpenOptions<P> {
         if append {
             flags |= OpenFlags::WRITE;
         }
-        if flags.contains(OpenFlags::EXCLUSIVE) {
+        if flags.contains(OpenFlags::EXCLUSIVE) && !flags.contains(OpenFlags::TEMPORARY) {
             flags |= OpenFlags::CREATE;
         }
         let path = path.as_ref();

@@ -35,6 +35,10 @@ bitflags::bitflags! {
         const NOFOLLOW = 128;
         /// Does not wait for the other end of a pipe of the host (`O_NONBLOCK`). A volume opens no pipes.
         const NONBLOCK = 256;
+        /// Makes a file without a name in the file system of the directory that the path leads to
+        /// (`O_TMPFILE`). Needs `WRITE`, and excludes `CREATE`. [`Posix::link`](super::Posix::link) can give
+        /// the file a name, unless the open also has `EXCLUSIVE`.
+        const TEMPORARY = 512;
     }
 }
 

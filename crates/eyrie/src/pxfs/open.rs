@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Applied, Content, Engine, FallocateMode, Kind, ListedEntry, ObjectId, Op, SetIds, Time};
+use eyrie_engine::{
+    Applied, Content, Engine, FallocateMode, Kind, ListedEntry, ObjectId, Op, SetIds, Time, with_reserved,
+};
 
 use super::path::{Last, Parent, PathWalk};
 use super::{AsUser, CallError, CallResult, Handle};
@@ -29,13 +31,14 @@ impl<E: Engine> AsUser<'_, E> {
             return Err(Errno::INVAL.into());
         }
         let create = flags.contains(OpenFlags::CREATE);
-        if !create
-            && !flags.contains(OpenFlags::DIRECTORY)
+        if !flags.intersects(OpenFlags::CREATE | OpenFlags::DIRECTORY | OpenFlags::TEMPORARY)
             && let Some(id) = self.resolve_quickly(path)?
         {
             return self.open_object(id, flags);
         }
-        if create {
+        if flags.contains(OpenFlags::TEMPORARY) {
+            self.open_temporary(path, flags, mode)
+        } else if create {
             self.open_or_create(PathWalk::new(*self, path)?, flags, mode)
         } else {
             self.open_existing(path, flags)
@@ -48,6 +51,31 @@ impl<E: Engine> AsUser<'_, E> {
             return Err(Errno::NOTDIR.into());
         }
         self.open_object(id, flags)
+    }
+
+    /// Makes a file without a name, and opens it. The checks come in the order of Linux.
+    #[cold]
+    fn open_temporary(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> CallResult<Handle> {
+        if flags.contains(OpenFlags::CREATE) || !flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::INVAL.into());
+        }
+        let dir = PathWalk::new(*self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
+        if !dir.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.check_writable(dir, Rights::WRITE)?;
+        let protection = self.protection(dir)?;
+        access::check_add(self.credentials(), &protection)?;
+        let owner = access::owner_of_new(self.credentials(), &protection, Kind::File, mode);
+        let linkable = !flags.contains(OpenFlags::EXCLUSIVE);
+        let id = with_reserved(self.engine(), Kind::File, |id| {
+            let time = self.now([dir]);
+            self.engine().apply(&Op::CreateUnnamed { dir, id, owner, linkable, time })?;
+            Ok(id)
+        })?;
+        // If a close of another file has freed this one meanwhile, the call begins again.
+        self.engine().open(id)?;
+        Ok(self.handle(id, flags))
     }
 
     /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because a link may lead to a

@@ -542,3 +542,51 @@ fn view_past_the_end_is_empty() {
     assert_eq!(errno(dir.view(.., &pin)), Some(Errno::ISDIR));
     assert_eq!(errno(dir.pieces(200.., &pin).next().unwrap()), Some(Errno::ISDIR));
 }
+
+#[test]
+fn temporary_file_has_no_name_until_it_is_linked() {
+    let fs = empty();
+    fs.mkdir("/d".into(), 0o775).unwrap();
+    fs.chown("/d".into(), None, Some(7)).unwrap();
+    fs.chmod("/d".into(), 0o2775).unwrap();
+    let before = fs.metadata("/d").unwrap();
+    let file = fs.options().read(true).write(true).temporary(true).mode(0o640).open("/d").unwrap();
+    file.write_all_at(b"blue", 0).unwrap();
+    let stat = file.metadata().unwrap();
+    assert_eq!((stat.links, stat.gid, stat.mode, stat.len()), (0, 7, 0o640, 4), "as a new file of /d");
+    assert_eq!(fs.metadata("/d").unwrap(), before, "the directory does not change");
+    assert_eq!(fs.read_dir("/d").unwrap().count(), 0);
+    file.link_at("/d/egg").unwrap();
+    assert_eq!((file.metadata().unwrap().links, fs.read("/d/egg").unwrap()), (1, b"blue".to_vec()));
+    assert_eq!(errno(file.link_at("/d/egg")), Some(Errno::EXIST));
+    file.link_at("/other").unwrap();
+    fs.remove_file("/d/egg").unwrap();
+    fs.remove_file("/other").unwrap();
+    assert_eq!(errno(file.link_at("/again")), Some(Errno::NOENT), "it has lost its last name");
+}
+
+#[test]
+fn temporary_file_follows_the_flags_of_its_open() {
+    let fs = empty();
+    fs.write("/file", "x").unwrap();
+    fs.mkdir("/d".into(), 0o755).unwrap();
+    fs.symlink("d".as_ref(), "/link".into()).unwrap();
+    let open = |path: &str, flags| fs.open(path.into(), OpenFlags::TEMPORARY | flags, 0o600);
+    assert_eq!(errno(open("/d", OpenFlags::READ)), Some(Errno::INVAL));
+    assert_eq!(errno(open("/d", OpenFlags::WRITE | OpenFlags::CREATE)), Some(Errno::INVAL));
+    assert_eq!(errno(open("/file", OpenFlags::WRITE)), Some(Errno::NOTDIR));
+    assert_eq!(errno(open("/none", OpenFlags::WRITE)), Some(Errno::NOENT));
+    assert_eq!(errno(open("/link", OpenFlags::WRITE | OpenFlags::NOFOLLOW)), Some(Errno::NOTDIR));
+    fs.close(open("/link", OpenFlags::WRITE).unwrap()).unwrap();
+    let never = fs.options().write(true).temporary(true).create_new(true).open("/d").unwrap();
+    assert_eq!(errno(never.link_at("/name")), Some(Errno::NOENT), "O_EXCL");
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    let flags = OpenFlags::TEMPORARY | OpenFlags::WRITE;
+    assert_eq!(errno(user.open("/d".into(), flags, 0o600)), Some(Errno::ACCESS));
+    fs.chmod("/d".into(), 0o777).unwrap();
+    let own = user.options().write(true).temporary(true).mode(0).open("/d").unwrap();
+    own.write_all_at(b"its open lets it write", 0).unwrap();
+    own.link_at("/d/own").unwrap();
+    let dir = fs.options().read(true).open("/d").unwrap();
+    assert_eq!(errno(dir.link_at("/dir")), Some(Errno::PERM));
+}

@@ -16,7 +16,7 @@ use crate::{Error, Kind, ObjectId, Result, Time};
 /// Bit 0 is the number of the current hot copy, bit 1 that of the current cold copy. Bit 2 is set if the
 /// change time equals the modification time. Bits 3 to 5 are the kind, bit 6 means sealed, bit 7 unlinked,
 /// and bits 8 to 63 are the version. Only a running engine uses the unlinked bit. It sets the bit only for an
-/// object without a name.
+/// object without a name, and clears it in the commit that gives such an object its first name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector(pub u64);
 
@@ -75,7 +75,7 @@ impl Selector {
         self.0 & Selector::SEALED != 0
     }
 
-    /// True if the object lost its last name and only open handles keep it alive.
+    /// True if the object has no name and only open handles keep it alive.
     #[inline]
     pub fn unlinked(self) -> bool {
         self.0 & Selector::UNLINKED != 0
@@ -91,6 +91,12 @@ impl Selector {
     #[must_use]
     pub(super) fn as_unlinked(self) -> Selector {
         Selector(self.0 | Selector::UNLINKED)
+    }
+
+    /// Returns the same selector without the unlinked bit.
+    #[must_use]
+    pub fn as_named(self) -> Selector {
+        Selector(self.0 & !Selector::UNLINKED)
     }
 
     #[inline]
@@ -258,5 +264,6 @@ mod tests {
         let third = next.next(false, true);
         assert_eq!((third.hot_copy(), third.cold_copy(), third.follows()), (0, 1, true));
         assert!(third.as_unlinked().unlinked());
+        assert_eq!(third.as_unlinked().as_named(), third);
     }
 }

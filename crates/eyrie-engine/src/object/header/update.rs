@@ -180,6 +180,32 @@ impl Header {
         Ok(())
     }
 
+    /// Marks a new object, which has just been written, as an object without a name. Its link count becomes 0
+    /// if the object may get a name. Otherwise the count stays 1, as that of an object that has lost its last
+    /// name.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub(crate) fn remove_first_name(self, transaction: &mut Transaction<'_>, linkable: bool) -> Result<()> {
+        let medium = transaction.medium();
+        let mut cold: Cold = medium.read_value(self.cold_line(0))?;
+        cold.links = u32::from(!linkable);
+        let selector = self.selector(medium)?.as_unlinked();
+        transaction.write(self.cold_line(0), cold.as_bytes())?;
+        transaction.write(self.hot_line(), &selector.0.to_le_bytes())
+    }
+
+    /// Ends the mark of an unlinked object by a store of its own: a mutant of the right order.
+    ///
+    /// # Errors
+    /// `Stale`, `Fault`.
+    #[cold]
+    pub(crate) fn end_mark_late(self, medium: &Medium) -> Result<()> {
+        let selector = self.selector(medium)?.as_named();
+        drop(medium.write_word(self.hot_line(), selector.0)?);
+        Ok(())
+    }
+
     /// Announces the stores of [`Header::mark_unlinked`] and [`Header::forget`], which follow a commit.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CreateFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE, LinkFields,
-    NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
-    VERSION, XattrFields, present,
+    self, BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields,
+    HEADER_SIZE, LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
+    SetSizeFields, Tag, TimeFields, VERSION, XattrFields, present,
 };
 use crate::op::AclKind;
 use crate::{
@@ -130,6 +130,16 @@ impl<'a> RecordBody<'a> {
     fn single(&mut self, tag: Tag) -> Result<Op<'a>> {
         Ok(match tag {
             Tag::Create => self.create()?,
+            Tag::CreateUnnamed => {
+                let fields: &CreateUnnamedFields = self.fields()?;
+                Op::CreateUnnamed {
+                    dir: id(fields.dir)?,
+                    id: id(fields.id)?,
+                    owner: owner(fields.owner)?,
+                    linkable: boolean(fields.linkable)?,
+                    time: time(fields.stamp)?,
+                }
+            }
             Tag::Link => {
                 let fields: &LinkFields = self.fields()?;
                 let name = self.name(fields.name_size)?;
@@ -326,6 +336,14 @@ fn set_ids(number: layout::U32) -> Result<SetIds> {
         layout::SET_IDS_DROP_AS_MEMBER => Ok(SetIds::DropAsMember),
         layout::SET_IDS_DROP_AS_STRANGER => Ok(SetIds::DropAsStranger),
         _ => Err(DecodeError::Malformed("set-id bits to drop")),
+    }
+}
+
+fn boolean(number: layout::U32) -> Result<bool> {
+    match number.get() {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Malformed("number of a boolean")),
     }
 }
 

@@ -57,11 +57,12 @@ pub(super) enum Tag {
     Fallocate = 15,
     Expect = 16,
     SetAcl = 17,
+    CreateUnnamed = 18,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 17] = [
+        const ALL: [Tag; 18] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -79,6 +80,7 @@ impl Tag {
             Tag::Fallocate,
             Tag::Expect,
             Tag::SetAcl,
+            Tag::CreateUnnamed,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -132,6 +134,24 @@ const _: () = {
     assert!(offset_of!(CreateFields, content) == 36);
     assert!(offset_of!(CreateFields, name_size) == 40);
     assert!(offset_of!(CreateFields, stamp) == 44);
+};
+
+/// Fields of `CreateUnnamed`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct CreateUnnamedFields {
+    pub(super) dir: U64,
+    pub(super) id: U64,
+    pub(super) owner: OwnerFields,
+    /// 1 if the file can get a name, or 0.
+    pub(super) linkable: U32,
+    pub(super) stamp: TimeFields,
+}
+const _: () = {
+    assert!(size_of::<CreateUnnamedFields>() == 44);
+    assert!(offset_of!(CreateUnnamedFields, owner) == 16);
+    assert!(offset_of!(CreateUnnamedFields, linkable) == 28);
+    assert!(offset_of!(CreateUnnamedFields, stamp) == 32);
 };
 
 /// Fields of `Link`. The name follows.

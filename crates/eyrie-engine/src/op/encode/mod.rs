@@ -18,9 +18,9 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE, LinkFields,
-    NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields,
-    VERSION, XattrFields, present,
+    BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE,
+    LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag,
+    TimeFields, VERSION, XattrFields, present,
 };
 use crate::op::AclKind;
 use crate::{
@@ -52,22 +52,14 @@ pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
 fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
     match *op {
         Op::Create { dir, name, id, owner, content, time } => {
-            let (content, size_or_device, bytes) = match content {
-                Content::Empty => (layout::CONTENT_EMPTY, 0, &[][..]),
-                Content::Bytes(bytes) => (layout::CONTENT_BYTES, bytes.len() as u64, bytes),
-                Content::Device(device) => (layout::CONTENT_DEVICE, device, &[][..]),
-            };
-            let fields = CreateFields {
-                dir: raw(dir),
-                id: raw(id),
-                size_or_device: size_or_device.into(),
-                owner: owner_fields(owner),
-                content: content.into(),
-                name_size: length(name.len()),
-                stamp: stamp(time),
-            };
-            put(out, &fields, &[name, bytes]);
-            Tag::Create
+            encode_create(out, dir, name, id, owner, content, time)
+        }
+        Op::CreateUnnamed { dir, id, owner, linkable, time } => {
+            let (owner, linkable) = (owner_fields(owner), u32::from(linkable).into());
+            let fields =
+                CreateUnnamedFields { dir: raw(dir), id: raw(id), owner, linkable, stamp: stamp(time) };
+            put(out, &fields, &[]);
+            Tag::CreateUnnamed
         }
         Op::Link { dir, name, id, time } => {
             let fields =
@@ -129,6 +121,33 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             Tag::Batch
         }
     }
+}
+
+fn encode_create(
+    out: &mut Vec<u8>,
+    dir: ObjectId,
+    name: &[u8],
+    id: ObjectId,
+    owner: Owner,
+    content: Content<'_>,
+    time: Time,
+) -> Tag {
+    let (content, size_or_device, bytes) = match content {
+        Content::Empty => (layout::CONTENT_EMPTY, 0, &[][..]),
+        Content::Bytes(bytes) => (layout::CONTENT_BYTES, bytes.len() as u64, bytes),
+        Content::Device(device) => (layout::CONTENT_DEVICE, device, &[][..]),
+    };
+    let fields = CreateFields {
+        dir: raw(dir),
+        id: raw(id),
+        size_or_device: size_or_device.into(),
+        owner: owner_fields(owner),
+        content: content.into(),
+        name_size: length(name.len()),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[name, bytes]);
+    Tag::Create
 }
 
 fn encode_name(out: &mut Vec<u8>, tag: Tag, dir: ObjectId, name: &[u8], time: Time) -> Tag {

@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 16;
+const SINGLE_VARIANTS: u8 = 17;
 
 impl Sample {
     fn op(&self) -> Op<'_> {
@@ -65,6 +65,7 @@ impl Sample {
                 let (kind, drops_set_gid) = (AclKind::ALL[usize::from(choice) % 2], number % 2 == 0);
                 Op::SetAcl { id, kind, acl: data, drops_set_gid, time }
             }
+            15 => Op::CreateUnnamed { dir, id, owner, linkable: choice == 1, time },
             _ => Op::Erase { dir, name, time },
         }
     }
@@ -250,9 +251,9 @@ fn unknown_versions_and_kinds_are_told_apart() {
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(1)));
     record[12] = 3;
-    record[14] = 18;
+    record[14] = 19;
     seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Kind(18)));
+    assert_eq!(decode(&record), Err(DecodeError::Kind(19)));
 }
 
 #[test]
