@@ -280,7 +280,7 @@ impl Requests {
             }
         })?;
         let uses_ids = match op {
-            Op::Put { .. } => applied.created,
+            Op::Put { .. } | Op::Rename { .. } => applied.created,
             // A batch also gives back the ids that it did not use.
             _ => true,
         };

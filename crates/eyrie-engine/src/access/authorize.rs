@@ -10,7 +10,7 @@ use super::{
     check_link, check_remove, check_set_acl, check_set_xattr, chmod, chown, is_sticky, keeps_set_ids,
     owner_of_new, protection, set_ids_after_write,
 };
-use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds};
+use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, ObjectId, Result, Time};
 
 /// A user who makes Ops through a service.
@@ -62,9 +62,12 @@ impl<E: Engine> Requester<'_, E> {
                 self.check_remove(dir, name)?;
                 Op::RemoveDirectory { dir, name, time: at(time) }
             }
-            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
                 self.check_rename((from_dir, from_name), (to_dir, to_name), mode)?;
-                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time: at(time) }
+                if let Some(Whiteout { id, owner }) = whiteout {
+                    self.check_owner(&self.protection(from_dir)?, id, owner)?;
+                }
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: at(time) }
             }
             Op::Write { id, offset, data, set_ids, time } => {
                 Op::Write { id, offset, data, set_ids: self.check_write(id, set_ids)?, time: at(time) }
@@ -353,6 +356,7 @@ mod tests {
                 to_dir: nest.shared,
                 to_name: b"a",
                 mode: RenameMode::Replace,
+                whiteout: None,
                 time,
             },
             Op::Rename {
@@ -361,9 +365,24 @@ mod tests {
                 to_dir: nest.sticky,
                 to_name: b"a",
                 mode: RenameMode::Replace,
+                whiteout: None,
                 time,
             },
         ];
+        let whiteout = |owner| {
+            let id = nest.model.reserve(Kind::CharDevice).expect("room");
+            Op::Rename {
+                from_dir: nest.shared,
+                from_name: b"egg",
+                to_dir: nest.shared,
+                to_name: b"a",
+                mode: RenameMode::Whiteout,
+                whiteout: Some(Whiteout { id, owner }),
+                time,
+            }
+        };
+        assert!(nest.is_refused(2, &whiteout(Owner { uid: 1, ..mine })), "a whiteout of another user");
+        assert!(nest.ask(2, &whiteout(mine)).is_ok());
         for op in refused {
             assert!(nest.is_refused(2, &op), "{op:?}");
             assert!(nest.ask(0, &op).is_ok(), "root: {op:?}");

@@ -5,7 +5,9 @@ use eyrie_medium::PAGE_SIZE;
 use super::data::FileData;
 use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
 use crate::access::AclKind;
-use crate::op::{DEVICE_MAX, FILE_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
+use crate::op::{
+    DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name,
+};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
     SetIds, Time, XattrMode, access,
@@ -27,8 +29,8 @@ impl ModelState {
             Op::Link { dir, name, id, time } => self.link(dir, name, id, time).map(done),
             Op::Unlink { dir, name, time } => self.unlink(dir, name, time).map(done),
             Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time).map(done),
-            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
-                self.rename((from_dir, from_name), (to_dir, to_name), mode, time).map(done)
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
+                self.rename((from_dir, from_name), (to_dir, to_name), mode, whiteout, time)
             }
             Op::Write { id, offset, data, set_ids, time } => {
                 self.write(id, Some(offset), data, set_ids, time)
@@ -180,8 +182,13 @@ impl ModelState {
         (from_dir, from_name): (ObjectId, &[u8]),
         (to_dir, to_name): (ObjectId, &[u8]),
         mode: RenameMode,
+        whiteout: Option<Whiteout>,
         time: Time,
-    ) -> Result<()> {
+    ) -> Result<Applied> {
+        let is_whiteout = |new: Whiteout| new.id.kind() == Kind::CharDevice;
+        if whiteout.map(is_whiteout) != mode.leaves_whiteout().then_some(true) {
+            return Err(Error::Invalid("a rename has the whiteout that its mode needs"));
+        }
         let moved = self.entry(from_dir, from_name)?;
         let target = self.entry(to_dir, to_name)?;
         let moved = moved.ok_or(Error::NotFound)?;
@@ -190,7 +197,7 @@ impl ModelState {
         }
         let exchange = mode == RenameMode::Exchange;
         match target {
-            Some(_) if mode == RenameMode::NoReplace => return Err(Error::Exists),
+            Some(_) if mode.needs_free_name() => return Err(Error::Exists),
             None if exchange => return Err(Error::NotFound),
             _ => {}
         }
@@ -200,7 +207,7 @@ impl ModelState {
             return Err(Error::Invalid("a directory cannot move into itself"));
         }
         if target == Some(moved) {
-            return Ok(());
+            return Ok(Applied::default());
         }
         if let Some(target) = target.filter(|_| !exchange) {
             match (moved.is_directory(), target.is_directory()) {
@@ -211,6 +218,13 @@ impl ModelState {
             }
         }
 
+        if let Some(Whiteout { id, owner }) = whiteout {
+            let (owner, xattrs) = self.inherited(from_dir, id.kind(), owner)?;
+            self.check_new(id, owner)?;
+            self.insert(id, owner, ModelBody::Device(0), time);
+            self.object_mut(id)?.xattrs = xattrs;
+        }
+
         if moved.is_directory() || target.is_some_and(ObjectId::is_directory) {
             self.directory_changes += 1;
         }
@@ -218,13 +232,16 @@ impl ModelState {
             Some(target) if exchange => self.place(from_dir, from_name, target, time)?,
             _ => self.directory_mut(from_dir)?.remove(from_name),
         }
+        if let Some(Whiteout { id, .. }) = whiteout {
+            self.directory_mut(from_dir)?.set(from_name, id);
+        }
         self.place(to_dir, to_name, moved, time)?;
         self.touch(from_dir, time)?;
         self.touch(to_dir, time)?;
-        match target {
-            Some(target) if !exchange => self.drop_name(target, time),
-            _ => Ok(()),
+        if let Some(target) = target.filter(|_| !exchange) {
+            self.drop_name(target, time)?;
         }
+        Ok(Applied { created: whiteout.is_some(), ..Applied::default() })
     }
 
     /// Makes a name refer to a moved object.

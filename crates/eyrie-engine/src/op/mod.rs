@@ -88,6 +88,43 @@ pub enum RenameMode {
     NoReplace,
     /// Swap the two entries (`RENAME_EXCHANGE`).
     Exchange,
+    /// Replace the entry, and leave a [whiteout](Whiteout) at the old name (`RENAME_WHITEOUT`).
+    Whiteout,
+    /// Fail with `EEXIST`, or leave a whiteout at the old name (`RENAME_NOREPLACE | RENAME_WHITEOUT`).
+    NoReplaceWhiteout,
+}
+
+impl RenameMode {
+    /// All modes.
+    pub const ALL: [RenameMode; 5] = [
+        RenameMode::Replace,
+        RenameMode::NoReplace,
+        RenameMode::Exchange,
+        RenameMode::Whiteout,
+        RenameMode::NoReplaceWhiteout,
+    ];
+
+    /// True if the rename fails when the new name exists.
+    #[inline]
+    pub fn needs_free_name(self) -> bool {
+        matches!(self, RenameMode::NoReplace | RenameMode::NoReplaceWhiteout)
+    }
+
+    /// True if the old name belongs to a whiteout afterwards.
+    #[inline]
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, RenameMode::Whiteout | RenameMode::NoReplaceWhiteout)
+    }
+}
+
+/// The whiteout that a rename makes: a character device 0, which overlay file systems take for a removed
+/// name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Whiteout {
+    /// Id of a character device, which the caller has reserved.
+    pub id: ObjectId,
+    /// Owner and permissions.
+    pub owner: Owner,
 }
 
 /// Effect of `fallocate` on a range of a file.
@@ -302,13 +339,16 @@ pub enum Op<'a> {
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
     /// Moves an entry. `mode` selects the treatment of an existing entry at the new name. With `Exchange`,
-    /// the two entries swap their objects.
+    /// the two entries swap their objects. The two modes that leave a whiteout need one, which inherits as an
+    /// object of `Create` does, and the other modes have none. If both names are names of one object, nothing
+    /// changes, and the whiteout is not made.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],
         to_dir: ObjectId,
         to_name: &'a [u8],
         mode: RenameMode,
+        whiteout: Option<Whiteout>,
         time: Time,
     },
     /// Stores bytes in a file. The file grows if the bytes end past its end.
@@ -360,6 +400,7 @@ impl Op<'_> {
     pub fn new_ids(&self) -> Vec<ObjectId> {
         match *self {
             Op::Create { id, .. } | Op::CreateUnnamed { id, .. } | Op::Put { id, .. } => vec![id],
+            Op::Rename { whiteout: Some(Whiteout { id, .. }), .. } => vec![id],
             Op::Batch { ops, .. } => ops.iter().flat_map(Op::new_ids).collect(),
             _ => Vec::new(),
         }
@@ -394,7 +435,8 @@ impl Op<'_> {
 pub struct Applied {
     /// Offset at which an `Append` began, in bytes.
     pub offset: u64,
-    /// True if a `Put` used its reserved id, because the key was new. After a `Put` that returns false, the
-    /// caller still owns the reservation. False for a `Batch`. Other Ops do not define this field.
+    /// True if a `Put` used its reserved id, because the key was new, or if a `Rename` made its whiteout.
+    /// After a `Put` or a `Rename` that returns false, the caller still owns the reservation. False for a
+    /// `Batch`. Other Ops do not define this field.
     pub created: bool,
 }

@@ -223,8 +223,8 @@ impl Scm {
             Op::Unlink { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Name),
             Op::Erase { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Key),
             Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time),
-            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
-                self.rename(MoveRequest { from_dir, from_name, to_dir, to_name, mode, time })
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
+                self.rename(MoveRequest { from_dir, from_name, to_dir, to_name, mode, whiteout, time })
             }
             Op::Write { id, offset, data, set_ids, time } => {
                 self.write_data(id, Some(offset), data, Touch { set_ids, time })

@@ -60,8 +60,10 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
         Op::Link { dir, time, .. }
         | Op::Unlink { dir, time, .. }
         | Op::RemoveDirectory { dir, time, .. }
-        | Op::Erase { dir, time, .. }
-        | Op::Rename { from_dir: dir, time, .. } => (Some(dir), None, b"", time),
+        | Op::Erase { dir, time, .. } => (Some(dir), None, b"", time),
+        Op::Rename { from_dir, whiteout, time, .. } => {
+            (Some(from_dir), whiteout.map(|new| new.id), b"", time)
+        }
         // A write in place stores the time of the file before the bytes, so the time proves nothing. To make
         // the write again is harmless: it stores the same bytes at the same place.
         Op::Write { time, .. } => (None, None, b"", time),
@@ -199,7 +201,9 @@ mod tests {
 
     use super::*;
     use crate::ListedEntry;
-    use crate::op::{AttributeChange, Content, FallocateMode, Owner, RenameMode, SetIds, XattrMode};
+    use crate::op::{
+        AttributeChange, Content, FallocateMode, Owner, RenameMode, SetIds, Whiteout, XattrMode,
+    };
     use crate::tables::layout::REQUEST;
     use crate::volume::{MediumChoice, Options};
 
@@ -269,7 +273,7 @@ mod tests {
     }
 
     /// Number of the Ops of [`with_op`].
-    const OPS: u32 = 19;
+    const OPS: u32 = 20;
 
     /// Runs a check with an Op, and with the answer that a service gives to it.
     fn with_op<T>(engine: Scm, number: u32, check: impl FnOnce(&Scm, &Op<'_>, (u64, bool)) -> T) -> T {
@@ -289,7 +293,7 @@ mod tests {
             3 => Op::RemoveDirectory { dir, name: b"dir", time },
             4 => {
                 let mode = RenameMode::Replace;
-                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time }
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time }
             }
             5 => Op::Write { id, offset: 2, data: b"bytes", set_ids, time },
             6 => Op::Append { id, data: b"bytes", set_ids, time },
@@ -305,6 +309,12 @@ mod tests {
             13 => put(b"file"),
             14..=16 => Op::Batch { dir, ops: &batches[number as usize - 14], time },
             17 => Op::Write { id, offset: 0, data: b"five", set_ids, time },
+            19 => {
+                let mode = RenameMode::Whiteout;
+                let id = engine.reserve(Kind::CharDevice).expect("room");
+                let whiteout = Some(Whiteout { id, owner: OWNER });
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time }
+            }
             18 => {
                 make_unnamed(engine, new);
                 Op::Link { dir, name: b"new", id: new, time }
@@ -312,7 +322,7 @@ mod tests {
             _ => unreachable!("there are {OPS} Ops"),
         };
         made.0 = if number == 6 { 4 } else { made.0 };
-        made.1 = [0, 12, 14].contains(&number);
+        made.1 = [0, 12, 14, 19].contains(&number);
         check(engine, &op, made)
     }
 

@@ -208,9 +208,16 @@ impl Scm {
     #[inline]
     fn check_alive(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
-        let unlinked = || -> Result<bool> { Ok(self.header(id)?.selector(self.medium())?.unlinked()) };
-        // The second look at the mark is for an object that got its first name between the other two checks.
-        if !unlinked()? || self.opens.is_orphan(id) || !unlinked()? { Ok(()) } else { Err(Error::Stale) }
+        let selector = self.header(id).and_then(|header| header.selector(self.medium()))?;
+        if selector.unlinked() { self.check_orphan(id) } else { Ok(()) }
+    }
+
+    /// Checks that a handle or a hold keeps an object that was marked unlinked.
+    #[cold]
+    fn check_orphan(&self, id: ObjectId) -> Result<()> {
+        // The second look at the mark is for an object that has got its first name meanwhile.
+        let is_named = || Ok::<bool, Error>(!self.header(id)?.selector(self.medium())?.unlinked());
+        if self.opens.is_orphan(id) || is_named()? { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// Ends one open. The last close of an orphan frees the orphan.

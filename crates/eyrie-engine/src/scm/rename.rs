@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::check_entry;
 use super::counts::EntryChange;
-use super::locks::{LockedParent, PeekedEntry};
+use super::locks::{HeldLocks, LockedParent, PeekedEntry};
 use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Header, HotChange};
+use crate::op::Whiteout;
 use crate::transaction::Transaction;
-use crate::{Applied, Error, ObjectId, RenameMode, Result, Time};
+use crate::{Applied, Content, Error, Kind, ObjectId, RenameMode, Result, Time};
 
 /// The arguments of a rename.
 #[derive(Clone, Copy)]
@@ -22,6 +23,7 @@ pub(super) struct MoveRequest<'a> {
     pub(super) to_dir: ObjectId,
     pub(super) to_name: &'a [u8],
     pub(super) mode: RenameMode,
+    pub(super) whiteout: Option<Whiteout>,
     pub(super) time: Time,
 }
 
@@ -35,6 +37,9 @@ struct LockedMove {
 
 impl Scm {
     pub(super) fn rename(&self, request: MoveRequest<'_>) -> Result<Applied> {
+        if request.whiteout.is_some() || request.mode.leaves_whiteout() {
+            self.check_whiteout(&request)?;
+        }
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
         // Prefetches the lines for the second look-up, so that the cache misses of these lines overlap with
@@ -55,7 +60,11 @@ impl Scm {
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_dir =
                 if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };
-            let _held = self.locks.hold(&[request.from_dir, to_dir, moved, target.unwrap_or(moved)]);
+            let four = [request.from_dir, to_dir, moved, target.unwrap_or(moved)];
+            let _held = match request.whiteout {
+                None => self.locks.hold(&four),
+                Some(new) => self.hold_with_whiteout(four, new.id),
+            };
             let Some(ready) = self.ready(&request, &from, &to)? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {
@@ -66,8 +75,52 @@ impl Scm {
             } else {
                 self.commit_move(&request, ready)?;
             }
-            return Ok(Applied::default());
+            return Ok(Applied { created: request.whiteout.is_some(), ..Applied::default() });
         }
+    }
+
+    /// Checks that a rename has the whiteout that its mode needs, and no other one.
+    #[cold]
+    fn check_whiteout(&self, request: &MoveRequest<'_>) -> Result<()> {
+        match request.whiteout {
+            Some(Whiteout { id, .. }) if id.kind() == Kind::CharDevice && request.mode.leaves_whiteout() => {
+                self.header(id).map(drop)
+            }
+            _ => Err(Error::Invalid("a rename has the whiteout that its mode needs")),
+        }
+    }
+
+    /// Writes the whiteout of a rename, without its entry. The caller holds the lock of its directory.
+    #[cold]
+    fn add_whiteout(
+        &self,
+        transaction: &mut Transaction<'_>,
+        dir: &LockedParent,
+        Whiteout { id, owner }: Whiteout,
+        time: Time,
+    ) -> Result<()> {
+        self.add_object(transaction, dir.id, id, owner, Content::Device(0), false, time)?;
+        self.inherit(transaction, dir, id, owner)
+    }
+
+    /// Makes the old entry of a moved object the entry of the whiteout.
+    #[cold]
+    fn cover(
+        &self,
+        transaction: &mut Transaction<'_>,
+        old: &FoundEntry,
+        whiteout: Whiteout,
+        time: Time,
+        dir: &LockedParent,
+    ) -> Result<()> {
+        collection::replace(transaction, old, whiteout.id, time, dir.times_version)
+    }
+
+    /// Locks the objects of a rename and its whiteout. The next Op on the whiteout then waits until its
+    /// creation has settled.
+    #[cold]
+    fn hold_with_whiteout(&self, [a, b, c, d]: [ObjectId; 4], new: ObjectId) -> HeldLocks<'_> {
+        self.locks.hold(&[a, b, c, d, new])
     }
 
     /// Returns both entries as they are under the locks. Returns `None` if one of them changed since its
@@ -89,7 +142,7 @@ impl Scm {
     fn check_move(&self, request: &MoveRequest<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
         let exchange = request.mode == RenameMode::Exchange;
         match target {
-            Some(_) if request.mode == RenameMode::NoReplace => return Err(Error::Exists),
+            Some(_) if request.mode.needs_free_name() => return Err(Error::Exists),
             None if exchange => return Err(Error::NotFound),
             _ => {}
         }
@@ -135,6 +188,9 @@ impl Scm {
         let MoveRequest { from_name, to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut transaction = Transaction::begin(&self.volume);
+        if let Some(new) = request.whiteout {
+            self.add_whiteout(&mut transaction, &from, new, time)?;
+        }
         match target {
             None => {
                 let mut old = moved;
@@ -143,7 +199,10 @@ impl Scm {
                     let from = self.parent(from.id)?;
                     old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
-                collection::remove(&mut transaction, &old, time, from.times_version)?;
+                match request.whiteout {
+                    None => collection::remove(&mut transaction, &old, time, from.times_version)?,
+                    Some(new) => self.cover(&mut transaction, &old, new, time, &from)?,
+                }
             }
             Some(target) if request.mode == RenameMode::Exchange => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
@@ -152,7 +211,10 @@ impl Scm {
             }
             Some(target) => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
-                collection::remove(&mut transaction, &moved, time, from.times_version)?;
+                match request.whiteout {
+                    None => collection::remove(&mut transaction, &moved, time, from.times_version)?,
+                    Some(new) => self.cover(&mut transaction, &moved, new, time, &from)?,
+                }
                 if self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);
                 }
@@ -163,6 +225,7 @@ impl Scm {
         // the newer state.
         let from = if from.id == to.id { to } else { from };
         let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
+        let left = left.or(request.whiteout.map(|new| new.id));
         let changes = [
             EntryChange { parent: &from, name: from_name, before: Some(moved.id), after: left },
             EntryChange {

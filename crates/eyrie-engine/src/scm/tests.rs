@@ -477,7 +477,7 @@ fn panic_inside_an_op_leaves_the_volume_to_recovery() {
             let (mode, content) = (RenameMode::Replace, Content::Bytes(&[7; 10_000]));
             let (from_dir, from_name, to_dir, to_name) = (root, b"kept", dir, b"new");
             let op = if is_rename {
-                Op::Rename { from_dir, from_name, to_dir, to_name, mode, time: LATER }
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time: LATER }
             } else {
                 Op::Create { dir, name: b"new", id, owner: OWNER, content, time: LATER }
             };

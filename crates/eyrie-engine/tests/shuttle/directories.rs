@@ -14,6 +14,7 @@ fn many_ops(start: &Start) -> Vec<OpRecord> {
         to_dir,
         to_name,
         mode,
+        whiteout: None,
         time,
     };
     let put = Op::Put { dir, name: b"new", id: fresh[0], owner, data: OLD, time };

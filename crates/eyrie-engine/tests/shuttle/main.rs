@@ -432,7 +432,7 @@ fn regression_mapping_failure_is_reported_by_its_op() {
     let erase = Op::Erase { dir: root, name: b"a", time };
     let (from_dir, from_name, to_dir, to_name, mode) = (root, b"a", dir, b"k", RenameMode::Replace);
     let several_words = [
-        Op::Rename { from_dir, from_name, to_dir, to_name, mode, time },
+        Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time },
         Op::Link { dir, name: b"new", id: tree, time },
         Op::Batch { dir: root, ops: &[put, erase], time },
         Op::Write { id: tree, offset: 0, data: &[b'+'; 9000], set_ids: SetIds::Keep, time },
@@ -537,8 +537,15 @@ fn an_op_of_several_words_is_seen_whole() {
     let start = Start::make();
     let Start { dirs: [root, dir], file, key, ref fresh, .. } = start;
     let (owner, time) = (OWNER, LATER);
-    let rename =
-        |from_name, to_name, mode| Op::Rename { from_dir: root, from_name, to_dir: dir, to_name, mode, time };
+    let rename = |from_name, to_name, mode| Op::Rename {
+        from_dir: root,
+        from_name,
+        to_dir: dir,
+        to_name,
+        mode,
+        whiteout: None,
+        time,
+    };
     let put = Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: b"new", time };
     let erase = Op::Erase { dir: root, name: b"a", time };
     let lookup = |dir, name: &[u8]| Request::Lookup { dir, name: name.to_vec() };

@@ -282,6 +282,7 @@ fn forged_ops_leave_a_sound_volume() {
                 to_dir: other,
                 to_name,
                 mode: eyrie_engine::RenameMode::Replace,
+                whiteout: None,
                 time,
             },
             5 => Op::Write { id: object, offset: number, data: &data, set_ids, time },

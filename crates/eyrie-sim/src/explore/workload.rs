@@ -86,6 +86,12 @@ rename /f /d/new
 rename /d/e /g
 rename /d /d/e/new
 rename /tree /b
+rename /a /new whiteout
+rename /c /b whiteout
+rename /c /d/x whiteout
+rename /d/x /new noreplace-whiteout
+rename /e /d/new whiteout
+rename /f /e whiteout
 rename /a /c exchange
 rename /c /d/x exchange
 rename /c /e exchange
@@ -215,6 +221,7 @@ put / n 50 54
 rename /n /d/n
 rename /b /n
 rename /n /b exchange
+rename /n /d/n whiteout
 fsync /n
 ";
 
@@ -372,7 +379,7 @@ fn acls() -> String {
     set(&mut text, "/d/e/y", access, b"");
     set(&mut text, "/a", access, ACL_OF_ONE);
     text.push_str("removexattr /d system.posix_acl_default\n");
-    text + "creat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
+    text + "rename /d/t /d/u whiteout\ncreat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
 }
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:

@@ -129,7 +129,9 @@ impl<'a> CallArguments<'a> {
         match &token.value[..] {
             b"noreplace" => Ok(RenameMode::NoReplace),
             b"exchange" => Ok(RenameMode::Exchange),
-            _ => Err(Problem::new(token.text, "noreplace or exchange")),
+            b"whiteout" => Ok(RenameMode::Whiteout),
+            b"noreplace-whiteout" => Ok(RenameMode::NoReplaceWhiteout),
+            _ => Err(Problem::new(token.text, "noreplace, exchange, whiteout or noreplace-whiteout")),
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) const USAGE: [(&str, &str); 23] = [
     ("fsync", "PATH"),
     ("fdatasync", "PATH"),
     ("sync", ""),
-    ("rename", "FROM TO [noreplace|exchange]"),
+    ("rename", "FROM TO [noreplace|exchange|whiteout|noreplace-whiteout]"),
     ("link", "FROM TO"),
     ("symlink", "TARGET PATH"),
     ("unlink", "PATH"),
@@ -220,6 +220,8 @@ fn rename_suffix(mode: RenameMode) -> &'static str {
         RenameMode::Replace => "",
         RenameMode::NoReplace => " noreplace",
         RenameMode::Exchange => " exchange",
+        RenameMode::Whiteout => " whiteout",
+        RenameMode::NoReplaceWhiteout => " noreplace-whiteout",
     }
 }
 

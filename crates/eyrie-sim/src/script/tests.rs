@@ -31,7 +31,7 @@ fn time() -> impl Strategy<Value = Time> {
 }
 
 fn rename_mode() -> impl Strategy<Value = RenameMode> {
-    prop::sample::select(vec![RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange])
+    prop::sample::select(RenameMode::ALL.to_vec())
 }
 
 fn length() -> impl Strategy<Value = u64> {
@@ -136,6 +136,8 @@ fn every_call_has_one_canonical_line() {
         ("rename /a /b", "rename /a /b"),
         ("rename /a /b noreplace", "rename /a /b noreplace"),
         ("rename /a /b exchange", "rename /a /b exchange"),
+        ("rename /a /b whiteout", "rename /a /b whiteout"),
+        ("rename /a /b noreplace-whiteout", "rename /a /b noreplace-whiteout"),
         ("link /a /b", "link /a /b"),
         ("symlink ../a /b", "symlink ../a /b"),
         ("unlink /\u{e9}", "unlink \"/\\xc3\\xa9\""),
@@ -180,7 +182,11 @@ fn bad_scripts_are_refused_in_one_line() {
         ("write /a 0 1", "write", "write PATH OFFSET LENGTH SEED"),
         ("sync /a", "/a", "the end of the line: sync"),
         ("creat /a 0644 0", "0", "the end of the line: creat PATH [MODE]"),
-        ("rename /a /b exchange /c", "/c", "the end of the line: rename FROM TO [noreplace|exchange]"),
+        (
+            "rename /a /b exchange /c",
+            "/c",
+            "the end of the line: rename FROM TO [noreplace|exchange|whiteout|noreplace-whiteout]",
+        ),
         ("creat \"/a\\x00\"", "\"/a\\x00\"", "PATH, without a NUL byte"),
         ("symlink \"\\x00\" /a", "\"\\x00\"", "TARGET, without a NUL byte"),
         ("setxattr /a \"\\x00\" b", "\"\\x00\"", "NAME, without a NUL byte"),
@@ -198,7 +204,7 @@ fn bad_scripts_are_refused_in_one_line() {
         ("write /a 0 1073741825 1", "1073741825", "LENGTH of at most 1G: no call writes more"),
         ("append /a 0x40000001 1", "0x40000001", "LENGTH of at most 1G: no call writes more"),
         ("put / a 1T 1", "1T", "LENGTH of at most 1G: no call writes more"),
-        ("rename /a /b replace", "replace", "noreplace or exchange"),
+        ("rename /a /b replace", "replace", "noreplace, exchange, whiteout or noreplace-whiteout"),
         (
             "fallocate /a punch 0 1",
             "punch",

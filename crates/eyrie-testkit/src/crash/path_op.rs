@@ -6,7 +6,7 @@ use eyrie_engine::access::AclKind;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     Applied, AttributeChange, Content, Engine, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
-    Result, SetIds, Time, XattrMode,
+    Result, SetIds, Time, Whiteout, XattrMode,
 };
 
 use eyrie_sim::explore::workload;
@@ -167,6 +167,20 @@ impl Resolver<'_> {
         Ok(Some(OpRecord::new(&Op::Put { dir, name, id, owner: OWNER, data, time: self.time })))
     }
 
+    fn rename(&mut self, from: &str, to: &str, mode: RenameMode) -> Result<Option<OpRecord>> {
+        let Some((from_dir, from_name)) = place(self.engine, from) else { return Ok(None) };
+        let Some((to_dir, to_name)) = place(self.engine, to) else { return Ok(None) };
+        let whiteout = if mode.leaves_whiteout() {
+            let id = self.reserve(from_dir, from_name, Kind::CharDevice)?;
+            Some(Whiteout { id, owner: OWNER })
+        } else {
+            None
+        };
+        let time = self.time;
+        let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time };
+        Ok(Some(OpRecord::new(&op)))
+    }
+
     fn batch(&mut self, dir: &str, parts: &[(String, Option<Bytes>)]) -> Result<Option<OpRecord>> {
         let time = self.time;
         let Some(dir) = find(self.engine, dir) else { return Ok(None) };
@@ -232,6 +246,7 @@ impl PathOp {
         let record = match self {
             PathOp::Create { path, kind, start } => resolver.create(path, *kind, *start)?,
             PathOp::Put { path, bytes } => resolver.put(path, *bytes)?,
+            PathOp::Rename { from, to, mode } => resolver.rename(from, to, *mode)?,
             PathOp::Batch { dir, parts } => resolver.batch(dir, parts)?,
             PathOp::Write { path, offset, bytes } => {
                 written = find(engine, path);
@@ -273,10 +288,6 @@ impl PathOp {
                 let (dir, name) = place(engine, path)?;
                 Op::RemoveDirectory { dir, name, time }
             }
-            PathOp::Rename { from, to, mode } => {
-                let ((from_dir, from_name), (to_dir, to_name)) = (place(engine, from)?, place(engine, to)?);
-                Op::Rename { from_dir, from_name, to_dir, to_name, mode: *mode, time }
-            }
             PathOp::Append { path, .. } => {
                 Op::Append { id: find(engine, path)?, data: &appended, set_ids: SetIds::Keep, time }
             }
@@ -297,6 +308,7 @@ impl PathOp {
             }
             PathOp::Create { .. }
             | PathOp::Put { .. }
+            | PathOp::Rename { .. }
             | PathOp::Batch { .. }
             | PathOp::Write { .. }
             | PathOp::ByUser { .. }

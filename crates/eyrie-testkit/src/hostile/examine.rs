@@ -7,7 +7,7 @@ use eyrie_engine::access::{self, AclKind, Credentials};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     AttributeChange, Condition, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode,
-    SetIds, Time, XattrMode,
+    SetIds, Time, Whiteout, XattrMode,
 };
 use eyrie_medium::Medium;
 
@@ -135,6 +135,27 @@ fn link_unnamed(engine: &Scm, dir: ObjectId, number: u8) {
     }
 }
 
+/// Makes and moves a file in a directory, with a whiteout at the old name, and removes both.
+fn leave_whiteout(engine: &Scm, dir: ObjectId) {
+    create(engine, dir, b"\x06old", Kind::File, Content::Empty);
+    let Ok(id) = engine.reserve(Kind::CharDevice) else { return };
+    let moved = engine.apply(&Op::Rename {
+        from_dir: dir,
+        from_name: b"\x06old",
+        to_dir: dir,
+        to_name: b"\x06new",
+        mode: RenameMode::Whiteout,
+        whiteout: Some(Whiteout { id, owner: Owner { mode: 0, uid: 0, gid: 0 } }),
+        time: NOW,
+    });
+    if moved.is_err() {
+        return engine.unreserve(id);
+    }
+    for name in [b"\x06old", b"\x06new"] {
+        let _ = engine.apply(&Op::Unlink { dir, name, time: NOW });
+    }
+}
+
 /// Applies a few Ops to some of the entries.
 fn change(engine: &Scm, found: &[ListedEntry]) {
     let time = NOW;
@@ -185,6 +206,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
         apply(Op::Link { dir, name: &[b'\x03', number as u8], id, time });
         if id.is_directory() {
             link_unnamed(engine, id, number as u8);
+            leave_whiteout(engine, id);
         }
         let moved = |mode, to_dir, to_name| Op::Rename {
             from_dir: from,
@@ -192,6 +214,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
             to_dir,
             to_name,
             mode,
+            whiteout: None,
             time,
         };
         apply(moved(RenameMode::NoReplace, dir, &new));
@@ -203,6 +226,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
                 to_dir: from,
                 to_name: name,
                 mode: RenameMode::Replace,
+                whiteout: None,
                 time,
             }),
             _ => put(engine, dir, &new),

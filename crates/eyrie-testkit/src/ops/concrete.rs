@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::acls::acl;
 use eyrie_engine::op::encode::{self, Decoded};
-use eyrie_engine::{AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
+use eyrie_engine::{
+    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Whiteout,
+};
 
 use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
 
@@ -97,6 +99,9 @@ impl Ids {
         let mut reserved = Vec::new();
         match &step.action {
             Action::Create { kind, .. } => reserved.push((new(0), engine.reserve(*kind)?)),
+            Action::Rename { mode, .. } if mode.leaves_whiteout() => {
+                reserved.push((new(0), engine.reserve(Kind::CharDevice)?));
+            }
             Action::CreateUnnamed { .. } | Action::Put { .. } => {
                 reserved.push((new(0), engine.reserve(Kind::File)?))
             }
@@ -152,6 +157,7 @@ impl Ids {
                 to_dir: id(to.0),
                 to_name: to.1.bytes(),
                 mode,
+                whiteout: mode.leaves_whiteout().then(|| whiteout(new(0), step)),
                 time,
             }),
             Action::Write { object, offset, bytes } => {
@@ -205,6 +211,11 @@ fn content_bytes(kind: Kind, start: &InitialContent) -> Vec<u8> {
         bytes.iter_mut().for_each(|byte| *byte |= u8::from(*byte == 0));
     }
     bytes
+}
+
+/// Returns the whiteout of a rename. Its owner follows from the number of the step.
+fn whiteout(id: ObjectId, step: &OpStep) -> Whiteout {
+    Whiteout { id, owner: Owner { mode: 0, uid: step.number % 3, gid: step.number % 5 } }
 }
 
 fn batch(dir: ObjectId, parts: &[BatchPart], new: impl Fn(u32) -> ObjectId, step: &OpStep) -> OpRecord {

@@ -293,9 +293,10 @@ impl OpGenerator {
 
     fn rename(&mut self, universe: &Universe<'_>) -> Action {
         let mode = match self.random.random_range(0..10) {
-            0..6 => RenameMode::Replace,
-            6..8 => RenameMode::Exchange,
-            _ => RenameMode::NoReplace,
+            0..5 => RenameMode::Replace,
+            5..7 => RenameMode::Exchange,
+            7..9 => RenameMode::NoReplace,
+            _ => self.pick(&[RenameMode::Whiteout, RenameMode::NoReplaceWhiteout]),
         };
         let from = self.entry(universe, |_, _| true);
         let to_dir = if self.random.random_ratio(1, 3) { from.0 } else { self.dir(universe) };

@@ -47,6 +47,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::Rename { mode: RenameMode::Replace, .. } => "rename",
         Op::Rename { mode: RenameMode::NoReplace, .. } => "rename to a free name",
         Op::Rename { mode: RenameMode::Exchange, .. } => "exchange",
+        Op::Rename { .. } => "rename with a whiteout",
         Op::Write { .. } => "write",
         Op::Append { .. } => "append",
         Op::SetSize { .. } => "set size",
@@ -74,7 +75,7 @@ fn every_outcome_of_every_op_is_reached() {
     const NO_ACL: &str = "an object of this kind has no such ACL";
     const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
     const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
-    let expected: [(&str, &[&str]); 19] = [
+    let expected: [(&str, &[&str]); 20] = [
         ("create", &["ok", "Stale", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
         ("create unnamed", &["ok", "Stale", "NotDirectory"]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
@@ -82,6 +83,7 @@ fn every_outcome_of_every_op_is_reached() {
         ("remove directory", &["ok", "NotFound", "NotEmpty", "NotDirectory"]),
         ("rename", &["ok", "NotFound", "NotEmpty", "IsDirectory", "NotDirectory", "NameTooLong", LOOP]),
         ("rename to a free name", &["ok", "NotFound", "Exists", LOOP]),
+        ("rename with a whiteout", &["ok", "NotFound", "NotEmpty", "Exists", LOOP]),
         ("exchange", &["ok", "NotFound", LOOP]),
         ("write", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),

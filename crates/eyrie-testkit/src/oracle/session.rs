@@ -308,7 +308,7 @@ impl<'a> OracleSession<'a> {
 pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
-        created: matches!(op, Op::Put { .. }) && applied.created,
+        created: matches!(op, Op::Put { .. } | Op::Rename { .. }) && applied.created,
     }
 }
 

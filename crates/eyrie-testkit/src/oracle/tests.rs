@@ -103,9 +103,20 @@ impl Engine for Flawed {
     }
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         match (*op, self.flaw) {
-            (Op::Rename { from_dir, from_name, to_dir, to_name, mode: _, time }, Flaw::AlwaysReplaces) => {
+            (
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode: _, whiteout: _, time },
+                Flaw::AlwaysReplaces,
+            ) => {
                 let mode = eyrie_engine::RenameMode::Replace;
-                self.model.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })
+                self.model.apply(&Op::Rename {
+                    from_dir,
+                    from_name,
+                    to_dir,
+                    to_name,
+                    mode,
+                    whiteout: None,
+                    time,
+                })
             }
             (Op::Write { id, offset, data, set_ids, time }, Flaw::WriteLost) if offset % 2 == 1 => {
                 self.model.apply(&Op::Write { id, offset, data: &vec![0; data.len()], set_ids, time })

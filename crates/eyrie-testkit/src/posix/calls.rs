@@ -346,6 +346,8 @@ impl Random {
             RenameMode::Replace,
             RenameMode::NoReplace,
             RenameMode::Exchange,
+            RenameMode::Whiteout,
+            RenameMode::NoReplaceWhiteout,
         ])
     }
 

@@ -107,6 +107,7 @@ impl Shared {
                     to_dir: self.dirs[random.random_range(0..2)],
                     to_name: names[random.random_range(0..3)],
                     mode: modes[random.random_range(0..3)],
+                    whiteout: None,
                     time,
                 }
             }
@@ -273,7 +274,9 @@ fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usi
         3..5 => {
             let mode = [RenameMode::Replace, RenameMode::Exchange][random.random_range(0..2)];
             let (from_dir, to_dir) = (dir, other);
-            engine.apply(&Op::Rename { from_dir, from_name: name, to_dir, to_name, mode, time }).map(drop)
+            engine
+                .apply(&Op::Rename { from_dir, from_name: name, to_dir, to_name, mode, whiteout: None, time })
+                .map(drop)
         }
         5 => engine.apply(&Op::Link { dir, name, id: file, time }).map(drop),
         _ => {

@@ -241,7 +241,8 @@ pub trait Posix {
     fn unlink(&self, path: PathAt<'_, Self::Handle>) -> Result<()>;
 
     /// Renames a file. `mode` states if an existing target is replaced, is exchanged with the source, or
-    /// makes the call fail. [`PosixExt::rename`](crate::PosixExt::rename) replaces it.
+    /// makes the call fail, and if a whiteout stays at the old name.
+    /// [`PosixExt::rename`](crate::PosixExt::rename) replaces an existing target.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

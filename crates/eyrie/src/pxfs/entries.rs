@@ -2,7 +2,7 @@
 //! that a call with several errors returns the one that Linux returns.
 
 use eyrie_engine::access::{self, Protection, Rights};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, with_reserved};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, Whiteout, with_reserved};
 
 use super::cache::Directory;
 use super::path::{Last, Parent, PathWalk};
@@ -146,9 +146,18 @@ impl<E: Engine> AsUser<'_, E> {
             (self.entry_quickly(from), self.entry_quickly(to))
             && from_dir.id == to_dir.id
             && self.may_change_any(&to_dir.protection)
+            && !mode.leaves_whiteout()
         {
             let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.clock().stamp_of_any());
-            self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
+            self.engine().apply(&Op::Rename {
+                from_dir,
+                from_name,
+                to_dir,
+                to_name,
+                mode,
+                whiteout: None,
+                time,
+            })?;
             return Ok(());
         }
         // As on Linux, an error of the first path comes before any error of the second one.
@@ -170,12 +179,12 @@ impl<E: Engine> AsUser<'_, E> {
             return Err(Errno::BUSY.into());
         }
         if to_parent.last != Last::Name {
-            return Err(if mode == RenameMode::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
+            return Err(if mode.needs_free_name() { Errno::EXIST } else { Errno::BUSY }.into());
         }
         let old = from.lookup(&from_parent)?.ok_or(Errno::NOENT)?;
         let new = to.lookup(&to_parent)?;
         match (mode, new) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (mode, Some(_)) if mode.needs_free_name() => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
             _ => {}
         }
@@ -190,8 +199,21 @@ impl<E: Engine> AsUser<'_, E> {
         let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;
         let to_name = to.new_name(&to_parent)?;
         let (from_dir, to_dir) = (from_parent.dir.id, to_parent.dir.id);
-        let time = self.now([from_dir, to_dir, old, new.unwrap_or(old)]);
-        self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
+        let rename = |whiteout| {
+            let time = self.now([from_dir, to_dir, old, new.unwrap_or(old)]);
+            self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time })
+        };
+        if !mode.leaves_whiteout() {
+            rename(None)?;
+            return Ok(());
+        }
+        let (dir, kind) = (&from_parent.dir.protection, Kind::CharDevice);
+        let owner = access::owner_of_new(self.credentials(), dir, kind, 0);
+        let make = |id| Ok((id, rename(Some(Whiteout { id, owner }))?.created));
+        let (id, is_made) = with_reserved(self.engine(), kind, make)?;
+        if !is_made {
+            self.engine().unreserve(id);
+        }
         Ok(())
     }
 

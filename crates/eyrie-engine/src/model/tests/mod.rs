@@ -75,6 +75,7 @@ impl Fixture {
             to_dir: to.0,
             to_name: to.1.as_bytes(),
             mode,
+            whiteout: None,
             time,
         })
     }

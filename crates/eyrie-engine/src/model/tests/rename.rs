@@ -134,3 +134,29 @@ fn exchange_in_one_directory_keeps_counts() {
     assert_eq!((f.get(f.root, "x"), f.get(f.root, "d")), (Some(d), Some(x)));
     assert_eq!((f.attributes(f.root).links, f.attributes(f.root).size), (3, 2));
 }
+
+#[test]
+fn a_whiteout_is_made_only_by_the_modes_that_leave_one() {
+    use crate::op::Whiteout;
+    let f = Fixture::new();
+    let x = f.file(f.root, "x");
+    let rename = |mode, kind: Option<Kind>, to_name| {
+        let id = kind.map(|kind| f.model.reserve(kind).unwrap());
+        let whiteout = id.map(|id| Whiteout { id, owner: OWNER });
+        let (from_dir, to_dir, from_name) = (f.root, f.root, b"x");
+        let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: at(3) };
+        (f.model.apply(&op), id)
+    };
+    for mode in RenameMode::ALL {
+        let wrong = if mode.leaves_whiteout() { None } else { Some(Kind::CharDevice) };
+        assert_refused!(rename(mode, wrong, b"y").0, Error::Invalid(_));
+    }
+    assert_refused!(rename(RenameMode::Whiteout, Some(Kind::BlockDevice), b"y").0, Error::Invalid(_));
+    let (same, unused) = rename(RenameMode::Whiteout, Some(Kind::CharDevice), b"x");
+    assert!(!same.unwrap().created && f.model.attributes(unused.unwrap()).is_err());
+    let (made, id) = rename(RenameMode::NoReplaceWhiteout, Some(Kind::CharDevice), b"y");
+    assert!(made.unwrap().created);
+    assert_eq!((f.get(f.root, "x"), f.get(f.root, "y")), (id, Some(x)));
+    let mark = f.attributes(id.unwrap());
+    assert_eq!((mark.kind, mark.device, mark.links, mark.changed), (Kind::CharDevice, 0, 1, at(3)));
+}

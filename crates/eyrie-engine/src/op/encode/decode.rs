@@ -5,9 +5,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::layout::{
     self, BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields,
     HEADER_SIZE, LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
-    SetSizeFields, Tag, TimeFields, VERSION, XattrFields, present,
+    SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
 };
-use crate::op::AclKind;
+use crate::op::{AclKind, Whiteout};
 use crate::{
     AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
     Version, XattrMode,
@@ -218,11 +218,20 @@ impl<'a> RecordBody<'a> {
 
     fn rename(&mut self) -> Result<Op<'a>> {
         let fields: &RenameFields = self.fields()?;
-        let mode = match fields.mode.get() {
+        let bits = fields.mode.get();
+        let mode = match bits & !layout::RENAME_HAS_WHITEOUT {
             layout::RENAME_REPLACE => RenameMode::Replace,
             layout::RENAME_NO_REPLACE => RenameMode::NoReplace,
             layout::RENAME_EXCHANGE => RenameMode::Exchange,
+            layout::RENAME_WHITEOUT => RenameMode::Whiteout,
+            layout::RENAME_NO_REPLACE_WHITEOUT => RenameMode::NoReplaceWhiteout,
             _ => return Err(DecodeError::Malformed("mode of a rename")),
+        };
+        let whiteout = if bits & layout::RENAME_HAS_WHITEOUT == 0 {
+            None
+        } else {
+            let fields: &WhiteoutFields = self.fields()?;
+            Some(Whiteout { id: id(fields.id)?, owner: owner(fields.owner)? })
         };
         Ok(Op::Rename {
             from_dir: id(fields.from_dir)?,
@@ -230,6 +239,7 @@ impl<'a> RecordBody<'a> {
             to_dir: id(fields.to_dir)?,
             to_name: self.name(fields.to_size)?,
             mode,
+            whiteout,
             time: time(fields.stamp)?,
         })
     }

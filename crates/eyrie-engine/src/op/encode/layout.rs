@@ -186,8 +186,21 @@ const _: () = {
 pub(super) const RENAME_REPLACE: u32 = 0;
 pub(super) const RENAME_NO_REPLACE: u32 = 1;
 pub(super) const RENAME_EXCHANGE: u32 = 2;
+pub(super) const RENAME_WHITEOUT: u32 = 3;
+pub(super) const RENAME_NO_REPLACE_WHITEOUT: u32 = 4;
+/// Bit beside the number of a mode: the record has [`WhiteoutFields`].
+pub(super) const RENAME_HAS_WHITEOUT: u32 = 1 << 8;
 
-/// Fields of `Rename`. The old name follows, and then the new name.
+/// The whiteout of a `Rename`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct WhiteoutFields {
+    pub(super) id: U64,
+    pub(super) owner: OwnerFields,
+}
+const _: () = assert!(size_of::<WhiteoutFields>() == 20);
+
+/// Fields of `Rename`. The whiteout follows if there is one, then the old name, and then the new name.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RenameFields {

@@ -20,9 +20,9 @@ pub use self::decode::{DecodeError, Decoded, decode};
 use self::layout::{
     BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE,
     LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag,
-    TimeFields, VERSION, XattrFields, present,
+    TimeFields, VERSION, WhiteoutFields, XattrFields, present,
 };
-use crate::op::AclKind;
+use crate::op::{AclKind, Whiteout};
 use crate::{
     AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
     XattrMode,
@@ -70,17 +70,8 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
         Op::Unlink { dir, name, time } => encode_name(out, Tag::Unlink, dir, name, time),
         Op::RemoveDirectory { dir, name, time } => encode_name(out, Tag::RemoveDirectory, dir, name, time),
         Op::Erase { dir, name, time } => encode_name(out, Tag::Erase, dir, name, time),
-        Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
-            let fields = RenameFields {
-                from_dir: raw(from_dir),
-                to_dir: raw(to_dir),
-                from_size: length(from_name.len()),
-                to_size: length(to_name.len()),
-                mode: rename_mode(mode).into(),
-                stamp: stamp(time),
-            };
-            put(out, &fields, &[from_name, to_name]);
-            Tag::Rename
+        Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
+            encode_rename(out, (from_dir, from_name), (to_dir, to_name), mode, whiteout, time)
         }
         Op::Write { id, offset, data, set_ids, time } => {
             encode_data(out, Tag::Write, id, offset, data, set_ids, time)
@@ -153,6 +144,32 @@ fn encode_create(
 fn encode_name(out: &mut Vec<u8>, tag: Tag, dir: ObjectId, name: &[u8], time: Time) -> Tag {
     put(out, &NameFields { dir: raw(dir), name_size: length(name.len()), stamp: stamp(time) }, &[name]);
     tag
+}
+
+fn encode_rename(
+    out: &mut Vec<u8>,
+    (from_dir, from_name): (ObjectId, &[u8]),
+    (to_dir, to_name): (ObjectId, &[u8]),
+    mode: RenameMode,
+    whiteout: Option<Whiteout>,
+    time: Time,
+) -> Tag {
+    let has_whiteout = if whiteout.is_some() { layout::RENAME_HAS_WHITEOUT } else { 0 };
+    let fields = RenameFields {
+        from_dir: raw(from_dir),
+        to_dir: raw(to_dir),
+        from_size: length(from_name.len()),
+        to_size: length(to_name.len()),
+        mode: (rename_mode(mode) | has_whiteout).into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[]);
+    if let Some(Whiteout { id, owner }) = whiteout {
+        put(out, &WhiteoutFields { id: raw(id), owner: owner_fields(owner) }, &[]);
+    }
+    out.extend_from_slice(from_name);
+    out.extend_from_slice(to_name);
+    Tag::Rename
 }
 
 fn encode_data(
@@ -299,6 +316,8 @@ fn rename_mode(mode: RenameMode) -> u32 {
         RenameMode::Replace => layout::RENAME_REPLACE,
         RenameMode::NoReplace => layout::RENAME_NO_REPLACE,
         RenameMode::Exchange => layout::RENAME_EXCHANGE,
+        RenameMode::Whiteout => layout::RENAME_WHITEOUT,
+        RenameMode::NoReplaceWhiteout => layout::RENAME_NO_REPLACE_WHITEOUT,
     }
 }
 

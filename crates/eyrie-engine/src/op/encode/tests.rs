@@ -38,9 +38,10 @@ impl Sample {
             2 => Op::Unlink { dir, name, time },
             3 => Op::RemoveDirectory { dir, name, time },
             4 => {
-                let mode =
-                    [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange][usize::from(choice)];
-                Op::Rename { from_dir: dir, from_name: name, to_dir: id, to_name: &self.names.1, mode, time }
+                let mode = RenameMode::ALL[number as usize % RenameMode::ALL.len()];
+                let whiteout = (choice == 1).then_some(Whiteout { id, owner });
+                let (from_dir, from_name, to_dir, to_name) = (dir, name, id, &self.names.1[..]);
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time }
             }
             5 => Op::Write { id, offset: number, data, set_ids, time },
             6 => Op::Append { id, data, set_ids, time },

@@ -102,7 +102,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
         6 => Op::RemoveDirectory { dir, name, time },
         7..11 => {
             let mode = modes[random.random_range(0..3)];
-            Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode, time }
+            Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode, whiteout: None, time }
         }
         11..13 if kind == Kind::File => Op::Put { dir, name, id, owner, data, time },
         13 => Op::SetAttributes { id: dir, change: AttributeChange { modified, ..Default::default() }, time },
@@ -224,7 +224,15 @@ fn only_first_stat_of_large_directory_visits_pages() {
     engine.apply(&Op::Unlink { dir, name: &entry(77), time: LATER }).expect("there");
     let (from_name, to_name) = (&entry(78)[..], &entry(79)[..]);
     for mode in [RenameMode::Exchange, RenameMode::Replace] {
-        let moved = Op::Rename { from_dir: dir, from_name, to_dir: engine.root, to_name, mode, time: LATER };
+        let moved = Op::Rename {
+            from_dir: dir,
+            from_name,
+            to_dir: engine.root,
+            to_name,
+            mode,
+            whiteout: None,
+            time: LATER,
+        };
         assert_eq!(engine.apply(&moved).is_ok(), mode == RenameMode::Replace);
     }
     assert_eq!(visits(&attributes), (99_999, 0));
