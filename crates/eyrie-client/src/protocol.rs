@@ -100,7 +100,8 @@ pub enum ServiceCall {
     /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
     /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
     Outcome,
-    /// Lock or unlock the object `id`, as the [`SentLock`] in the data says, or refuse.
+    /// Lock or unlock the object `id`, as the [`SentLock`] in the data says, or refuse. The number of the
+    /// answer is 1 if the owner then has a lock of this sort (on the whole object, or on a range), else 0.
     TryLock,
     /// Return the lock of the object `id` that conflicts with the [`SentLock`] in the data. The data of the
     /// answer are a [`SentLock`], or nothing.
