@@ -16,12 +16,13 @@ use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
+use eyrie_medium::sync::lock;
 use eyrie_medium::{Fault, Medium, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
 use crate::packet;
 use crate::protocol::{OUTCOME_MADE, OUTCOME_NOT_MADE, SentSession, ServiceCall, received_error};
-use crate::session::{self, PATIENCE, ProcessLock, ServiceSession, join, may_pass, refused};
+use crate::session::{self, PATIENCE, ProcessLock, ServiceSession, SessionLocks, join, may_pass, refused};
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -240,7 +241,13 @@ impl Client {
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
         let key = joined.session.key;
-        self.session.store(Arc::new(joined.session));
+        let before = self.session.swap(Arc::new(joined.session));
+        if !is_child {
+            // The child of a fork had no locks, and a thread of its parent may hold the mutex.
+            let SessionLocks { held, lost } = std::mem::take(&mut *lock(&before.locks));
+            let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
+            lock(&self.session.load().locks).lost.extend(held.chain(lost));
+        }
         self.key.store(key.raw(), Ordering::Release);
         if is_child {
             self.medium().accept_in_child();

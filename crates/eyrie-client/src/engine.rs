@@ -128,11 +128,24 @@ impl Engine for Client {
     }
 
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        let (key, locked) = (self.key(), (id, request.owner, request.target == LockTarget::Object));
+        if self.may_have_locks() && self.medium().check().is_ok() {
+            let session = self.session.load();
+            if lock(&session.locks).lost.remove(&locked) {
+                return Err(Error::LocksLost);
+            }
+        }
         let sent = SentLock::of(request, waiter.map_or(0, LockWaiter::number));
-        self.call(ServiceCall::TryLock, id.raw(), 0, sent.as_bytes())?;
-        if request.kind.is_some() {
-            lock(&self.session.load().locked).insert((id, request.owner));
-            self.has_locked.store(true, Ordering::Relaxed);
+        let reply = self.call(ServiceCall::TryLock, id.raw(), 0, sent.as_bytes())?;
+        let is_held = reply.answer.number != 0;
+        self.has_locked.store(true, Ordering::Relaxed);
+        let session = self.session.load();
+        lock(&session.locks).held.insert(locked, is_held);
+        // If another thread has joined the next session since the answer, it may have looked at the locks of
+        // the old one before.
+        let now = self.session.load();
+        if now.key != key && is_held {
+            lock(&now.locks).lost.insert(locked);
         }
         Ok(())
     }
@@ -169,12 +182,17 @@ impl Engine for Client {
         }
         let mut data = Vec::new();
         let session = self.session.load();
-        let mut locked = lock(&session.locked);
-        for &owner in owners.iter().filter(|&&owner| locked.remove(&(id, owner))) {
+        let mut locks = lock(&session.locks);
+        for &owner in owners {
+            let both = [true, false].map(|whole| (id, owner, whole));
+            both.iter().for_each(|locked| _ = locks.lost.remove(locked));
+            if both.map(|locked| locks.held.remove(&locked)) == [None, None] {
+                continue;
+            }
             let unlock = LockRequest { owner, target: LockTarget::Bytes(LockRange::ALL), kind: None };
             data.extend_from_slice(SentLock::of(&unlock, 0).as_bytes());
         }
-        drop(locked);
+        drop(locks);
         if !data.is_empty() {
             // A service that has ended has no locks.
             let _ = self.call(ServiceCall::EndLocks, id.raw(), 0, &data);

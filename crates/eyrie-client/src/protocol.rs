@@ -112,7 +112,8 @@ pub enum ServiceCall {
     /// End the watcher `number`.
     Unwatch,
     /// Lock or unlock the object `id`, as the lock in the data says, or refuse. A lock in the data is a
-    /// [`SentLock`](crate::sent::SentLock).
+    /// [`SentLock`](crate::sent::SentLock). The number of the answer is 1 if the owner then has a lock of this
+    /// sort (on the whole object, or on a range), else 0.
     TryLock,
     /// Return the lock of the object `id` that conflicts with the lock in the data. The data of the answer are
     /// a lock, or nothing.

@@ -1,6 +1,6 @@
 //! Sessions: a connection to the service of a volume, and all that ends with it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,10 +39,21 @@ pub struct ServiceSession {
     pub channel: Channel,
     /// Reserved ids of each kind.
     pub pools: [Mutex<Vec<ObjectId>>; KINDS],
-    /// The objects that were locked, with the owners of their locks. A lock ends with its session.
-    pub locked: Mutex<HashSet<(ObjectId, LockOwner)>>,
     /// Ids of the watchers that the service knows.
     pub watched: Mutex<Vec<u64>>,
+    pub locks: Mutex<SessionLocks>,
+}
+
+/// Locks of one owner on an object: on the whole object (`true`), or on ranges.
+pub type OwnedLocks = (ObjectId, LockOwner, bool);
+
+/// The locks of this process.
+#[derive(Default)]
+pub struct SessionLocks {
+    /// The owners that have locked an object in this session. `false` if they have unlocked everything since.
+    pub held: HashMap<OwnedLocks, bool>,
+    /// Locks that have ended with an earlier session. Their owners do not know it yet.
+    pub lost: HashSet<OwnedLocks>,
 }
 
 /// A session that begins, and the files that the service sends with its greeting.
@@ -140,7 +151,7 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
         socket,
         pools: Default::default(),
         watched: Mutex::default(),
-        locked: Mutex::default(),
+        locks: Mutex::default(),
     };
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
 }

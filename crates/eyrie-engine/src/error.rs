@@ -71,9 +71,12 @@ pub enum Error {
     /// The process or the session has the maximum number of locks.
     #[error("too many locks")]
     TooManyLocks,
+    /// The owner had locks on the object, which have ended with the session of a service.
+    #[error("the locks of this file have ended with their service")]
+    LocksLost,
     /// The range of a lock would end past the largest offset.
     #[error("a lock ends at most at offset 2^63 - 1")]
-    LockRange,
+    LockPastEnd,
     /// The lock was not free before the deadline of the wait.
     #[error("the wait for the lock has timed out")]
     LockTimedOut,
@@ -147,8 +150,8 @@ impl Error {
             Error::Stale => Errno::STALE,
             Error::LockConflict => Errno::AGAIN,
             Error::Deadlock => Errno::DEADLK,
-            Error::TooManyLocks => Errno::NOLCK,
-            Error::LockRange => Errno::OVERFLOW,
+            Error::TooManyLocks | Error::LocksLost => Errno::NOLCK,
+            Error::LockPastEnd => Errno::OVERFLOW,
             Error::LockTimedOut => Errno::TIMEDOUT,
             Error::LockCancelled => Errno::INTR,
             Error::AccessDenied => Errno::ACCESS,

@@ -19,8 +19,8 @@ pub struct LockClient<'a> {
 }
 
 impl LockClient<'_> {
-    /// Answers a request about an object. Returns the data of the answer.
-    pub fn answer(&self, call: ServiceCall, id: ObjectId, data: &[u8]) -> Result<Vec<u8>> {
+    /// Answers a request about an object. Returns the number and the data of the answer.
+    pub fn answer(&self, call: ServiceCall, id: ObjectId, data: &[u8]) -> Result<(u64, Vec<u8>)> {
         let engine = self.requester.engine;
         let table = engine.lock_table();
         match call {
@@ -31,17 +31,18 @@ impl LockClient<'_> {
                 let parts = data.chunks(size_of::<SentLock>());
                 let owners = parts.map(|part| Ok(self.one(part)?.1.owner));
                 table.end(id, &owners.collect::<Result<Vec<LockOwner>>>()?);
-                Ok(Vec::new())
+                Ok((0, Vec::new()))
             }
             ServiceCall::FindLock => {
                 let (_, request) = self.one(data)?;
                 self.requester.check_lock(id)?;
                 let found = table.find(engine.locked_object(id)?, &request);
-                Ok(found.map_or_else(Vec::new, |held| {
+                let sent = found.map_or_else(Vec::new, |held| {
                     let target = LockTarget::Bytes(held.range);
                     let shown = LockRequest { owner: held.owner, target, kind: Some(held.kind) };
                     SentLock::of(&shown, 0).as_bytes().to_vec()
-                }))
+                });
+                Ok((0, sent))
             }
             _ => {
                 let (sent, request) = self.one(data)?;
@@ -50,8 +51,8 @@ impl LockClient<'_> {
                     self.requester.check_lock(id)?;
                 }
                 let waiter = Some(sent.waiter).filter(|&number| number != 0);
-                table.try_lock_of_client(engine.locked_object(id)?, &request, waiter)?;
-                Ok(Vec::new())
+                let holds = table.try_lock_of_client(engine.locked_object(id)?, &request, waiter)?;
+                Ok((holds.into(), Vec::new()))
             }
         }
     }

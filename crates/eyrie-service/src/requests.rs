@@ -231,7 +231,8 @@ impl Requests {
             ServiceCall::TryLock | ServiceCall::FindLock | ServiceCall::EndLocks => {
                 let requester = requester(engine, who, now());
                 let client = LockClient { requester, session: joined.key.raw() };
-                return Ok(Done { data: client.answer(call, id()?, &self.buffer)?, ..Done::default() });
+                let (number, data) = client.answer(call, id()?, &self.buffer)?;
+                return Ok(Done { number, data, ..Done::default() });
             }
             ServiceCall::EndWait => {
                 engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);

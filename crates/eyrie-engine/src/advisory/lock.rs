@@ -75,15 +75,15 @@ impl LockRange {
     /// Returns the range of `length` bytes from `start` on. Length 0 stands for all bytes from `start` on.
     ///
     /// # Errors
-    /// `Invalid` for a start or a length of 2^63 or more. `LockRange` if the range would end past the largest
-    /// offset.
+    /// `Invalid` for a start or a length of 2^63 or more. `LockPastEnd` if the range would end past the
+    /// largest offset.
     pub fn of_length(start: u64, length: u64) -> Result<LockRange> {
         if start > LOCK_OFFSET_MAX || length > LOCK_OFFSET_MAX {
             return Err(Error::Invalid("offsets and lengths of locks are below 2^63"));
         }
         match length {
             0 => Ok(LockRange { start, last: LOCK_OFFSET_MAX }),
-            _ if length - 1 > LOCK_OFFSET_MAX - start => Err(Error::LockRange),
+            _ if length - 1 > LOCK_OFFSET_MAX - start => Err(Error::LockPastEnd),
             _ => Ok(LockRange { start, last: start + (length - 1) }),
         }
     }

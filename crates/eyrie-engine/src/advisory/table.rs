@@ -89,11 +89,12 @@ impl LockTable {
             let signal = Some(Arc::clone(waiter.signal()));
             ((0, waiter.number()), WaitNote { id: object.id, request: *request, signal, expires: None })
         });
-        self.with(|locks| locks.attempt(object, request, note))
+        self.with(|locks| locks.attempt(object, request, note)).map(drop)
     }
 
     /// Grants a request of a client, or refuses it. A client that waits names a number of its choice, and
-    /// asks again.
+    /// asks again. Returns true if the owner has a lock of this sort on the object then: on the whole, or on
+    /// a range.
     ///
     /// # Errors
     /// As [`try_lock`](LockTable::try_lock).
@@ -102,7 +103,7 @@ impl LockTable {
         object: LockedObject,
         request: &LockRequest,
         waiter: Option<u64>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let note = waiter.map(|number| {
             let expires = Some(Instant::now() + NOTE);
             let note = WaitNote { id: object.id, request: *request, signal: None, expires };
@@ -154,12 +155,13 @@ impl LockTable {
 }
 
 impl Locks {
+    /// Grants a request or refuses it. Returns true if the owner has a lock of its sort then.
     fn attempt(
         &mut self,
         object: LockedObject,
         request: &LockRequest,
         note: Option<(WaitKey, WaitNote)>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if let Some((key, _)) = &note {
             self.waits.remove(key);
         }
@@ -167,7 +169,7 @@ impl Locks {
         if let (LockTarget::Object, Some(kind)) = (request.target, request.kind)
             && self.keeps_whole(object.id, request.owner, kind)
         {
-            return Ok(());
+            return Ok(true);
         }
         let refused =
             self.objects.get(&object.id).is_some_and(|held| held.conflicts(request).next().is_some());
@@ -180,8 +182,7 @@ impl Locks {
             return Err(Error::LockConflict);
         }
         self.check_room(object.id, request)?;
-        self.set(object, request);
-        Ok(())
+        Ok(self.set(object, request))
     }
 
     /// Forgets the locks of a removed object whose id now names another one.
@@ -218,8 +219,9 @@ impl Locks {
         if adds > 0 && held + adds > most { Err(Error::TooManyLocks) } else { Ok(()) }
     }
 
-    /// Sets or removes a lock, and wakes those who may get one now.
-    fn set(&mut self, object: LockedObject, request: &LockRequest) {
+    /// Sets or removes a lock, and wakes those who may get one now. Returns true if the owner has a lock of
+    /// this sort then.
+    fn set(&mut self, object: LockedObject, request: &LockRequest) -> bool {
         let id = object.id;
         let held = self.objects.entry(id).or_insert_with(|| ObjectLocks::new(object.generation));
         let (had, has) = held.set(request);
@@ -230,6 +232,7 @@ impl Locks {
         if had > 0 && request.kind != Some(LockKind::Exclusive) {
             self.wake(id);
         }
+        has > 0
     }
 
     /// Removes all locks of some owners on an object.

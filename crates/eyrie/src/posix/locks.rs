@@ -84,7 +84,8 @@ pub trait PosixLocks: Posix {
     ///
     /// # Errors
     /// `EAGAIN`, `ETIMEDOUT` and `EINTR` for a wait that did not end with the lock. `ENOLCK` for more than
-    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume. No deadlock is detected.
+    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume, and once after a service has
+    /// ended and with it locks of this owner. No deadlock is detected.
     fn flock(&self, handle: &Self::Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()>;
 
     /// Locks or unlocks a range: `(start, length)`. Length 0 stands for all bytes from `start` on, also those
