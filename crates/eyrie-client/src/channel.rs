@@ -110,7 +110,7 @@ impl Channel {
         if bytes > data_of(0).1 {
             return Ok((LARGE_LANE, lock(&self.lanes[LARGE_LANE])));
         }
-        // Requests that wait for long have lanes of their own. Otherwise a short one could wait behind them.
+        // Long requests have lanes of their own, so that a short request never waits behind them.
         let lanes = match request.call {
             ServiceCall::Notices => FIRST_LONG_LANE..LANES,
             _ => 0..FIRST_LONG_LANE,

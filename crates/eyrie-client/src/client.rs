@@ -1,6 +1,7 @@
 //! The engine of a client.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
-use eyrie_medium::sync::lock;
+use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Fault, Medium, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
@@ -60,6 +61,8 @@ pub struct Client {
     has_given_up: AtomicBool,
     /// Makes the watchers, whose notices come from the service.
     pub(crate) notices: Arc<Notices>,
+    /// Ids of the watchers for which a thread waits at the service.
+    pub(crate) fetching: Mutex<HashSet<u64>>,
     /// Numbers that never repeat, for directories beside an exchange of the board.
     pub(crate) unique: AtomicU64,
     /// True after the first lock. It spares a close a look at the locks.
@@ -103,6 +106,7 @@ impl Client {
             claims_of: AtomicU32::new(std::process::id()),
             has_given_up: AtomicBool::new(false),
             notices: Arc::default(),
+            fetching: Mutex::default(),
             unique: AtomicU64::new(0),
             has_locked: AtomicBool::new(false),
         })

@@ -16,6 +16,7 @@ use eyrie_medium::epoch::Guard;
 use eyrie_medium::sync::lock;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::channel::ServiceRequest;
 use crate::client::{Client, words_of};
 use crate::protocol::ServiceCall;
 use crate::sent::{SentAttributes, SentLock};
@@ -141,8 +142,8 @@ impl Engine for Client {
         self.has_locked.store(true, Ordering::Relaxed);
         let session = self.session.load();
         lock(&session.locks).held.insert(locked, is_held);
-        // If another thread has joined the next session since the answer, it may have looked at the locks of
-        // the old one before.
+        // Another thread may have joined the next session since the answer. That thread may have collected
+        // the locks of the old session before this one was inserted.
         let now = self.session.load();
         if now.key != key && is_held {
             lock(&now.locks).lost.insert(locked);
@@ -194,8 +195,11 @@ impl Engine for Client {
         }
         drop(locks);
         if !data.is_empty() {
-            // A service that has ended has no locks.
-            let _ = self.call(ServiceCall::EndLocks, id.raw(), 0, &data);
+            // The locks are those of this session, whatever the session of the caller's pin. A session that
+            // has ended has no locks.
+            let request =
+                ServiceRequest { call: ServiceCall::EndLocks, id: id.raw(), number: 0, data: &data };
+            let _ = session.channel.call(&request);
         }
     }
 

@@ -20,7 +20,7 @@ pub const VERSION: u32 = 3;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
-/// Number of the first lane for requests that may wait for long: [`ServiceCall::Notices`].
+/// Number of the first lane for requests that may wait for a long time: [`ServiceCall::Notices`].
 pub const FIRST_LONG_LANE: usize = 12;
 /// Most watchers of a session. Each has a lane in which it waits.
 pub const MOST_WATCHERS: usize = LANES - FIRST_LONG_LANE;
@@ -111,16 +111,16 @@ pub enum ServiceCall {
     Notices,
     /// End the watcher `number`.
     Unwatch,
-    /// Lock or unlock the object `id`, as the lock in the data says, or refuse. A lock in the data is a
-    /// [`SentLock`](crate::sent::SentLock). The number of the answer is 1 if the owner then has a lock of this
-    /// sort (on the whole object, or on a range), else 0.
+    /// Lock or unlock the object `id`, or refuse. The data are a [`SentLock`](crate::sent::SentLock). The
+    /// number of the answer is 1 if the owner then has a lock on the target of the request (the whole object,
+    /// or any of its ranges), else 0.
     TryLock,
-    /// Return the lock of the object `id` that conflicts with the lock in the data. The data of the answer are
-    /// a lock, or nothing.
+    /// Return the first range lock of the object `id` that conflicts with the lock in the data. The data of
+    /// the answer are a lock, or nothing.
     FindLock,
     /// End all locks of some owners on the object `id`. The data are a lock for each owner.
     EndLocks,
-    /// Forget the waiter with this number.
+    /// Forget the waiter `number`.
     EndWait,
 }
 

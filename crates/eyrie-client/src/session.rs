@@ -52,7 +52,7 @@ pub type OwnedLocks = (ObjectId, LockOwner, bool);
 pub struct SessionLocks {
     /// The owners that have locked an object in this session. `false` if they have unlocked everything since.
     pub held: HashMap<OwnedLocks, bool>,
-    /// Locks that have ended with an earlier session. Their owners do not know it yet.
+    /// Locks that have ended with an earlier session. The next lock call of their owner reports the loss.
     pub lost: HashSet<OwnedLocks>,
 }
 

@@ -10,16 +10,18 @@ use crate::protocol::ServiceCall;
 
 /// Time between two attempts to reach a service that does not answer.
 const PAUSE: Duration = Duration::from_millis(100);
+/// A wait without a limit: some 68 years.
+const LONGEST: Duration = Duration::from_secs(1 << 31);
 
 impl Client {
     pub(crate) fn new_watcher(&self, capacity: usize) -> Watcher {
         let watcher = self.notices.watch(capacity);
-        // If the service does not answer, `next_notice_of` makes it know the watcher later.
+        // If the service does not answer, `next_notice_of` registers the watcher later.
         let _ = self.make_known(&watcher);
         watcher
     }
 
-    /// Lets the service know a watcher. Returns false if the service knew it already.
+    /// Registers a watcher with the service. Returns false if the service already knew the watcher.
     fn make_known(&self, watcher: &Watcher) -> Result<bool> {
         let session = self.session.load_full();
         let mut watched = lock(&session.watched);
@@ -32,17 +34,30 @@ impl Client {
     }
 
     pub(crate) fn next_notice_of(&self, watcher: &Watcher, timeout: Duration) -> Option<Notice> {
-        let end = Instant::now() + timeout;
+        let now = Instant::now();
+        let end = now.checked_add(timeout).unwrap_or(now + LONGEST);
         loop {
             if watcher.is_ready() {
                 return watcher.next(Duration::ZERO);
             }
             let left = end.saturating_duration_since(Instant::now());
-            match self.fetch_notices(watcher, left) {
-                Ok(()) if left.is_zero() => return watcher.next(Duration::ZERO),
-                Ok(()) => {}
-                Err(_) if left.is_zero() => return None,
-                Err(_) => watcher.wait(left.min(PAUSE)),
+            // The service answers one request of a watcher at a time. Its notices wake the other threads.
+            let is_first = lock(&self.fetching).insert(watcher.id());
+            let fetched = is_first.then(|| self.fetch_notices(watcher, left));
+            if is_first {
+                lock(&self.fetching).remove(&watcher.id());
+            }
+            match fetched {
+                _ if left.is_zero() => return watcher.next(Duration::ZERO),
+                Some(Ok(())) => {}
+                None => watcher.wait(left.min(PAUSE)),
+                Some(Err(_)) => {
+                    watcher.wait(left.min(PAUSE));
+                    if left >= PAUSE && !watcher.is_ready() {
+                        // A watcher that the service does not know misses changes.
+                        return Some(Notice::Everything);
+                    }
+                }
             }
         }
     }
@@ -54,7 +69,7 @@ impl Client {
             watcher.add(&Notice::Everything);
             return Ok(());
         }
-        let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let milliseconds = u64::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
         let reply = self.call(ServiceCall::Notices, milliseconds, watcher.id(), &[])?;
         let mut bytes = &reply.data[..];
         while let Some(notice) = Notice::decode(&mut bytes) {

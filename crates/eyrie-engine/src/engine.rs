@@ -404,9 +404,7 @@ pub trait Engine: Send + Sync {
     }
 
     /// Ends the wait of a caller that gives up. A request that was granted needs no such call.
-    fn end_wait(&self, waiter: &LockWaiter) {
-        let _ = waiter;
-    }
+    fn end_wait(&self, _waiter: &LockWaiter) {}
 
     /// True if the engine wakes waiters. If it does not, they must try again from time to time.
     fn wakes_waiters(&self) -> bool {
@@ -423,9 +421,7 @@ pub trait Engine: Send + Sync {
     }
 
     /// Ends all locks of these owners on an object that is still open.
-    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
-        let _ = (id, owners);
-    }
+    fn end_locks(&self, _id: ObjectId, _owners: &[LockOwner]) {}
 
     /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the
     /// process that owns the volume. In a later session, an id may name another object. A caller that keeps
@@ -469,8 +465,7 @@ pub trait Engine: Send + Sync {
 
     /// Begins to watch all changes of the volume. The watcher has room for `capacity` notices. `None` if the
     /// engine gives no notices.
-    fn watch(&self, capacity: usize) -> Option<Watcher> {
-        let _ = capacity;
+    fn watch(&self, _capacity: usize) -> Option<Watcher> {
         None
     }
 

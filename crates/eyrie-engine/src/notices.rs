@@ -61,8 +61,8 @@ impl Notice {
         }
     }
 
-    /// Decodes the first notice of `bytes`, and removes it from there. Returns `None` at the end of the
-    /// bytes, and for bytes that are no notice.
+    /// Decodes the first notice of `bytes`, and removes it from `bytes`. Returns `None` if `bytes` is empty
+    /// or begins with no valid notice.
     pub fn decode(bytes: &mut &[u8]) -> Option<Notice> {
         fn id(bytes: &mut &[u8]) -> Option<Option<ObjectId>> {
             let (raw, rest) = bytes.split_first_chunk()?;
@@ -116,7 +116,8 @@ thread_local! {
     static QUIET: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the id of the watcher whose [quiet](Watcher::quietly) changes this thread makes; 0 for none.
+/// Returns the id of the watcher that gets no notice of this thread's [changes](Watcher::quietly); 0 for
+/// none.
 #[inline]
 pub fn quiet_watcher() -> u64 {
     QUIET.get()

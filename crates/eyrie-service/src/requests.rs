@@ -92,10 +92,11 @@ impl Requests {
         answered
     }
 
-    /// Answers the requests of a session that wait for notices no longer.
+    /// Answers those requests of a session that wait for notices and whose wait has ended.
     pub fn answer_watchers(&mut self, engine: &Scm, session: &mut Session) {
         let Session { who, joined: Some(joined), .. } = session else { return };
-        // A client that waits for notices has no further request soon, so it need not keep the service awake.
+        // A client that waits for notices has no further request soon, so this answer need not keep the
+        // service awake.
         let has_woken = self.has_woken;
         while let Some(lane) = joined.watchers.take_ready() {
             self.answer(engine, who, joined, lane, false);

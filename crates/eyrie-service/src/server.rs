@@ -263,8 +263,8 @@ impl Service {
         has_work
     }
 
-    /// Answers the requests that wait for notices no longer. Returns the first time at which the wait of
-    /// another one ends.
+    /// Answers the requests for notices whose wait has ended. Returns the earliest deadline of the requests
+    /// that still wait.
     fn answer_watchers(&mut self) -> Option<Instant> {
         let mut first: Option<Instant> = None;
         for session in self.sessions.values_mut() {

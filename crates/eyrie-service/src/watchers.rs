@@ -18,7 +18,7 @@ struct ServedWatcher {
     watcher: Watcher,
     /// The lane whose request waits for notices, and the time at which the wait ends.
     waiting: Option<(usize, Instant)>,
-    /// True if the time of a wait has come. The request then gets its answer, even without a notice.
+    /// True if a wait has reached its deadline. The request then gets its answer, even without a notice.
     is_over: bool,
 }
 
@@ -32,10 +32,13 @@ impl Watchers {
         found.ok_or(Error::Invalid("a watcher that the service does not know"))
     }
 
-    /// Begins to watch.
+    /// Begins to watch, unless the watcher with this number exists already.
     pub fn begin(&mut self, engine: &Scm, number: u64, capacity: u64) -> Result<()> {
-        if number == 0 || self.position(number).is_ok() {
-            return Err(Error::Invalid("the number of a watcher is zero or in use"));
+        if number == 0 {
+            return Err(Error::Invalid("the number of a watcher is zero"));
+        }
+        if self.position(number).is_ok() {
+            return Ok(());
         }
         if self.0.len() >= MOST_WATCHERS {
             return Err(Error::Invalid("the session has too many watchers"));
@@ -52,8 +55,8 @@ impl Watchers {
         ended.waiting.map(|(lane, _)| lane)
     }
 
-    /// Returns the encoded notices of a watcher. `None` if there are none before the end of a wait: the
-    /// request of `lane` then waits.
+    /// Returns the encoded notices of a watcher. `None` if there are no notices yet: the request of `lane`
+    /// then waits.
     pub fn take(&mut self, lane: usize, number: u64, milliseconds: u64) -> Result<Option<Vec<u8>>> {
         let index = self.position(number)?;
         let served = &mut self.0[index];
@@ -84,7 +87,7 @@ impl Watchers {
         self.0.iter().any(|served| served.waiting.is_some_and(|(waiting, _)| waiting == lane))
     }
 
-    /// Returns a lane whose request waits no longer, because there are notices or its time has come.
+    /// Returns a lane whose request waits no longer, because there are notices or its deadline has passed.
     pub fn take_ready(&mut self) -> Option<usize> {
         let now = Instant::now();
         self.0.iter_mut().find_map(|served| {
@@ -98,7 +101,7 @@ impl Watchers {
         })
     }
 
-    /// Returns the first time at which the wait of a request ends.
+    /// Returns the earliest deadline of the waiting requests.
     pub fn first_end(&self) -> Option<Instant> {
         self.0.iter().filter_map(|served| served.waiting).map(|(_, end)| end).min()
     }

@@ -6,12 +6,11 @@ use super::ranges::OwnerRanges;
 /// The locks on one object.
 #[derive(Debug)]
 pub struct ObjectLocks {
-    /// The generation of the object. Locks of a removed object do not count for the object that has its id
-    /// next.
+    /// The generation of the object. Locks of a removed object do not count for the next object with its id.
     pub generation: u64,
     /// Locks on the object as a whole.
     whole: Vec<(LockOwner, LockKind)>,
-    /// The range locks of each owner, in the order in which the owners came.
+    /// The range locks of each owner, in the order of the owners' first locks.
     ranges: Vec<(LockOwner, OwnerRanges)>,
 }
 
@@ -92,7 +91,8 @@ impl ObjectLocks {
         (had, has)
     }
 
-    /// Removes all locks of some owners. Returns their sessions, each with a number of removed locks.
+    /// Removes all locks of the owners for which `is_gone` is true. Returns the sessions of these owners,
+    /// each with a number of removed locks.
     pub fn remove(&mut self, is_gone: impl Fn(LockOwner) -> bool) -> Vec<(u64, usize)> {
         let mut removed = Vec::new();
         let mut keep = |owner: LockOwner, locks: usize| {

@@ -19,10 +19,10 @@ const MOST_OF_PROCESS: usize = 1 << 20;
 const MOST_OF_SESSION: usize = 1 << 14;
 /// Most waits of a session that the table remembers at a time.
 const MOST_WAITS_OF_SESSION: u64 = 256;
-/// Time for which the table remembers that a client waits. A client that still waits asks again earlier.
+/// Time for which the table remembers that a client waits. A waiting client repeats its request before then.
 const NOTE: Duration = Duration::from_secs(1);
 /// Most waiting owners that a search for a deadlock visits. Linux visits ten.
-const MOST_VISITED: usize = 1000;
+const MOST_VISITED: usize = 64;
 
 /// An object, and the generation that distinguishes it from other objects of its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub struct LockedObject {
 /// All advisory locks of an engine.
 #[derive(Default)]
 pub struct LockTable {
-    /// Number of objects with locks. It spares a close the mutex while no object is locked.
+    /// Number of objects with locks. While the number is 0, a close does not take the mutex.
     objects: AtomicUsize,
     locks: Mutex<Locks>,
 }
@@ -62,20 +62,20 @@ struct Locks {
 struct WaitNote {
     id: ObjectId,
     request: LockRequest,
-    /// Wakes the caller. A client has none, and asks again by itself.
+    /// Wakes the caller. A client has no signal, and asks again by itself.
     signal: Option<Arc<Signal>>,
     expires: Option<Instant>,
 }
 
 impl LockTable {
-    /// True if no object is locked. An owner sees its own locks.
+    /// True if no object is locked. The result counts each lock that the calling thread has set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.objects.load(Ordering::Relaxed) == 0
     }
 
-    /// Grants a request of this process, or refuses it. If there is a conflict, the table wakes `waiter` as
-    /// soon as the request may succeed, until [`end_wait`](LockTable::end_wait).
+    /// Grants a request of this process, or refuses it. After a conflict, the table wakes `waiter` whenever
+    /// the request may succeed, until [`end_wait`](LockTable::end_wait).
     ///
     /// # Errors
     /// `LockConflict`, `Deadlock`, `TooManyLocks`.
@@ -92,9 +92,9 @@ impl LockTable {
         self.with(|locks| locks.attempt(object, request, note)).map(drop)
     }
 
-    /// Grants a request of a client, or refuses it. A client that waits names a number of its choice, and
-    /// asks again. Returns true if the owner has a lock of this sort on the object then: on the whole, or on
-    /// a range.
+    /// Grants a request of a client, or refuses it. `waiter` is a number that a waiting client has chosen.
+    /// The client asks again by itself. After a success, returns true if the owner has a lock on the target
+    /// of the request: on the object as a whole, or on any of its ranges.
     ///
     /// # Errors
     /// As [`try_lock`](LockTable::try_lock).
@@ -140,7 +140,10 @@ impl LockTable {
             locks.waits.retain(|key, _| key.0 != session);
             if locks.held.contains_key(&session) {
                 let ids: Vec<ObjectId> = locks.objects.keys().copied().collect();
-                ids.into_iter().for_each(|id| locks.remove(id, |owner| owner.session == session));
+                let of_session = |owner: LockOwner| owner.session == session;
+                let freed: HashSet<ObjectId> =
+                    ids.into_iter().filter(|&id| locks.remove_silently(id, of_session)).collect();
+                locks.wake(|id| freed.contains(&id));
             }
         });
     }
@@ -155,7 +158,8 @@ impl LockTable {
 }
 
 impl Locks {
-    /// Grants a request or refuses it. Returns true if the owner has a lock of its sort then.
+    /// Grants a request or refuses it. Returns the result of
+    /// [`try_lock_of_client`](LockTable::try_lock_of_client).
     fn attempt(
         &mut self,
         object: LockedObject,
@@ -192,8 +196,8 @@ impl Locks {
         }
     }
 
-    /// Returns true if the owner has a lock of this kind on the whole object. A lock of the other kind ends,
-    /// even if the owner does not get the new one: see flock(2).
+    /// Returns true if the owner has a lock of this kind on the whole object. Otherwise ends the owner's lock
+    /// of the other kind, even if the owner does not get the new lock: see flock(2).
     fn keeps_whole(&mut self, id: ObjectId, owner: LockOwner, kind: LockKind) -> bool {
         match self.objects.get(&id).and_then(|held| held.whole_of(owner)) {
             Some(held) if held == kind => return true,
@@ -219,8 +223,8 @@ impl Locks {
         if adds > 0 && held + adds > most { Err(Error::TooManyLocks) } else { Ok(()) }
     }
 
-    /// Sets or removes a lock, and wakes those who may get one now. Returns true if the owner has a lock of
-    /// this sort then.
+    /// Sets or removes a lock. Wakes the waiters of the object if a lock may have ended or become
+    /// shared. Returns true if the owner then has a lock on the object as a whole, or on any of its ranges.
     fn set(&mut self, object: LockedObject, request: &LockRequest) -> bool {
         let id = object.id;
         let held = self.objects.entry(id).or_insert_with(|| ObjectLocks::new(object.generation));
@@ -230,22 +234,27 @@ impl Locks {
         }
         self.count(request.owner.session, had, has);
         if had > 0 && request.kind != Some(LockKind::Exclusive) {
-            self.wake(id);
+            self.wake(|other| other == id);
         }
         has > 0
     }
 
-    /// Removes all locks of some owners on an object.
+    /// Removes all locks of some owners on an object, and wakes its waiters.
     fn remove(&mut self, id: ObjectId, is_gone: impl Fn(LockOwner) -> bool) {
-        let Some(held) = self.objects.get_mut(&id) else { return };
+        if self.remove_silently(id, is_gone) {
+            self.wake(|other| other == id);
+        }
+    }
+
+    /// Removes all locks of some owners on an object. Returns true if there were some.
+    fn remove_silently(&mut self, id: ObjectId, is_gone: impl Fn(LockOwner) -> bool) -> bool {
+        let Some(held) = self.objects.get_mut(&id) else { return false };
         let removed = held.remove(is_gone);
         if held.is_empty() {
             self.objects.remove(&id);
         }
-        if !removed.is_empty() {
-            removed.into_iter().for_each(|(session, count)| self.count(session, count, 0));
-            self.wake(id);
-        }
+        removed.iter().for_each(|&(session, count)| self.count(session, count, 0));
+        !removed.is_empty()
     }
 
     /// Counts the locks that a session had and has on an object.
@@ -257,9 +266,9 @@ impl Locks {
         }
     }
 
-    /// Wakes the waiters of an object.
-    fn wake(&self, id: ObjectId) {
-        let notes = self.waits.values().filter(|note| note.id == id);
+    /// Wakes the waiters of some objects.
+    fn wake(&self, is_freed: impl Fn(ObjectId) -> bool) {
+        let notes = self.waits.values().filter(|note| is_freed(note.id));
         notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
     }
 
@@ -276,23 +285,25 @@ impl Locks {
                 waits.entry(note.request.owner).or_default().push(note);
             }
         }
-        let (mut seen, mut to_visit) = (HashSet::new(), self.holders(id, request));
-        while let Some(owner) = to_visit.pop() {
-            if owner == request.owner {
-                return true;
-            }
-            let Some(notes) = waits.get(&owner) else { continue };
-            if seen.insert(owner) && seen.len() <= MOST_VISITED {
-                let holders = notes.iter().flat_map(|note| self.holders(note.id, &note.request));
-                to_visit.extend(holders.filter(|holder| holder.class == OwnerClass::Process));
+        let (mut seen, mut to_visit) = (HashSet::new(), vec![(id, *request)]);
+        while let Some((id, waiting)) = to_visit.pop() {
+            let holders = self.objects.get(&id).into_iter().flat_map(|held| held.conflicts(&waiting));
+            for holder in holders.map(|held| held.owner) {
+                if holder == request.owner {
+                    return true;
+                }
+                if waiting.owner != request.owner && holder.class != OwnerClass::Process {
+                    continue;
+                }
+                // Each waiting owner is visited once, so a client cannot make the search long.
+                if let Some(notes) = waits.get(&holder)
+                    && seen.len() < MOST_VISITED
+                    && seen.insert(holder)
+                {
+                    to_visit.extend(notes.iter().map(|note| (note.id, note.request)));
+                }
             }
         }
         false
-    }
-
-    /// Returns the owners of locks that conflict with a request.
-    fn holders(&self, id: ObjectId, request: &LockRequest) -> Vec<LockOwner> {
-        let held = self.objects.get(&id);
-        held.map_or(Vec::new(), |held| held.conflicts(request).map(|lock| lock.owner).collect())
     }
 }

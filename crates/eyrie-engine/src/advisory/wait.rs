@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// The time for which a call waits for a lock. By default it does not wait.
+/// The time for which a call waits for a lock. By default the call does not wait.
 ///
 /// ```
 /// # use eyrie_engine::advisory::{Canceller, LockWait};
@@ -34,7 +34,7 @@ impl LockWait<'_> {
         LockWait { deadline: Some(deadline), ..LockWait::FOREVER }
     }
 
-    /// Waits for this time.
+    /// Waits for at most this time.
     pub fn at_most(time: Duration) -> LockWait<'static> {
         LockWait { deadline: Instant::now().checked_add(time), ..LockWait::FOREVER }
     }
@@ -50,7 +50,7 @@ impl LockWait<'_> {
         self.waits
     }
 
-    /// True if the wait has no end but the lock.
+    /// True if only the lock can end the wait.
     pub fn is_endless(&self) -> bool {
         self.waits && self.deadline.is_none() && self.canceller.is_none()
     }
@@ -99,7 +99,7 @@ pub struct Canceller(Arc<Mutex<Cancellation>>);
 #[derive(Debug, Default)]
 struct Cancellation {
     is_cancelled: bool,
-    /// The signals of the waits of the present.
+    /// The signals of the current waits.
     signals: Vec<Arc<Signal>>,
 }
 
@@ -143,7 +143,7 @@ impl LockWaiter {
         LockWaiter { number, signal: Arc::default(), canceller }
     }
 
-    /// Returns the number of the waiter, which no other one of the process has.
+    /// Returns the number of the waiter, which is unique in the process.
     pub fn number(&self) -> u64 {
         self.number
     }

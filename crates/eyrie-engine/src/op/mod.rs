@@ -324,10 +324,10 @@ pub enum Op<'a> {
     /// object inherits it, unless the object is a symbolic link.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
     /// Creates an empty file that has no name, as `O_TMPFILE` does. The caller has reserved `id`. The file
-    /// inherits the ACL of `dir`, and its space comes from the volume, but no entry leads to it. The file
-    /// lives as long as a handle keeps it open, so the caller [opens](crate::Engine::open) it at once. If
-    /// that open fails with `Stale`, a close of another file has freed the file. `Link` can give the file its
-    /// first name if `linkable` is true.
+    /// inherits the default ACL of `dir`, but no entry leads to the file. The file lives as long as a handle
+    /// keeps it open, so the caller [opens](crate::Engine::open) it at once. If that open fails with `Stale`,
+    /// a close of another file has freed the new file. `Link` can give the file its first name if `linkable`
+    /// is true.
     CreateUnnamed { dir: ObjectId, id: ObjectId, owner: Owner, linkable: bool, time: Time },
     /// Gives another name to an object that is not a directory, or the first name to a linkable file of
     /// `CreateUnnamed`. The directory must have no entry with this name. An object that has lost its last
@@ -339,9 +339,9 @@ pub enum Op<'a> {
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
     /// Moves an entry. `mode` selects the treatment of an existing entry at the new name. With `Exchange`,
-    /// the two entries swap their objects. The two modes that leave a whiteout need one, which inherits as an
-    /// object of `Create` does, and the other modes have none. If both names are names of one object, nothing
-    /// changes, and the whiteout is not made.
+    /// the two entries swap their objects. `whiteout` is `Some` in exactly the two modes that leave a
+    /// whiteout. The whiteout inherits ACLs as an object of `Create` does. If both names are names of one
+    /// object, nothing changes, and the whiteout is not made.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],

@@ -193,7 +193,7 @@ impl Scm {
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         cold.links = 1;
         cold.set_changed(time);
-        // The mark ends in the same commit, because no entry may lead to an object that is marked unlinked.
+        // The same commit clears the unlinked bit, because no entry may lead to an object with this bit.
         let marked_late = broken(SafetyRule::FirstNameEndsTheMark);
         let named = if marked_late { hot } else { Hot { selector: hot.selector.as_named(), ..hot } };
         header.change_cold(&mut transaction, &named, &cold, HotChange::cold(&hot))?;

@@ -195,8 +195,8 @@ impl Scm {
             | Op::SetXattr { id, .. }
             | Op::RemoveXattr { id, .. }
             | Op::SetAcl { id, .. } => self.notices.add(&Notice::Object(id)),
-            // Nobody watches a file that has never had a name. The commits of the other Ops tell of entries.
-            // A `Put` and a batch tell of the values that they replace.
+            // Nobody watches a file that has never had a name. The commits of the other Ops give notices of
+            // entries. A `Put` and a batch also give notices of the values that they replace.
             Op::CreateUnnamed { .. }
             | Op::Create { .. }
             | Op::Link { .. }

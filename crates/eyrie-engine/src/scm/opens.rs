@@ -212,10 +212,10 @@ impl Scm {
         if selector.unlinked() { self.check_orphan(id) } else { Ok(()) }
     }
 
-    /// Checks that a handle or a hold keeps an object that was marked unlinked.
+    /// Checks that a handle or a hold keeps an object alive, after the object was seen with the unlinked bit.
     #[cold]
     fn check_orphan(&self, id: ObjectId) -> Result<()> {
-        // The second look at the mark is for an object that has got its first name meanwhile.
+        // The unlinked bit is read again, because the object may have got its first name meanwhile.
         let is_named = || Ok::<bool, Error>(!self.header(id)?.selector(self.medium())?.unlinked());
         if self.opens.is_orphan(id) || is_named()? { Ok(()) } else { Err(Error::Stale) }
     }
@@ -336,9 +336,9 @@ impl Scm {
         }
     }
 
-    /// True if an object that left the list of orphans is not to be freed: a `Link` gave it a name meanwhile,
-    /// and may have been undone by an `Unlink`, which then frees the object or put it on the list again. The
-    /// caller holds the object's lock.
+    /// True if the caller must not free an object that it took from the list of orphans, because a `Link` has
+    /// given the object a name meanwhile. If an `Unlink` has removed that name again, the `Unlink` has freed
+    /// the object or has put it on the list again. The caller holds the object's lock.
     fn has_new_owner(&self, id: ObjectId) -> bool {
         match self.header(id).and_then(|header| header.selector(self.medium())) {
             Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),

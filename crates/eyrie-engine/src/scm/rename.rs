@@ -90,7 +90,7 @@ impl Scm {
         }
     }
 
-    /// Writes the whiteout of a rename, without its entry. The caller holds the lock of its directory.
+    /// Writes the whiteout of a rename, without its entry. The caller holds the lock of `dir`.
     #[cold]
     fn add_whiteout(
         &self,
@@ -103,7 +103,7 @@ impl Scm {
         self.inherit(transaction, dir, id, owner)
     }
 
-    /// Makes the old entry of a moved object the entry of the whiteout.
+    /// Makes the old entry of a moved object lead to the whiteout.
     #[cold]
     fn cover(
         &self,

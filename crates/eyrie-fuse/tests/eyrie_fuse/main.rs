@@ -181,7 +181,7 @@ fn lost_notices_make_the_kernel_forget_everything() {
     fixture.files.create_dir_all("/kept/below").unwrap();
     fixture.files.write("/kept/below/file", "old").unwrap();
     assert_eq!(fs::read(at("kept/below/file")).unwrap(), b"old");
-    // After this notice, the kernel has those of the changes above.
+    // Notices come in order, so after this one the kernel has those of the changes above.
     assert!(!at("last").exists());
     fixture.files.write("/last", "").unwrap();
     eventually("notice", || at("last").exists());

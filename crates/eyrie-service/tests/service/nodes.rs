@@ -52,12 +52,15 @@ fn nodes_get_notices_of_the_changes_of_others() {
     assert_eq!(next_entry(&nodes), (b"egg".to_vec(), false));
     nodes.forget(egg, u64::MAX);
 
-    // A waiting thread gets the notice of a later change.
+    // Waiting threads get the notices of later changes, and the end of a wait without limit.
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| next_entry(&nodes));
+        let waiters = [(); 2].map(|()| scope.spawn(|| nodes.next_notice(Duration::MAX)));
         std::thread::sleep(Duration::from_millis(20));
         other.create_dir("/new").unwrap();
-        assert_eq!(waiter.join().unwrap(), (b"new".to_vec(), true));
+        other.create_dir("/newer").unwrap();
+        for waiter in waiters {
+            assert!(matches!(waiter.join().unwrap(), Some(Notice::Entry { .. })));
+        }
         // A thread that waits ends with the watcher, although nothing changes.
         let waiter = scope.spawn(|| nodes.next_notice(Duration::from_secs(3600)));
         std::thread::sleep(Duration::from_millis(20));
@@ -87,6 +90,8 @@ fn lost_notices_and_lost_services_are_told() {
         served.start();
         assert_eq!(waiter.join().unwrap(), Notice::Everything);
     });
+    // Until the next service knows the watcher, anything may have changed again.
+    take_all(&nodes);
     other.create_dir("/after").unwrap();
     assert_eq!(next_entry(&nodes), (b"after".to_vec(), true));
     drop((nodes, files, other));

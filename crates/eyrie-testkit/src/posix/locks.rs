@@ -26,7 +26,7 @@ const ACTORS: usize = 3;
 const FILES: [&str; 2] = ["/a", "/b"];
 /// Open files of each actor.
 const SLOTS: usize = 4;
-/// Time in which a call that waits has begun to wait.
+/// A call without an answer after this time counts as waiting.
 const BEGINS_TO_WAIT: Duration = Duration::from_millis(50);
 
 /// A call of one actor.
@@ -63,7 +63,7 @@ enum LockCall {
     },
 }
 
-/// The locks that a call found, each with true if a process owns it.
+/// The locks that a call found: kind, start, length, and true if a process owns the lock.
 type LockAnswer = Result<Vec<(LockKind, u64, u64, bool)>, Errno>;
 
 fn shown(found: FoundLock) -> (LockKind, u64, u64, bool) {
@@ -297,7 +297,8 @@ pub fn compare_deadlocks_with_host() {
     }
 }
 
-/// Returns true if the wait of `second` for `first`, which waits for `second`, is an error.
+/// Makes `first` wait for a lock of `second`. Returns true if `second` then gets `EDEADLK` for a wait for
+/// `first`.
 fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> bool {
     let range = (at, 1);
     let set = |file: usize, owner, kind, waits| LockCall::Set { slot: file, owner, range, kind, waits };

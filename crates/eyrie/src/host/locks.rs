@@ -70,7 +70,7 @@ fn host_kind(kind: LockKind) -> HostLockKind {
     }
 }
 
-/// Makes a system call that locks. Its argument tells it to wait.
+/// Makes a system call that locks. `call` gets true if the system call is to wait.
 fn lock(operation: &'static str, wait: LockWait<'_>, call: impl Fn(bool) -> io::Result<()>) -> Result<()> {
     if !wait.is_wait() || wait.is_endless() {
         return named(operation, call(wait.is_wait()));

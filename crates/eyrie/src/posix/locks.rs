@@ -47,9 +47,9 @@ impl FoundLock {
 
 /// Advisory locks, with the results of Linux.
 ///
-/// Only other locks are refused: reads, writes and truncations ignore locks. A lock is on the file, whatever
-/// its names are. Locks of ranges and locks of whole files (`flock`) do not see each other. Locks are not
-/// stored, and a copy of a volume that was opened read-only has locks of its own.
+/// A lock conflicts only with other locks: reads, writes and truncations ignore locks. A lock is on the file,
+/// whatever its names are. Locks of ranges and locks of whole files (`flock`) do not conflict. Locks are not
+/// stored. Each process that opens a volume read-only, without a service, has locks of its own.
 ///
 /// A call that waits takes a [`LockWait`]. `EAGAIN` means that the call did not wait, `ETIMEDOUT` that its
 /// deadline has passed, and `EINTR` that a [`Canceller`](crate::Canceller) has ended the wait.
@@ -84,8 +84,8 @@ pub trait PosixLocks: Posix {
     ///
     /// # Errors
     /// `EAGAIN`, `ETIMEDOUT` and `EINTR` for a wait that did not end with the lock. `ENOLCK` for more than
-    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume, and once after a service has
-    /// ended and with it locks of this owner. No deadlock is detected.
+    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume, and once after locks of this
+    /// owner have ended with their service. A deadlock is not detected.
     fn flock(&self, handle: &Self::Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()>;
 
     /// Locks or unlocks a range: `(start, length)`. Length 0 stands for all bytes from `start` on, also those

@@ -137,7 +137,7 @@ impl<P: Posix> OpenOptions<P> {
     /// # let place = tempfile::tempdir()?;
     /// # let fs = Host::new(place.path())?;
     /// let file = fs.options().write(true).temporary(true).open("/")?;
-    /// file.write_all("blue")?;
+    /// file.write_all_at(b"blue", 0)?;
     /// file.link_at("/egg")?; // now the file is there, with all its bytes
     /// assert_eq!(fs.read("/egg")?, b"blue");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

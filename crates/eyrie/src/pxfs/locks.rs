@@ -1,9 +1,10 @@
 //! Advisory locks of open files: see [`eyrie_engine::advisory`].
 //!
-//! A call that waits holds no pin meanwhile. It looks at its handle again for each attempt.
+//! A call holds no pin while it waits. Each attempt looks up the object of the handle again.
 
 use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
 use eyrie_engine::{Engine, LockKind, LockWait, ObjectId};
+use eyrie_medium::epoch;
 
 use super::{AsUser, CallResult, Handle, Pxfs};
 use crate::posix::{FoundLock, OpenFlags, PosixLocks, RangeOwner};
@@ -27,7 +28,7 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
     ) -> Result<()> {
         let range = LockRange::of_length(start, length).map_err(|error| Error::from_engine(error, "fcntl"));
         let owner = self.as_user().lock_owner(handle, owner);
-        // A handle of another volume is no handle at all, so its error comes first.
+        // `EBADF` for a handle of another volume comes before the error of a bad range.
         self.as_user().check_engine(handle).map_err(|errno| Error::new(errno, "fcntl"))?;
         let request = LockRequest { owner, target: LockTarget::Bytes(range?), kind };
         self.as_user().lock("fcntl", request, wait, |user| {
@@ -117,6 +118,11 @@ impl<E: Engine> AsUser<'_, E> {
     /// Ends the locks that end with a close of this handle.
     #[cold]
     pub(super) fn end_locks(&self, handle: &Handle) {
+        let _pin = epoch::pin();
+        // After the end of a session, the id may name another object, whose locks must stay.
+        if handle.current(self.engine()).is_err() {
+            return;
+        }
         let process = self.lock_process();
         match handle.lock_owner() {
             None => self.engine().end_locks(handle.id(), &[process]),

@@ -121,10 +121,10 @@ impl<E: Engine> Pxfs<E> {
         Pxfs::over(Shared { rules, ..self.shared.copy() })
     }
 
-    /// Returns the same file system for another process, as an owner of [range locks](crate::RangeOwner). By
-    /// default all file systems of a process are one owner, with the number of the process. A front-end that
-    /// serves several processes gives each of them a number. A file counts as closed by the process of the
-    /// file system that [closes](crate::Posix::close) it.
+    /// Returns the same file system with another owner of the [range locks](crate::RangeOwner) of processes.
+    /// By default all file systems of a process are one owner, with the number of the process. A front-end
+    /// that serves several processes gives each of them a number. A file counts as closed by the process of
+    /// the file system that [closes](crate::Posix::close) it.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {

@@ -195,7 +195,8 @@ impl Header {
         transaction.write(self.hot_line(), &selector.0.to_le_bytes())
     }
 
-    /// Ends the mark of an unlinked object by a store of its own: a mutant of the right order.
+    /// Clears the unlinked bit by a separate store after the commit. Only the mutant of the rule
+    /// `first-name-ends-the-mark` does this.
     ///
     /// # Errors
     /// `Stale`, `Fault`.

@@ -143,7 +143,7 @@ pub(super) struct CreateUnnamedFields {
     pub(super) dir: U64,
     pub(super) id: U64,
     pub(super) owner: OwnerFields,
-    /// 1 if the file can get a name, or 0.
+    /// 1 if the file can get a name, otherwise 0.
     pub(super) linkable: U32,
     pub(super) stamp: TimeFields,
 }
@@ -188,7 +188,7 @@ pub(super) const RENAME_NO_REPLACE: u32 = 1;
 pub(super) const RENAME_EXCHANGE: u32 = 2;
 pub(super) const RENAME_WHITEOUT: u32 = 3;
 pub(super) const RENAME_NO_REPLACE_WHITEOUT: u32 = 4;
-/// Bit beside the number of a mode: the record has [`WhiteoutFields`].
+/// Bit in the field of the mode. It is set if the record has [`WhiteoutFields`].
 pub(super) const RENAME_HAS_WHITEOUT: u32 = 1 << 8;
 
 /// The whiteout of a `Rename`.

@@ -8,7 +8,7 @@ use eyrie_engine::holds::HoldTable;
 use eyrie_engine::{Engine, Error, ObjectId, Result};
 use eyrie_medium::sync::unpoisoned;
 
-/// The generation of a node, and the [session](Engine::session) in which its id last named the node.
+/// The generation of a node, and the [session](Engine::session) in which its id was last confirmed.
 #[derive(Clone, Copy)]
 struct KnownGeneration {
     generation: u64,
@@ -33,7 +33,8 @@ impl Generations {
     #[inline]
     pub(super) fn remove(&self, engine: &impl Engine, id: ObjectId, held: &HoldTable) {
         if engine.session() != 0 {
-            // A thread that holds the node now adds it to the table after its hold, and so after this lock.
+            // Another thread adds the generation after its hold. So `held` has the node already, or the
+            // generation is added after this mutex is free.
             let mut known = unpoisoned(self.0.lock());
             if !held.contain(id) {
                 known.remove(&id);
@@ -41,7 +42,8 @@ impl Generations {
         }
     }
 
-    /// Checks that ids still name the held nodes. The caller holds a pin. An id that is not held passes.
+    /// Checks that ids still name the held nodes. The caller holds a pin. The check accepts ids that are not
+    /// held.
     ///
     /// # Errors
     /// `Stale` if an id names another object or none.
@@ -56,7 +58,8 @@ impl Generations {
     fn confirm_in(&self, engine: &impl Engine, session: u64, id: ObjectId) -> Result<()> {
         let known = unpoisoned(self.0.lock()).get(&id).copied();
         let Some(known) = known.filter(|known| known.session != session) else { return Ok(()) };
-        // The claims of the client protect the object from the begin of the session on. One look is enough.
+        // The claims of the client protect the object for the whole session, so one check a session is
+        // enough.
         if engine.birth(id)?.generation != known.generation {
             return Err(Error::Stale);
         }
