@@ -1,6 +1,8 @@
 //! Readers: views of values and files, and an open file without a name, keep their contents while other calls
 //! write.
 
+use std::time::{Duration, Instant};
+
 use eyrie::{Errno, PosixExt, Pxfs};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, FileView, ObjectId};
@@ -15,18 +17,17 @@ use crate::script::{Script, perform};
 /// Number of rounds. Each round checks views of values, views of files, and an open file without a name.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
-/// Maximum number of repeats of a call that finds no room.
-const MAX_REPEATS: u32 = 10_000;
+/// Time for which a call that finds no room is repeated. Each repeat waits for readers, and they may be slow.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn call(files: &Pxfs<Scm>, text: &str) -> Result<(), String> {
     let script = Script::parse("readers", text.as_bytes()).expect("a constant script");
     script.lines().iter().try_for_each(|line| {
-        let mut repeats = 0;
+        let started = Instant::now();
         loop {
             match perform(files, &line.call) {
                 // A pin of any thread of the process, such as that of another test, keeps freed storage.
-                Err(error) if error.errno() == Errno::NOSPC && repeats < MAX_REPEATS => {
-                    repeats += 1;
+                Err(error) if error.errno() == Errno::NOSPC && started.elapsed() < PATIENCE => {
                     std::thread::yield_now();
                 }
                 done => break done.map(drop).map_err(|error| format!("{}: {error}", line.call)),
