@@ -471,6 +471,7 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
                 to_dir,
                 to_name: names[random.random_range(0..3)],
                 mode,
+                whiteout: None,
                 time,
             }
         }
