@@ -1,6 +1,6 @@
 //! The engine of a client.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -31,8 +31,17 @@ pub const SOCKET_NAME: &str = "service.sock";
 const PAUSE: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// The client that this thread has last called under a pin, the number of the pin, and the session.
-    static PINNED: Cell<(u32, u64, SessionKey)> = const { Cell::new((0, 0, SessionKey::from_raw(0))) };
+    /// The clients that this thread has called under its last pin.
+    static PINNED: RefCell<Vec<PinnedClient>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A client that a thread has called under a pin.
+struct PinnedClient {
+    instance: u32,
+    /// Number of the pin.
+    pin: u64,
+    /// The session of the first call.
+    key: SessionKey,
 }
 
 /// A volume that a service shares, as an engine.
@@ -151,15 +160,17 @@ impl Client {
         if pin == 0 {
             return self.current_key();
         }
-        PINNED.with(|pinned| {
-            let (instance, number, key) = pinned.get();
-            if (instance, number) == (self.instance, pin) {
-                return key;
+        let of_pin = |pinned: &RefCell<Vec<PinnedClient>>| {
+            let (mut pinned, instance) = (pinned.borrow_mut(), self.instance);
+            if let Some(known) = pinned.iter().find(|known| known.instance == instance && known.pin == pin) {
+                return known.key;
             }
             let key = self.current_key();
-            pinned.set((self.instance, pin, key));
+            pinned.retain(|known| known.pin == pin);
+            pinned.push(PinnedClient { instance, pin, key });
             key
-        })
+        };
+        PINNED.try_with(of_pin).unwrap_or_else(|_| self.current_key())
     }
 
     /// True if the session with this key still protects what this process reads: it has not ended, and no

@@ -20,6 +20,7 @@ use crate::channel::ServiceRequest;
 use crate::client::{Client, words_of};
 use crate::protocol::ServiceCall;
 use crate::sent::{SentAttributes, SentLock};
+use crate::session::OwnedLocks;
 
 /// Ids that a client reserves at once.
 const POOL: u64 = 32;
@@ -129,7 +130,9 @@ impl Engine for Client {
     }
 
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
-        let (key, locked) = (self.key(), (id, request.owner, request.target == LockTarget::Object));
+        let (key, generation) = (self.key(), self.birth(id)?.generation);
+        let (owner, is_whole) = (request.owner, request.target == LockTarget::Object);
+        let locked = OwnedLocks { id, generation, owner, is_whole };
         if self.may_have_locks() && self.medium().check().is_ok() {
             let session = self.session.load();
             if lock(&session.locks).lost.remove(&locked) {
@@ -176,7 +179,7 @@ impl Engine for Client {
     }
 
     #[cold]
-    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+    fn end_locks(&self, id: ObjectId, generation: u64, owners: &[LockOwner]) {
         // A forked child that has not joined yet has no locks, and its parent may hold the mutex.
         if self.medium().check().is_err() {
             return;
@@ -185,7 +188,7 @@ impl Engine for Client {
         let session = self.session.load();
         let mut locks = lock(&session.locks);
         for &owner in owners {
-            let both = [true, false].map(|whole| (id, owner, whole));
+            let both = [true, false].map(|is_whole| OwnedLocks { id, generation, owner, is_whole });
             both.iter().for_each(|locked| _ = locks.lost.remove(locked));
             if both.map(|locked| locks.held.remove(&locked)) == [None, None] {
                 continue;

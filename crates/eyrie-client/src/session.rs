@@ -44,8 +44,16 @@ pub struct ServiceSession {
     pub locks: Mutex<SessionLocks>,
 }
 
-/// Locks of one owner on an object: on the whole object (`true`), or on ranges.
-pub type OwnedLocks = (ObjectId, LockOwner, bool);
+/// Locks of one owner on an object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OwnedLocks {
+    pub id: ObjectId,
+    /// Generation of the object. In a later session, the id may name another object.
+    pub generation: u64,
+    pub owner: LockOwner,
+    /// True for a lock on the whole object, false for those on ranges.
+    pub is_whole: bool,
+}
 
 /// The locks of this process.
 #[derive(Default)]

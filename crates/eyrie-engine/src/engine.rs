@@ -420,8 +420,9 @@ pub trait Engine: Send + Sync {
         Err(Error::Unsupported("locking"))
     }
 
-    /// Ends all locks of these owners on an object that is still open.
-    fn end_locks(&self, _id: ObjectId, _owners: &[LockOwner]) {}
+    /// Ends all locks of these owners on an object that is still open. The generation of the object counts if
+    /// the engine has [sessions](Engine::session): in a later one, the id may name another object.
+    fn end_locks(&self, _id: ObjectId, _generation: u64, _owners: &[LockOwner]) {}
 
     /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the
     /// process that owns the volume. In a later session, an id may name another object. A caller that keeps

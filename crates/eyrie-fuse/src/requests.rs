@@ -175,7 +175,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mode = rename_mode(flags).ok_or(Errno::EINVAL);
+        let mode = RenameMode::of_flags(flags.bits()).ok_or(Errno::EINVAL);
         let result = mode.and_then(|mode| {
             let to = (self.object(new_parent)?, new_name.as_bytes());
             self.as_user(request, parent, |user, dir| {
@@ -475,17 +475,4 @@ impl Filesystem for Adapter {
         });
         reply!(self, reply, result, |copied: u64| reply.written(copied as u32));
     }
-}
-
-/// Returns the mode of a rename with these flags, or `None` for flags that exclude each other.
-fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
-    let (keeps, leaves) = (RenameFlags::RENAME_NOREPLACE, RenameFlags::RENAME_WHITEOUT);
-    Some(match flags {
-        flags if flags.is_empty() => RenameMode::Replace,
-        flags if flags == keeps => RenameMode::NoReplace,
-        RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-        flags if flags == leaves => RenameMode::Whiteout,
-        flags if flags == keeps | leaves => RenameMode::NoReplaceWhiteout,
-        _ => return None,
-    })
 }

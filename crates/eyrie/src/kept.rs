@@ -35,6 +35,11 @@ impl KeptId {
         self.id
     }
 
+    /// Returns the generation of the object, or 0 if the engine has no sessions.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Returns the id.
     ///
     /// # Errors

@@ -115,6 +115,25 @@ fn deadlock_of_open_files_is_not_detected() {
     }
 }
 
+/// The length of a search is bounded, because a client can make long chains of waits.
+#[test]
+fn deadlock_of_very_many_waits_is_not_searched() {
+    for (length, is_found) in [(60, true), (70, false)] {
+        let table = LockTable::default();
+        let waiters: Vec<_> = (0..=length).map(|_| LockWait::FOREVER.waiter()).collect();
+        let byte = |owner, at| bytes(process(owner), at, 1, EXCLUSIVE);
+        for number in 0..=length {
+            table.try_lock(object(1), &byte(number, number), None).expect("free");
+        }
+        for number in 0..length {
+            let waits = table.try_lock(object(1), &byte(number, number + 1), Some(&waiters[number as usize]));
+            assert!(is_conflict(&waits));
+        }
+        let closes = table.try_lock(object(1), &byte(length, 0), Some(&waiters[length as usize]));
+        assert_eq!(matches!(closes, Err(Error::Deadlock)), is_found, "{length}: {closes:?}");
+    }
+}
+
 #[test]
 fn two_upgrades_are_a_deadlock() {
     let table = LockTable::default();

@@ -193,7 +193,7 @@ impl Engine for Model {
         Ok(self.advisory.find(self.locked(id)?, request))
     }
 
-    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
+    fn end_locks(&self, id: ObjectId, _generation: u64, owners: &[LockOwner]) {
         self.advisory.end(id, owners);
     }
 

@@ -104,6 +104,29 @@ impl RenameMode {
         RenameMode::NoReplaceWhiteout,
     ];
 
+    /// Returns the flags that renameat2(2) has for this mode.
+    ///
+    /// ```
+    /// # use eyrie_engine::RenameMode;
+    /// assert_eq!(RenameMode::Exchange.flags(), 2); // RENAME_EXCHANGE
+    /// assert!(RenameMode::ALL.iter().all(|&mode| RenameMode::of_flags(mode.flags()) == Some(mode)));
+    /// ```
+    pub fn flags(self) -> u32 {
+        match self {
+            RenameMode::Replace => 0,
+            RenameMode::NoReplace => 1,
+            RenameMode::Exchange => 2,
+            RenameMode::Whiteout => 4,
+            RenameMode::NoReplaceWhiteout => 5,
+        }
+    }
+
+    /// Returns the mode with these flags of renameat2(2). `None` for unknown flags, and for flags that
+    /// exclude each other.
+    pub fn of_flags(flags: u32) -> Option<RenameMode> {
+        RenameMode::ALL.into_iter().find(|mode| mode.flags() == flags)
+    }
+
     /// True if the rename fails when the new name exists.
     #[inline]
     pub fn needs_free_name(self) -> bool {

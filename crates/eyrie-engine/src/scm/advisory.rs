@@ -4,7 +4,7 @@
 //! of the table, which a thread of the parent may hold.
 
 use super::Scm;
-use crate::advisory::{HeldLock, LockOwner, LockRequest, LockTable, LockWaiter, LockedObject};
+use crate::advisory::{LockTable, LockedObject};
 use crate::{Engine, ObjectId, Result};
 
 impl Scm {
@@ -20,31 +20,5 @@ impl Scm {
     pub fn locked_object(&self, id: ObjectId) -> Result<LockedObject> {
         let _pin = eyrie_medium::epoch::pin();
         Ok(LockedObject { id, generation: self.birth(id)?.generation })
-    }
-
-    pub(super) fn try_advisory(
-        &self,
-        id: ObjectId,
-        request: &LockRequest,
-        waiter: Option<&LockWaiter>,
-    ) -> Result<()> {
-        self.advisory.try_lock(self.locked_object(id)?, request, waiter)
-    }
-
-    pub(super) fn find_advisory(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
-        Ok(self.advisory.find(self.locked_object(id)?, request))
-    }
-
-    pub(super) fn end_advisory_wait(&self, waiter: &LockWaiter) {
-        if self.medium().check().is_ok() {
-            self.advisory.end_wait(waiter);
-        }
-    }
-
-    #[cold]
-    pub(super) fn end_advisory(&self, id: ObjectId, owners: &[LockOwner]) {
-        if self.medium().check().is_ok() {
-            self.advisory.end(id, owners);
-        }
     }
 }

@@ -94,19 +94,24 @@ impl Engine for Scm {
     }
 
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
-        self.try_advisory(id, request, waiter)
+        self.advisory.try_lock(self.locked_object(id)?, request, waiter)
     }
 
     fn end_wait(&self, waiter: &LockWaiter) {
-        self.end_advisory_wait(waiter);
+        if self.medium().check().is_ok() {
+            self.advisory.end_wait(waiter);
+        }
     }
 
     fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
-        self.find_advisory(id, request)
+        Ok(self.advisory.find(self.locked_object(id)?, request))
     }
 
-    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
-        self.end_advisory(id, owners);
+    #[cold]
+    fn end_locks(&self, id: ObjectId, _generation: u64, owners: &[LockOwner]) {
+        if self.medium().check().is_ok() {
+            self.advisory.end(id, owners);
+        }
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {

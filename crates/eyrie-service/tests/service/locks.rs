@@ -183,6 +183,54 @@ fn owners_learn_of_locks_that_end_with_their_service() {
     served.stop();
 }
 
+/// A handle of a removed file is closed after another file has got the id.
+#[test]
+fn close_of_a_stale_handle_keeps_the_locks_of_another_file() {
+    let mut served = Served::new(64 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let stale = open(&one);
+    assert_eq!(set(&stale, (0, 1), EXCLUSIVE, LockWait::NO), None);
+    served.restart_with_new_files(|owner| owner.remove_file("/egg").unwrap());
+    let id = stale.handle().id();
+    let of = |files: &Pxfs<Client>, number| {
+        files.options().read(true).write(true).open(format!("/new-{number}")).unwrap()
+    };
+    let number = (0..500).find(|&number| of(&one, number).handle().id() == id).unwrap();
+    let (mine, theirs) = (of(&one, number), of(&other, number));
+    // The lost lock was one of another file, so this call does not tell of it.
+    assert_eq!(set(&mine, (0, 1), EXCLUSIVE, LockWait::NO), None);
+    drop(stale);
+    assert_eq!(set(&theirs, (0, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));
+    drop(mine);
+    assert_eq!(set(&theirs, (0, 1), EXCLUSIVE, LockWait::NO), None);
+    drop((theirs, one, other));
+    served.stop();
+}
+
+/// A thread closes a file under a pin of an earlier session. Another thread has locked the file since.
+#[test]
+fn close_under_an_old_pin_ends_the_locks_of_the_file() {
+    let mut served = Served::new(8 << 20);
+    let (one, other) = (served.files(), served.files());
+    one.write("/egg", "blue").unwrap();
+    let (first, second) = (open(&one), open(&other));
+    let pin = one.pin();
+    assert!(one.engine().lookup(one.engine().root(), b"egg").unwrap().is_some());
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        // Only the pin of this thread is an old one.
+        scope.spawn(|| first.lock().unwrap()).join().unwrap();
+        let held = scope.spawn(|| other.flock(second.handle(), EXCLUSIVE, LockWait::NO)).join().unwrap();
+        assert_eq!(held.unwrap_err().errno(), Errno::AGAIN);
+    });
+    drop(first);
+    std::thread::scope(|scope| scope.spawn(|| second.try_lock().unwrap()).join().unwrap());
+    drop((pin, second, one, other));
+    served.stop();
+}
+
 #[test]
 fn forged_requests_leave_the_locks_of_others() {
     let mut served = Served::new(8 << 20);

@@ -65,6 +65,20 @@ impl Served {
         self.thread = Some(std::thread::spawn(move || service.run()));
     }
 
+    /// Stops the service, makes a change, and starts the next service. The ids that the change frees belong
+    /// to some of the new files `/new-0` to `/new-499`, which have the bytes "mine".
+    fn restart_with_new_files(&mut self, change: impl FnOnce(&Files)) {
+        self.end();
+        self.change(change);
+        // The next open gives free ids away first.
+        self.change(|owner| {
+            for number in 0..500 {
+                owner.write(format!("/new-{number}"), "mine").unwrap();
+            }
+        });
+        self.start();
+    }
+
     /// Stops the service, and checks the volume.
     fn stop(&mut self) {
         self.end();
@@ -314,18 +328,10 @@ fn handle_of_a_file_that_is_gone_is_stale() {
     let keys = Kvfs::open(&files, "/keys").unwrap();
     keys.put("stone", "grey").unwrap();
     let kept = files.open_file("/keys/stone").unwrap();
-    served.end();
-    served.change(|owner| {
+    served.restart_with_new_files(|owner| {
         owner.remove_file("/egg").unwrap();
         owner.rename("/keys", "/moved").unwrap();
     });
-    // The next open gives the id of the removed file away first.
-    served.change(|owner| {
-        for number in 0..500 {
-            owner.write(format!("/new-{number}"), "mine").unwrap();
-        }
-    });
-    served.start();
     let mut bytes = [0; 4];
     assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), Errno::STALE);
     assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::STALE);
@@ -364,13 +370,16 @@ fn ids_of_a_pin_end_with_its_session() {
         set_ids: eyrie_engine::SetIds::Keep,
         time: eyrie_engine::Time::default(),
     };
+    // A call of another client under the same pin changes nothing.
+    let other = served.client();
+    assert!(other.lookup(other.root(), b"egg").unwrap().is_some());
     assert!(matches!(engine.attributes(id), Err(eyrie_engine::Error::Stale)));
     assert!(matches!(engine.apply(&set_size), Err(eyrie_engine::Error::Stale)));
     assert!(matches!(look_up(), Err(eyrie_engine::Error::Stale)));
     drop(pin);
     assert_eq!(look_up().unwrap(), Some(id));
     assert_eq!(files.read("/egg").unwrap(), b"blue");
-    drop(files);
+    drop((files, other));
     served.stop();
 }
 

@@ -80,13 +80,7 @@ impl Host {
         mode: RenameMode,
         whiteout: Option<Whiteout>,
     ) -> Result<()> {
-        let flags = match mode {
-            RenameMode::Replace => RenameFlags::empty(),
-            RenameMode::NoReplace => RenameFlags::NOREPLACE,
-            RenameMode::Exchange => RenameFlags::EXCHANGE,
-            RenameMode::Whiteout => RenameFlags::WHITEOUT,
-            RenameMode::NoReplaceWhiteout => RenameFlags::NOREPLACE | RenameFlags::WHITEOUT,
-        };
+        let flags = RenameFlags::from_bits_retain(mode.flags());
         let (from, to) = (&self.objects[&from_dir], &self.objects[&to_dir]);
         let inode = || {
             let stat = rustix::fs::statat(from, from_name, AtFlags::SYMLINK_NOFOLLOW);

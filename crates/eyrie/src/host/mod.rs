@@ -285,13 +285,7 @@ impl Posix for Host {
         mode: RenameMode,
     ) -> Result<()> {
         let ((from_dir, from), (to_dir, to)) = (self.place(from), self.place(to));
-        let flags = match mode {
-            RenameMode::Replace => RenameFlags::empty(),
-            RenameMode::NoReplace => RenameFlags::NOREPLACE,
-            RenameMode::Exchange => RenameFlags::EXCHANGE,
-            RenameMode::Whiteout => RenameFlags::WHITEOUT,
-            RenameMode::NoReplaceWhiteout => RenameFlags::NOREPLACE | RenameFlags::WHITEOUT,
-        };
+        let flags = RenameFlags::from_bits_retain(mode.flags());
         named("rename", fs::renameat_with(from_dir, from, to_dir, to, flags))
     }
 

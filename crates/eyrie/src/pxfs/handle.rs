@@ -46,6 +46,11 @@ impl Handle {
         self.id.raw()
     }
 
+    /// Returns the generation of the open object, as [`KeptId::generation`] does.
+    pub(super) fn generation(&self) -> u64 {
+        self.id.generation()
+    }
+
     /// Returns the number of this open file as an owner of locks. `None` if it never asked for a lock.
     pub(super) fn lock_owner(&self) -> Option<u64> {
         Some(self.lock_owner.load(Ordering::Relaxed)).filter(|&number| number != 0)

@@ -4,7 +4,6 @@
 
 use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
 use eyrie_engine::{Engine, LockKind, LockWait, ObjectId};
-use eyrie_medium::epoch;
 
 use super::{AsUser, CallResult, Handle, Pxfs};
 use crate::posix::{FoundLock, OpenFlags, PosixLocks, RangeOwner};
@@ -118,17 +117,12 @@ impl<E: Engine> AsUser<'_, E> {
     /// Ends the locks that end with a close of this handle.
     #[cold]
     pub(super) fn end_locks(&self, handle: &Handle) {
-        let _pin = epoch::pin();
-        // After the end of a session, the id may name another object, whose locks must stay.
-        if handle.current(self.engine()).is_err() {
-            return;
-        }
-        let process = self.lock_process();
+        let (process, id, generation) = (self.lock_process(), handle.id(), handle.generation());
         match handle.lock_owner() {
-            None => self.engine().end_locks(handle.id(), &[process]),
+            None => self.engine().end_locks(id, generation, &[process]),
             Some(number) => {
                 let file = LockOwner::local(OwnerClass::OpenFile, number);
-                self.engine().end_locks(handle.id(), &[process, file]);
+                self.engine().end_locks(id, generation, &[process, file]);
             }
         }
     }

@@ -256,8 +256,8 @@ impl Engine for VolumeEngine {
         each!(self, find_lock(id, request))
     }
 
-    fn end_locks(&self, id: ObjectId, owners: &[LockOwner]) {
-        each!(self, end_locks(id, owners));
+    fn end_locks(&self, id: ObjectId, generation: u64, owners: &[LockOwner]) {
+        each!(self, end_locks(id, generation, owners));
     }
 
     #[inline]

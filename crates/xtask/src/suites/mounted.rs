@@ -89,9 +89,7 @@ impl<'a> Mounted<'a> {
     }
 
     fn eyrie(&self, word: &str) -> Command {
-        let mut eyrie = command(self.eyrie);
-        eyrie.arg(word);
-        eyrie
+        eyrie(self.eyrie, word)
     }
 
     /// Starts the server, and waits until the mount can be used.
@@ -104,13 +102,11 @@ impl<'a> Mounted<'a> {
 
     /// Unmounts the volume with `eyrie umount`, and checks that its server ends well.
     fn unmount(&mut self) -> Result<()> {
-        succeed(self.eyrie("umount").arg(self.point()), LIMIT_S)?;
-        let Some(mut server) = self.server.take() else { return Err("nothing was mounted".into()) };
-        match wait(&mut server, PATIENCE)? {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => Err(format!("eyrie mount: {status}").into()),
-            None => Err("eyrie mount: still there after the unmount".into()),
-        }
+        let point = self.point();
+        let Some(server) = &mut self.server else { return Err("nothing was mounted".into()) };
+        unmount(self.eyrie, &point, server)?;
+        self.server = None;
+        Ok(())
     }
 
     /// Unmounts the volume and mounts it again, so that the kernel has nothing of it in its caches.
@@ -143,6 +139,28 @@ impl<'a> Mounted<'a> {
         succeed(self.eyrie("umount").arg(self.point()), LIMIT_S)?;
         self.check()?;
         self.mount()
+    }
+}
+
+/// Returns a subcommand of `eyrie`.
+pub fn eyrie(program: &Path, word: &str) -> Command {
+    let mut eyrie = command(program);
+    eyrie.arg(word);
+    eyrie
+}
+
+/// Unmounts a volume with `eyrie umount`, and checks that its server ends well.
+pub fn unmount(program: &Path, point: &Path, server: &mut Child) -> Result<()> {
+    succeed(eyrie(program, "umount").arg(point), LIMIT_S)?;
+    ended_well(server, "eyrie mount")
+}
+
+/// Waits for the end of a server that was asked to end.
+pub fn ended_well(server: &mut Child, name: &str) -> Result<()> {
+    match wait(server, PATIENCE)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("{name}: {status}").into()),
+        None => Err(format!("{name}: does not end").into()),
     }
 }
 

@@ -10,9 +10,9 @@ use eyrie::{Credentials, Errno, Kind, PosixExt, Volume, WalkStep};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Context;
 use super::tool::{assert_same, command, succeed, wait};
 use super::trees::{make_repository, run_git};
+use super::{Context, mounted};
 use crate::run::{Result, serve};
 
 /// Time limit of one program, in seconds.
@@ -42,9 +42,7 @@ impl SharedVolume<'_> {
     }
 
     fn eyrie(&self, word: &str) -> Command {
-        let mut eyrie = command(self.eyrie);
-        eyrie.arg(word);
-        eyrie
+        mounted::eyrie(self.eyrie, word)
     }
 
     /// Starts the service, and waits until programs can connect.
@@ -81,15 +79,11 @@ impl SharedVolume<'_> {
     /// Unmounts the volume, stops the service, and checks the volume.
     fn finish(mut self) -> Result<()> {
         for (number, mut mount) in std::mem::take(&mut self.mounts).into_iter().enumerate() {
-            succeed(self.eyrie("umount").arg(self.point(number)), LIMIT_S)?;
-            wait(&mut mount, PATIENCE)?.ok_or("a mount was still there after its unmount")?;
+            mounted::unmount(self.eyrie, &self.point(number), &mut mount)?;
         }
         let mut service = self.service.take().ok_or("no service")?;
         kill_process(Pid::from_child(&service), Signal::TERM)?;
-        let status = wait(&mut service, PATIENCE)?.ok_or("the service did not end")?;
-        if !status.success() {
-            return Err(format!("eyrie serve: {status}").into());
-        }
+        mounted::ended_well(&mut service, "eyrie serve")?;
         succeed(self.eyrie("fsck").arg("--quiet").arg(self.volume()), LIMIT_S).map(drop)
     }
 }
