@@ -1,10 +1,11 @@
 //! A volume that a service shares: two mounts and a program that reads through the library use it at once.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, Errno, Kind, PosixExt, Volume, WalkStep};
 use rustix::mount::UnmountFlags;
@@ -21,6 +22,8 @@ const LIMIT_S: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time in which a mount learns of the changes of others.
 const NOTICE: Duration = Duration::from_millis(500);
+/// Number of writes whose way to the other mount is measured.
+const WRITES: u64 = 2000;
 /// Number of files that `make` makes from other files.
 const PARTS: u32 = 300;
 
@@ -112,6 +115,7 @@ pub fn shared(context: &Context) -> Result<String> {
     shared.start()?;
     shared.mount(0)?;
     shared.mount(1)?;
+    let delays = delays(&shared)?;
     let source = shared.directory.join("source");
     make_repository(&source)?;
     let (volume, is_done) = (Volume::open(shared.volume())?, AtomicBool::new(false));
@@ -124,7 +128,35 @@ pub fn shared(context: &Context) -> Result<String> {
     })?;
     volume.close()?;
     shared.finish()?;
-    Ok(format!("git and make in two mounts, {read} files read meanwhile, 1 kill of the service"))
+    let at = |part: usize| delays[delays.len() * part / 100].as_micros();
+    Ok(format!(
+        "git and make in two mounts, {read} files read meanwhile, 1 kill of the service; a write is visible \
+         in the other mount after {} µs (median), {} µs (p99)",
+        at(50),
+        at(99)
+    ))
+}
+
+/// Writes to a file in one mount. Returns the sorted times until each write is visible in the other mount.
+fn delays(shared: &SharedVolume<'_>) -> Result<Vec<Duration>> {
+    let write = fs::File::create(shared.point(0).join("delays"))?;
+    write.write_all_at(&[0; 8], 0)?;
+    let read = fs::File::open(shared.point(1).join("delays"))?;
+    let mut delays = Vec::new();
+    for number in 1..=WRITES {
+        write.write_all_at(&number.to_le_bytes(), 0)?;
+        let written = Instant::now();
+        let mut seen = [0; 8];
+        while u64::from_le_bytes(seen) != number {
+            if written.elapsed() > PATIENCE {
+                return Err("a write never became visible in the other mount".into());
+            }
+            read.read_exact_at(&mut seen, 0)?;
+        }
+        delays.push(written.elapsed());
+    }
+    delays.sort_unstable();
+    Ok(delays)
 }
 
 fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
