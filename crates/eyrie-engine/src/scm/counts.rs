@@ -1,14 +1,14 @@
 //! Counts and times of directories. For a large directory, readers get them from
 //! [`Summaries`](super::summaries::Summaries), and Ops keep its summary up to date.
 //!
-//! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the directory's
-//! lock, and releases the lock between two parts. Therefore an Op waits for no more than one part. An Op
+//! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the locks of all
+//! shards, and releases the locks between two parts. Therefore an Op waits for no more than one part. An Op
 //! between two parts changes the summary only if the summary already covers the hash of the changed entry. A
 //! later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so growth
 //! between two parts does no harm.
 //!
 //! Readers never block on a lock. They retry while a redo record is being applied. A builder that does not
-//! get the lock stops building, and adds up the pages without the lock. The next reader continues the summary
+//! get the locks stops building, and adds up the pages without them. The next reader continues the summary
 //! after the finished parts.
 
 use eyrie_medium::epoch::pin;
@@ -141,12 +141,12 @@ impl Scm {
     }
 
     /// Completes the summary of a large directory. Returns false in four cases: the directory is small,
-    /// another thread keeps the directory's lock, an Op drops the summary, or another directory takes the
+    /// another thread keeps the lock of a shard, an Op drops the summary, or another directory takes the
     /// slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
-            // The pages are read before the lock is taken. Therefore no Op waits for cache misses or for a
+            // The pages are read before the locks are taken. Therefore no Op waits for cache misses or for a
             // disk while a builder reads these pages.
             let root = header.hot(self.medium())?.root;
             let collection = Collection::new(&self.volume, root);
@@ -162,19 +162,31 @@ impl Scm {
                 Ok(SumCoverage::Before(next)) if next <= from => return Ok(false),
                 Ok(SumCoverage::Before(next)) => from = next,
                 Err(error) => {
-                    self.summaries.forget(id);
+                    self.forget_summary(id);
                     return Err(error);
                 }
             }
         }
     }
 
-    /// Adds some buckets to the summary of a directory. The caller holds the directory's lock.
+    /// Removes the summary of a directory, if the directory has one. The caller holds the locks of all shards.
+    pub(super) fn forget_summary(&self, id: ObjectId) {
+        let _sets = self.summaries.hold([id].into_iter());
+        self.summaries.forget(id);
+    }
+
+    /// Adds some buckets to the summary of a directory. The caller holds the locks of all shards.
     fn build_part(&self, id: ObjectId, header: Header, buckets: usize) -> Result<SumCoverage> {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let times_version = cold.times_version;
         let new = DirectorySum { dir: id, times_version, summary: CollectionSummary::default() };
-        let (mut sum, coverage) = self.summaries.known(id).unwrap_or((new, SumCoverage::Before(0)));
+        // Without the mutex, another directory may take the slot afterwards. The sum stays right, because no Op
+        // changes the directory now.
+        let known = {
+            let _sets = self.summaries.hold([id].into_iter());
+            self.summaries.known(id)
+        };
+        let (mut sum, coverage) = known.unwrap_or((new, SumCoverage::Before(0)));
         let SumCoverage::Before(from) = coverage else { return Ok(SumCoverage::Complete) };
         sum.begin_times_version(times_version);
         let (part, next) = Collection::new(&self.volume, hot.root).part(from, buckets, times_version)?;
@@ -184,8 +196,7 @@ impl Scm {
         Ok(coverage)
     }
 
-    /// Commits a transaction that changes these entries at `time`. The caller holds the locks of their
-    /// directories.
+    /// Commits a transaction that changes these entries at `time`. The caller holds the locks of the entries.
     #[inline(always)]
     pub(super) fn commit_entries(
         &self,
@@ -219,6 +230,9 @@ impl Scm {
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
+        // Ops on different shards may change one summary. The mutex makes them prepare and adopt their sums one
+        // after another.
+        let _sets = self.summaries.hold(changes.iter().map(|change| change.parent.id));
         let mut prepared: SmallVec<[ObjectId; 2]> = SmallVec::new();
         for (index, &EntryChange { parent, .. }) in changes.iter().enumerate() {
             let dir = parent.id;

@@ -5,7 +5,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::Scm;
 use super::arguments::{check_entry, check_mode};
 use super::counts::EntryChange;
-use super::locks::LockedParent;
+use super::locks::{EntryLock, LockedParent};
 use crate::object::header::{Header, Hot, HotChange, NewObject};
 use crate::object::pointer::Pointer;
 use crate::object::{collection, mfile};
@@ -13,8 +13,21 @@ use crate::op::{DEVICE_MAX, is_target};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
+/// The result of an insert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Inserted {
+    /// The transaction has the entry.
+    Yes {
+        /// True if other entries may have moved.
+        moved: bool,
+    },
+    /// The directory must grow first, but the Op does not hold the locks of all its shards. The transaction is
+    /// unchanged.
+    NeedsDirectory,
+}
+
 impl Scm {
-    /// Makes room for an entry in a directory. The caller holds the directory's lock. Returns true if entries
+    /// Makes room for an entry in a directory. The caller holds the locks of all shards. Returns true if entries
     /// may have moved. The split of a page commits by itself, but no call can observe it.
     pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
@@ -31,8 +44,8 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Adds a new entry to a transaction, which has no words yet. Returns true if other entries may have
-    /// moved. The caller has checked that no entry has this name, and holds the directory's lock.
+    /// Adds a new entry to a transaction, which has no words yet. The caller has checked that no entry has this
+    /// name, and holds the lock of `parent`.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -40,11 +53,18 @@ impl Scm {
         name: &[u8],
         id: ObjectId,
         time: Time,
-    ) -> Result<bool> {
+    ) -> Result<Inserted> {
         let LockedParent { hot, times_version, .. } = *parent;
         // In the common case the page has room, and the insert needs no other transaction.
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
-            return Ok(false);
+            return Ok(Inserted::Yes { moved: false });
+        }
+        if let EntryLock::Shard(_) = parent.lock {
+            if collection::needs_room(&self.volume, hot.root, name)? {
+                return Ok(Inserted::NeedsDirectory);
+            }
+            collection::insert(transaction, hot.root, name, id, time, times_version)?;
+            return Ok(Inserted::Yes { moved: false });
         }
         // Growth commits transactions of its own. This transaction has no words yet, so it does not depend on
         // the pages that growth changes. A thread publishes nothing while its stores are not ordered.
@@ -52,7 +72,7 @@ impl Scm {
         transaction.order()?;
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
-        Ok(moved)
+        Ok(Inserted::Yes { moved })
     }
 
     /// Writes a new object, without its entry. Returns the root of its bytes or entries. The caller has
@@ -101,7 +121,7 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
-        let peeked = self.peek(dir, name)?;
+        let mut peeked = self.peek(dir, name)?;
         if peeked.id().is_some() {
             return Err(Error::Exists);
         }
@@ -109,24 +129,41 @@ impl Scm {
         // its entry is added.
         let mut transaction = Transaction::begin(&self.volume);
         self.add_object(&mut transaction, dir, id, owner, content, false, time)
-            .or_else(|error| self.parent(dir).and(Err(error)))?;
-        // The new object is locked too. Therefore the next Op on the object waits until its creation has
-        // settled.
-        let _held = self.locks.hold(&[dir, id]);
-        let mut parent = self.parent(dir)?;
-        if self.confirm(&parent, name, &peeked)? != Some(None) {
-            return Err(Error::Exists);
+            .or_else(|error| self.parent(dir, peeked.lock()).and(Err(error)))?;
+        let mut lock = peeked.lock();
+        loop {
+            // The new object is locked too. Therefore the next Op on the object waits until its creation has
+            // settled.
+            let _held = self.locks.hold_entry(lock, id);
+            let mut parent = self.parent(dir, lock)?;
+            match self.confirm(&parent, name, &peeked)? {
+                Some(None) => {}
+                Some(Some(_)) => return Err(Error::Exists),
+                None => {
+                    peeked = self.peek(dir, name)?;
+                    if peeked.id().is_some() {
+                        return Err(Error::Exists);
+                    }
+                    lock = peeked.lock();
+                    continue;
+                }
+            }
+            if self.insert_entry(&mut transaction, &mut parent, name, id, time)? == Inserted::NeedsDirectory {
+                lock = EntryLock::Directory(dir);
+                continue;
+            }
+            self.inherit(&mut transaction, &parent, id, owner)?;
+            self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+            return Ok(Applied { created: true, ..Applied::default() });
         }
-        self.inherit(&mut transaction, &parent, id, owner)?;
-        self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
-        self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
-        Ok(Applied { created: true, ..Applied::default() })
     }
 
     pub(super) fn link(&self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<Applied> {
         check_entry(dir, name)?;
-        let _held = self.locks.hold(&[dir, id]);
-        let mut parent = self.parent(dir)?;
+        // Hard links are rare, so this Op locks the whole directory and needs no second attempt.
+        let lock = EntryLock::Directory(dir);
+        let _held = self.locks.hold_entry(lock, id);
+        let mut parent = self.parent(dir, lock)?;
         let taken = self.find(&parent.hot, name)?.is_some();
         // If the object is stale and the name exists, the error is `Stale`, as in the model.
         let selector = self.header(id)?.selector(self.medium())?;
@@ -164,9 +201,10 @@ impl Scm {
         let header = self.header(id)?;
         let mut transaction = Transaction::begin(&self.volume);
         self.add_object(&mut transaction, dir, id, owner, Content::Empty, false, time)?;
-        let _held = self.locks.hold(&[dir, id]);
+        let lock = EntryLock::Directory(dir);
+        let _held = self.locks.hold_entry(lock, id);
         // As on tmpfs, the directory may be a removed one.
-        let parent = self.parent_even_if_removed(dir)?;
+        let parent = self.parent_even_if_removed(dir, lock)?;
         self.inherit(&mut transaction, &parent, id, owner)?;
         header.remove_first_name(&mut transaction, linkable)?;
         transaction.commit()?;

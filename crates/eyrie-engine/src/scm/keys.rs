@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
-use super::locks::LockedParent;
+use super::create::Inserted;
+use super::locks::{EntryLock, LockedParent};
 use crate::extent::Class;
 use crate::notices::Notice;
 use crate::object::collection::{self, Collection};
@@ -103,7 +104,7 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         let value = NewValue { id, owner, data, time };
-        loop {
+        'look_up: loop {
             let peeked = self.peek(dir, name)?;
             // This check follows the look-up, so that errors come in the order of the model.
             value.check()?;
@@ -112,32 +113,31 @@ impl Scm {
             // while the bytes are copied.
             let mut transaction = Transaction::begin(&self.volume);
             let root = self.prepare_value(&mut transaction, dir, existing, value);
-            let root = root.or_else(|error| self.parent(dir).and(Err(error)))?;
-            let _held = self.locks.hold(&[dir, existing.unwrap_or(id)]);
-            let mut parent = self.parent(dir)?;
-            if self.confirm(&parent, name, &peeked)?.is_none() {
-                continue;
-            }
-            match existing {
-                Some(existing) => self.replace_value(&mut transaction, existing, root, value)?,
-                None => {
-                    self.inherit(&mut transaction, &parent, id, owner)?;
-                    self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+            let mut lock = peeked.lock();
+            let root = root.or_else(|error| self.parent(dir, lock).and(Err(error)))?;
+            loop {
+                let _held = self.locks.hold_entry(lock, existing.unwrap_or(id));
+                let mut parent = self.parent(dir, lock)?;
+                if self.confirm(&parent, name, &peeked)?.is_none() {
+                    continue 'look_up;
                 }
-            }
-            match existing {
-                Some(existing) => {
-                    let settled = transaction.commit()?;
+                if let Some(existing) = existing {
+                    self.replace_value(&mut transaction, existing, root, value)?;
+                    transaction.commit()?;
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }
-                    settled
+                    return Ok(Applied { created: false, offset: 0 });
                 }
-                None => {
-                    self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?
+                let inserted = self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+                if inserted == Inserted::NeedsDirectory {
+                    lock = EntryLock::Directory(dir);
+                    continue;
                 }
-            };
-            return Ok(Applied { created: existing.is_none(), offset: 0 });
+                self.inherit(&mut transaction, &parent, id, owner)?;
+                self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+                return Ok(Applied { created: true, offset: 0 });
+            }
         }
     }
 
@@ -194,7 +194,7 @@ impl Scm {
             if self.locks.ended(dir) != ended && self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
-            let parent = self.parent(dir)?;
+            let parent = self.parent(dir, EntryLock::Directory(dir))?;
             plan.check(self, ops, time)?;
             return self.apply_batch(parent, ops, &plan.targets, time);
         }

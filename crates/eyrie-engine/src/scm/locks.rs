@@ -1,12 +1,17 @@
 //! Locks of writers: a fixed table of mutexes, striped by object id.
 //!
+//! A directory has a lock for each shard of its entries ([`SHARDS`]), each in a stripe of its own. An Op on an
+//! entry holds the lock of the entry's shard. An Op on the directory itself, such as a change of its
+//! attributes, its growth or its removal, holds the locks of all shards. Therefore the holder of any shard may
+//! rely on the directory's header and on the number of its buckets.
+//!
 //! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
 //! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
 //! the count before and after its reads, and so detects an Op that ended meanwhile.
 //!
 //! An Op that changes an entry must lock the object that the entry names. The Op does not know this object
-//! before a look-up. Therefore the Op [peeks](Scm::peek) without a lock, then locks, and then
-//! [confirms](Scm::confirm) that the entry is unchanged.
+//! before a look-up, nor the shard of the entry. Therefore the Op [peeks](Scm::peek) without a lock, then
+//! locks, and then [confirms](Scm::confirm) that the entry and its shard are unchanged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::Scm;
 use crate::id::spread;
-use crate::object::collection::{Collection, FoundEntry};
+use crate::object::collection::{Collection, FoundEntry, SHARDS};
 use crate::object::header::{Cold, Hot};
 use crate::{Error, ObjectId, Result};
 
@@ -43,62 +48,104 @@ impl Default for Locks {
     }
 }
 
+/// The lock that an Op on an entry of a directory needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EntryLock {
+    /// The shard with this stripe. It is enough for a change of the entry.
+    Shard(usize),
+    /// All shards. The Op may also make the directory grow.
+    Directory(ObjectId),
+}
+
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,
 }
 
-/// Returns the stripe of an object.
+/// Returns the stripe of an object. That of a directory is the stripe of its first shard.
 #[inline]
 pub(super) fn stripe_of(id: ObjectId) -> usize {
     spread(id, STRIPES)
 }
 
+/// Returns the stripe of a shard of a directory. The stripes of the shards are far apart in the table, so that
+/// no two of them are in one cache line.
+#[inline]
+fn stripe_of_shard(dir: ObjectId, shard: usize) -> usize {
+    (stripe_of(dir) + shard * (STRIPES / SHARDS)) % STRIPES
+}
+
+/// Returns the stripes of an object: one, or those of all shards of a directory.
+fn stripes_of(id: ObjectId) -> impl Iterator<Item = usize> {
+    (0..if id.is_directory() { SHARDS } else { 1 }).map(move |shard| stripe_of_shard(id, shard))
+}
+
 impl Locks {
     /// Locks an object for a reader. Returns `None` if other threads hold the lock during all attempts. The
     /// reader changes no object, so it does not count as an Op.
-    pub(super) fn try_hold(&self, id: ObjectId) -> Option<MutexGuard<'_, ()>> {
-        (0..ATTEMPTS).find_map(|attempt| {
-            let held = try_lock(&self.stripes[stripe_of(id)].mutex);
-            if held.is_none() {
-                wait(attempt);
-            }
-            held
-        })
+    pub(super) fn try_hold(&self, id: ObjectId) -> Option<SmallVec<[MutexGuard<'_, ()>; SHARDS]>> {
+        let try_one = |index: usize| {
+            (0..ATTEMPTS).find_map(|attempt| {
+                let held = try_lock(&self.stripes[index].mutex);
+                if held.is_none() {
+                    wait(attempt);
+                }
+                held
+            })
+        };
+        stripes_of(id).map(try_one).collect()
     }
 
     /// Waits for the Op that holds the lock of an object, if such an Op exists. The caller changes no object,
     /// so it does not count as an Op.
     pub(super) fn wait_for(&self, id: ObjectId) {
-        drop(lock(&self.stripes[stripe_of(id)].mutex));
+        stripes_of(id).for_each(|index| drop(lock(&self.stripes[index].mutex)));
     }
 
-    /// Locks these objects, in the order of their stripes.
+    /// Locks these objects.
+    #[inline]
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {
-        let mut held = HeldLocks { stripes: SmallVec::new() };
-        // Most Ops lock one or two objects and need no sorting.
         match *ids {
-            [id] => {
+            // Most Ops on one object need no sorting.
+            [id] if !id.is_directory() => {
+                let mut held = HeldLocks { stripes: SmallVec::new() };
                 held.add(&self.stripes[stripe_of(id)]);
-                return held;
+                held
             }
-            [one, other] => {
-                let (one, other) = (stripe_of(one), stripe_of(other));
+            _ => self.hold_all(&[], ids),
+        }
+    }
+
+    /// Locks an entry and an object.
+    #[inline]
+    pub(super) fn hold_entry(&self, entry: EntryLock, id: ObjectId) -> HeldLocks<'_> {
+        match entry {
+            EntryLock::Shard(one) if !id.is_directory() => {
+                let other = stripe_of(id);
+                let mut held = HeldLocks { stripes: SmallVec::new() };
                 prefetch(&self.stripes[one.max(other)]);
                 held.add(&self.stripes[one.min(other)]);
                 if one != other {
                     held.add(&self.stripes[one.max(other)]);
                 }
-                return held;
+                held
             }
-            _ => {}
+            _ => self.hold_all(&[entry], &[id]),
         }
-        let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
-        for &id in ids {
-            let index = stripe_of(id);
-            prefetch(&self.stripes[index]);
-            indices.push(index);
+    }
+
+    /// Locks these entries and objects, in the order of their stripes.
+    pub(super) fn hold_all(&self, entries: &[EntryLock], ids: &[ObjectId]) -> HeldLocks<'_> {
+        let mut held = HeldLocks { stripes: SmallVec::new() };
+        let mut indices: SmallVec<[usize; 16]> = SmallVec::new();
+        for &entry in entries {
+            match entry {
+                EntryLock::Shard(index) => indices.push(index),
+                EntryLock::Directory(dir) => indices.extend(stripes_of(dir)),
+            }
         }
+        ids.iter().for_each(|&id| indices.extend(stripes_of(id)));
+        indices.iter().for_each(|&index| prefetch(&self.stripes[index]));
         indices.sort_unstable();
         // Two objects may share a stripe. The mutex of a stripe can be locked only once.
         indices.dedup();
@@ -108,9 +155,15 @@ impl Locks {
         held
     }
 
-    /// Returns the number of Ops that have ended on this object and on the other objects of its stripe.
+    /// Returns the number of Ops that have ended on this object and on the other objects of its stripes.
     pub(super) fn ended(&self, id: ObjectId) -> u64 {
-        self.stripes[stripe_of(id)].ended.load(Ordering::Acquire)
+        stripes_of(id).map(|index| self.ended_under(index)).fold(0, u64::wrapping_add)
+    }
+
+    /// Returns the number of Ops that have ended under a stripe.
+    #[inline]
+    fn ended_under(&self, index: usize) -> u64 {
+        self.stripes[index].ended.load(Ordering::Acquire)
     }
 }
 
@@ -129,12 +182,13 @@ impl<'a> HeldLocks<'a> {
         self.stripes.push((stripe, lock(&stripe.mutex)));
     }
 
-    /// Ends the Op for one object, unless the object `kept` shares its stripe. The Op has committed, and its
-    /// remaining work does not concern the object. Other Ops on the object need not wait for this work.
-    pub(super) fn release(&mut self, locks: &'a Locks, id: ObjectId, kept: ObjectId) {
-        let released = &locks.stripes[stripe_of(id)];
+    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. The Op has committed,
+    /// and its remaining work does not concern the entry. Other Ops on the shard need not wait for this work.
+    pub(super) fn release(&mut self, locks: &'a Locks, entry: EntryLock, kept: ObjectId) {
+        let EntryLock::Shard(index) = entry else { return };
+        let released = &locks.stripes[index];
         let place = self.stripes.iter().position(|(stripe, _)| std::ptr::eq(*stripe, released));
-        if stripe_of(id) != stripe_of(kept)
+        if stripes_of(kept).all(|stripe| stripe != index)
             && let Some(place) = place
         {
             let (stripe, guard) = self.stripes.swap_remove(place);
@@ -154,6 +208,8 @@ impl Drop for HeldLocks<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct LockedParent {
     pub(super) id: ObjectId,
+    /// The lock that the Op holds.
+    pub(super) lock: EntryLock,
     pub(super) hot: Hot,
     /// Version of the directory's times. New stamps of bucket pages get this version.
     pub(super) times_version: u32,
@@ -163,7 +219,9 @@ pub(super) struct LockedParent {
 
 /// An entry that was looked up without a lock.
 pub(super) struct PeekedEntry {
-    /// Number of Ops on the directory that had ended before the look-up.
+    /// Stripe of the entry's shard.
+    stripe: usize,
+    /// Number of Ops on the shard that had ended before the look-up.
     ended: u64,
     found: Option<FoundEntry>,
 }
@@ -178,39 +236,49 @@ impl PeekedEntry {
     pub(super) fn id(&self) -> Option<ObjectId> {
         self.found.map(|found| found.id)
     }
+
+    /// Returns the lock of the entry.
+    pub(super) fn lock(&self) -> EntryLock {
+        EntryLock::Shard(self.stripe)
+    }
 }
 
 impl Scm {
-    /// Returns the state of a directory. The caller holds the directory's lock. Refuses a removed directory
-    /// that is still open, because such a directory takes no entries.
+    /// Returns the state of a directory. The caller holds `lock`, the lock of an entry of the directory.
+    /// Refuses a removed directory that is still open, because such a directory takes no entries.
     #[inline]
-    pub(super) fn parent(&self, id: ObjectId) -> Result<LockedParent> {
-        let parent = self.parent_even_if_removed(id)?;
+    pub(super) fn parent(&self, id: ObjectId, lock: EntryLock) -> Result<LockedParent> {
+        let parent = self.parent_even_if_removed(id, lock)?;
         if parent.hot.selector.unlinked() { Err(Error::NotFound) } else { Ok(parent) }
     }
 
-    /// Returns the state of a directory, which may be a removed one that is still open. The caller holds the
-    /// directory's lock.
+    /// Returns the state of a directory, which may be a removed one that is still open. The caller holds
+    /// `lock`.
     #[inline]
-    pub(super) fn parent_even_if_removed(&self, id: ObjectId) -> Result<LockedParent> {
+    pub(super) fn parent_even_if_removed(&self, id: ObjectId, lock: EntryLock) -> Result<LockedParent> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
         }
         let (hot, cold) = self.header(id)?.hot_and_cold(self.medium())?;
         let has_default_acl = cold.flags & Cold::DEFAULT_ACL != 0;
-        Ok(LockedParent { id, hot, times_version: cold.times_version, has_default_acl })
+        Ok(LockedParent { id, lock, hot, times_version: cold.times_version, has_default_acl })
     }
 
-    /// Looks up the entry of `name` without a lock. The Op then locks the directory and the object, and
+    /// Looks up the entry of `name` without a lock. The Op then locks the entry and the object, and
     /// [confirms](Scm::confirm) the entry.
+    #[inline]
     pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<PeekedEntry> {
-        let ended = self.locks.ended(dir);
-        Ok(PeekedEntry { ended, found: self.volume.read_entry(dir, name)? })
+        let (mut stripe, mut ended) = (0, 0);
+        let found = self.volume.read_entry_in_shard(dir, name, |shard| {
+            stripe = stripe_of_shard(dir, shard);
+            ended = self.locks.ended_under(stripe);
+        })?;
+        Ok(PeekedEntry { stripe, ended, found })
     }
 
-    /// Returns the peeked entry as it is under the directory's lock. Returns `None` if the name now refers to
-    /// another object, or if the entry was added or removed since the look-up. `Some(None)` means that the
-    /// name still has no entry.
+    /// Returns the peeked entry as it is under the lock of the parent. Returns `None` if the name now refers
+    /// to another object, if the entry was added or removed since the look-up, or if the Op holds the lock of
+    /// another shard. `Some(None)` means that the name still has no entry.
     #[inline]
     pub(super) fn confirm(
         &self,
@@ -218,14 +286,21 @@ impl Scm {
         name: &[u8],
         peeked: &PeekedEntry,
     ) -> Result<Option<Option<FoundEntry>>> {
-        // The caller holds the lock, so no other Op on the directory is running. If none has ended since the
-        // look-up either, the entry is unchanged, and no second look-up is needed.
-        if self.locks.ended(parent.id) == peeked.ended {
+        // The caller holds the lock, so no other Op on the shard is running. If none has ended since the
+        // look-up either, the entry is unchanged, and no second look-up is needed. Growth holds all shards, so
+        // the name is also still in this shard.
+        if self.locks.ended_under(peeked.stripe) == peeked.ended {
             return Ok(Some(peeked.found));
+        }
+        let collection = Collection::new(&self.volume, parent.hot.root);
+        if let EntryLock::Shard(stripe) = parent.lock
+            && stripe_of_shard(parent.id, collection.shard(name)?) != stripe
+        {
+            return Ok(None);
         }
         // In a large directory, the other Ops have probably changed other pages.
         if let Some(found) = &peeked.found
-            && Collection::new(&self.volume, parent.hot.root).is_unchanged(name, found)?
+            && collection.is_unchanged(name, found)?
         {
             return Ok(Some(peeked.found));
         }

@@ -350,7 +350,9 @@ impl Scm {
     /// the object's lock. Storage that cannot be found, because the object is corrupt or unreadable, is
     /// leaked until the next recovery.
     fn free_object(&self, id: ObjectId, settled: &Settled) {
-        self.summaries.forget(id);
+        if id.is_directory() {
+            self.forget_summary(id);
+        }
         match self.detach_storage(id) {
             Ok(storage) => {
                 let header = Addr::from_raw(id.place());

@@ -65,11 +65,22 @@ impl VolumeView {
     /// Returns the entry of a name, without a lock. The caller holds a pin and has checked the name.
     #[inline(always)]
     pub(super) fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<FoundEntry>> {
+        self.read_entry_in_shard(dir, name, |_| {})
+    }
+
+    /// Works as [`VolumeView::read_entry`], and calls `begin` with the shard of the name before each search.
+    #[inline(always)]
+    pub(super) fn read_entry_in_shard(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        mut begin: impl FnMut(usize),
+    ) -> Result<Option<FoundEntry>> {
         let medium = self.medium();
         let found = self.board().stable(|| {
             loop {
                 let (header, hot) = self.directory(dir)?;
-                let found = self.find(&hot, name)?;
+                let found = Collection::new(self, hot.root).lookup_in_shard(name, &mut begin)?;
                 // A larger table may have replaced the searched one. Therefore a missing name counts only if
                 // the root is unchanged.
                 if found.is_some() || header.hot(medium)?.root == hot.root {

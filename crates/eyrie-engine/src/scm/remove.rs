@@ -28,8 +28,9 @@ impl Scm {
                 (_, RemovedAs::Key) => return Err(Error::Invalid("the key names no file")),
             }
             self.opens.prefetch(id);
-            let mut held = self.locks.hold(&[dir, id]);
-            let parent = self.parent(dir)?;
+            let lock = peeked.lock();
+            let mut held = self.locks.hold_entry(lock, id);
+            let parent = self.parent(dir, lock)?;
             // If the entry changed between the look-up and the locks, look it up again.
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             let mut transaction = Transaction::begin(&self.volume);
@@ -38,7 +39,7 @@ impl Scm {
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self.commit_entries(&mut transaction, time, &[removed])?;
             if last {
-                held.release(&self.locks, dir, id);
+                held.release(&self.locks, lock, id);
                 self.free_unnamed(id, time, &settled);
             }
             return Ok(Applied::default());
@@ -71,8 +72,9 @@ impl Scm {
             if !id.is_directory() {
                 return Err(Error::NotDirectory);
             }
-            let mut held = self.locks.hold(&[dir, id]);
-            let parent = self.parent(dir)?;
+            let lock = peeked.lock();
+            let mut held = self.locks.hold_entry(lock, id);
+            let parent = self.parent(dir, lock)?;
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
@@ -83,7 +85,7 @@ impl Scm {
                 .volume
                 .board()
                 .changing_directories(|| self.commit_entries(&mut transaction, time, &[removed]))?;
-            held.release(&self.locks, dir, id);
+            held.release(&self.locks, lock, id);
             self.free_unnamed(id, time, &settled);
             return Ok(Applied::default());
         }

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::check_entry;
 use super::counts::EntryChange;
-use super::locks::{HeldLocks, LockedParent, PeekedEntry};
+use super::create::Inserted;
+use super::locks::{EntryLock, HeldLocks, LockedParent, PeekedEntry};
 use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Header, HotChange};
 use crate::op::Whiteout;
@@ -28,6 +29,7 @@ pub(super) struct MoveRequest<'a> {
 }
 
 /// The directories and entries of a move. The caller holds all locks.
+#[derive(Clone, Copy)]
 struct LockedMove {
     from: LockedParent,
     to: LockedParent,
@@ -46,6 +48,8 @@ impl Scm {
         // the first look-up.
         let (_, hot) = self.directory(request.to_dir)?;
         Collection::new(&self.volume, hot.root).prefetch(request.to_name);
+        // True if the directory of the new name must grow.
+        let mut grows = false;
         loop {
             let from = self.peek(request.from_dir, request.from_name)?;
             let to = self.peek(request.to_dir, request.to_name)?;
@@ -58,22 +62,27 @@ impl Scm {
             // for a cycle stays true. The rename takes this lock before the locks of objects. Therefore two
             // renames cannot deadlock.
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
-            let to_dir =
-                if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };
-            let four = [request.from_dir, to_dir, moved, target.unwrap_or(moved)];
+            let to_lock = if grows { EntryLock::Directory(request.to_dir) } else { to.lock() };
+            let held_lock = if broken(SafetyRule::MoveLocksBothDirectories) { from.lock() } else { to_lock };
+            let entries = [from.lock(), held_lock];
+            let objects = [moved, target.unwrap_or(moved)];
             let _held = match request.whiteout {
-                None => self.locks.hold(&four),
-                Some(new) => self.hold_with_whiteout(four, new.id),
+                None => self.locks.hold_all(&entries, &objects),
+                Some(new) => self.hold_with_whiteout(&entries, objects, new.id),
             };
-            let Some(ready) = self.ready(&request, &from, &to)? else { continue };
+            let Some(ready) = self.ready(&request, &from, (&to, to_lock))? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {
                 return Ok(Applied::default());
             }
-            if directories {
-                self.volume.board().changing_directories(|| self.commit_move(&request, ready))?;
+            let inserted = if directories {
+                self.volume.board().changing_directories(|| self.commit_move(&request, ready))?
             } else {
-                self.commit_move(&request, ready)?;
+                self.commit_move(&request, ready)?
+            };
+            if inserted == Inserted::NeedsDirectory {
+                grows = true;
+                continue;
             }
             return Ok(Applied { created: request.whiteout.is_some(), ..Applied::default() });
         }
@@ -119,8 +128,13 @@ impl Scm {
     /// Locks the objects of a rename and its whiteout. The next Op on the whiteout then waits until its
     /// creation has settled.
     #[cold]
-    fn hold_with_whiteout(&self, [a, b, c, d]: [ObjectId; 4], new: ObjectId) -> HeldLocks<'_> {
-        self.locks.hold(&[a, b, c, d, new])
+    fn hold_with_whiteout(
+        &self,
+        entries: &[EntryLock],
+        [moved, target]: [ObjectId; 2],
+        new: ObjectId,
+    ) -> HeldLocks<'_> {
+        self.locks.hold_all(entries, &[moved, target, new])
     }
 
     /// Returns both entries as they are under the locks. Returns `None` if one of them changed since its
@@ -129,10 +143,13 @@ impl Scm {
         &self,
         request: &MoveRequest<'_>,
         moved: &PeekedEntry,
-        target: &PeekedEntry,
+        (target, to_lock): (&PeekedEntry, EntryLock),
     ) -> Result<Option<LockedMove>> {
-        let from = self.parent(request.from_dir)?;
-        let to = if request.to_dir == from.id { from } else { self.parent(request.to_dir)? };
+        let from = self.parent(request.from_dir, moved.lock())?;
+        let to = match request.to_dir == from.id {
+            true => LockedParent { lock: to_lock, ..from },
+            false => self.parent(request.to_dir, to_lock)?,
+        };
         let Some(Some(moved)) = self.confirm(&from, request.from_name, moved)? else { return Ok(None) };
         let Some(target) = self.confirm(&to, request.to_name, target)? else { return Ok(None) };
         Ok(Some(LockedMove { from, to, moved, target }))
@@ -183,10 +200,12 @@ impl Scm {
         Err(Error::corrupt(Addr::from_raw(into.place()), "directory that is its own ancestor"))
     }
 
-    fn commit_move(&self, request: &MoveRequest<'_>, ready: LockedMove) -> Result<()> {
+    /// Makes and commits a move, unless the directory of the new name must grow first.
+    fn commit_move(&self, request: &MoveRequest<'_>, ready: LockedMove) -> Result<Inserted> {
         let LockedMove { from, mut to, moved, target } = ready;
         let MoveRequest { from_name, to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
+        let mut inserted = Inserted::Yes { moved: false };
         let mut transaction = Transaction::begin(&self.volume);
         if let Some(new) = request.whiteout {
             self.add_whiteout(&mut transaction, &from, new, time)?;
@@ -194,9 +213,13 @@ impl Scm {
         match target {
             None => {
                 let mut old = moved;
-                if self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)? {
+                inserted = self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)?;
+                if inserted == Inserted::NeedsDirectory {
+                    return Ok(inserted);
+                }
+                if inserted == (Inserted::Yes { moved: true }) {
                     // Making room may have moved the old entry too. Look it up again.
-                    let from = self.parent(from.id)?;
+                    let from = self.parent(from.id, from.lock)?;
                     old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
                 match request.whiteout {
@@ -237,7 +260,7 @@ impl Scm {
         ];
         let settled = self.commit_entries(&mut transaction, time, &changes)?;
         gone.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
-        Ok(())
+        Ok(inserted)
     }
 
     /// Sets the change time of a moved object, and the parent of a moved directory.

@@ -27,6 +27,11 @@ const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
 /// 8 Mi pointers to segments, and a segment has 32 Ki buckets or fewer.
 const MAX_BUCKETS: u64 = 1 << 40;
 
+/// Number of shards of a collection. An Op on one entry locks only the shard of the entry's bucket. With eight
+/// shards, two threads that change random entries of a large collection rarely wait for each other, and an Op
+/// that locks all shards still locks only eight mutexes.
+pub(crate) const SHARDS: usize = 8;
+
 /// The start of a table. The pointers to the segments follow it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -68,6 +73,16 @@ impl Buckets {
     pub const fn level(self, bucket: u64) -> u32 {
         let low = 1_u64 << self.0.ilog2();
         if bucket >= low || bucket < self.0 - low { self.0.ilog2() + 1 } else { self.0.ilog2() }
+    }
+
+    /// Returns the shard of a hash, a number below [`SHARDS`]. All hashes of a bucket are in one shard. A
+    /// collection with fewer buckets than shards uses only some of the shards.
+    #[inline]
+    pub(crate) const fn shard(self, hash: u64) -> usize {
+        let low = 1_u64 << self.0.ilog2();
+        // The hashes of a bucket share at least as many low bits as this mask has.
+        let mask = (if low < SHARDS as u64 { low } else { SHARDS as u64 }) - 1;
+        (hash & mask) as usize
     }
 
     /// Returns the bucket that is split next. The new bucket gets the number [`Buckets::count`].
@@ -135,6 +150,8 @@ pub const fn is_plain(pointer: Pointer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::format_doc::{assert_described, fields};
 
@@ -166,14 +183,19 @@ mod tests {
     fn bucket_holds_hashes_with_its_low_bits() {
         for count in 1..70 {
             let buckets = Buckets::new(count).expect("few");
+            let mut shards = BTreeSet::new();
             for hash in 0..512_u64 {
                 let bucket = buckets.of(hash);
                 assert!(bucket < count);
                 let mask = (1 << buckets.level(bucket)) - 1;
                 assert_eq!(hash & mask, bucket, "{hash} of {count}");
+                let shard = buckets.shard(hash);
+                assert!(shard < SHARDS && shard == buckets.shard(bucket), "{hash} of {count}");
+                shards.insert(shard);
                 let after = Buckets::new(count + 1).expect("few").of(hash);
                 assert!(after == bucket || bucket == buckets.next_split() && after == count);
             }
+            assert_eq!(shards.len(), SHARDS.min(1 << count.ilog2()), "{count}");
         }
     }
 }

@@ -43,8 +43,8 @@ const ANNOUNCE_EVERY: u64 = 32;
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255
 /// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
 /// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
-/// further page to a bucket. The caller holds the directory's lock, and has not yet begun the transaction of
-/// the insert.
+/// further page to a bucket. The caller holds the locks of all shards of the directory, and has not yet begun
+/// the transaction of the insert.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
@@ -81,6 +81,21 @@ pub fn make_room<'v>(
         Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if an insert of `name` should call [`make_room`] first. The caller holds the lock of the shard
+/// of `name`. It needs the locks of all shards for [`make_room`].
+///
+/// # Errors
+/// `Corrupt`, `Fault`.
+pub fn needs_room(volume: &Volume, root: Pointer, name: &[u8]) -> Result<bool> {
+    let table = Table::open(volume.medium(), root)?;
+    let buckets = table.buckets()?;
+    let record = NameRecord { hash: hash(volume.hash_seed(), name), name };
+    let bucket = buckets.of(record.hash);
+    let page = table.page(bucket)?;
+    let commit = Commit::from_raw(load(volume.medium(), page)?);
+    Ok(commit.level() != buckets.level(bucket) || calls_for_growth(&table, buckets, page, &record)?)
 }
 
 /// True if `page` has no room for the entry. Also true if `page` is crowded and the bucket to be split has at

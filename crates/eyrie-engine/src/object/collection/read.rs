@@ -9,8 +9,8 @@ use super::layout::{
 use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};
 
-/// The location of an entry. The location stays valid while the caller holds the directory's lock and commits
-/// nothing.
+/// The location of an entry. The location stays valid while the caller holds the lock of the entry's shard of
+/// the directory and commits nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoundEntry {
     /// The object.
@@ -28,18 +28,32 @@ pub(crate) struct FoundEntry {
 impl<'v> Collection<'v> {
     /// Returns the entry of a name.
     ///
-    /// A caller without the directory's lock must repeat a look-up that found nothing if the root has changed
+    /// A caller without the lock of the name's shard must repeat a look-up that found nothing if the root has changed
     /// meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
     #[inline(always)]
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<FoundEntry>> {
+        self.lookup_in_shard(name, |_| {})
+    }
+
+    /// Works as [`Collection::lookup`], and calls `begin` with the shard of the name before each search.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    #[inline(always)]
+    pub(crate) fn lookup_in_shard(
+        &self,
+        name: &[u8],
+        mut begin: impl FnMut(usize),
+    ) -> Result<Option<FoundEntry>> {
         let wanted = NameRecord { hash: self.hash(name), name };
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
         let mut buckets = table.buckets()?;
         loop {
+            begin(buckets.shard(wanted.hash));
             let bucket = table.page(buckets.of(wanted.hash))?;
             if let Some(found) = find(medium, bucket, wanted)? {
                 return Ok(Some(found));
@@ -53,7 +67,7 @@ impl<'v> Collection<'v> {
     }
 
     /// Returns true if the entry of `name` is certainly the same as at the time of its look-up: its page has
-    /// not changed, and still belongs to the bucket of the name. The caller holds the directory's lock.
+    /// not changed, and still belongs to the bucket of the name. The caller holds the lock of the name's shard.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -61,6 +75,15 @@ impl<'v> Collection<'v> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let bucket = table.page(table.buckets()?.of(self.hash(name)))?;
         Ok(bucket == found.bucket && load(table.medium, found.page)? == found.commit.raw())
+    }
+
+    /// Returns the shard of a name. The result stays valid while the caller holds the lock of any shard.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    pub(crate) fn shard(&self, name: &[u8]) -> Result<usize> {
+        let table = Table::open(self.volume.medium(), self.root)?;
+        Ok(table.buckets()?.shard(self.hash(name)))
     }
 
     /// Prefetches lines that a look-up of `name` and a change of its entry use in the first page of the
