@@ -71,7 +71,7 @@ impl Pointer {
         self.0 & !(7 << Pointer::HEIGHT_SHIFT) == 0
     }
 
-    /// True if the pointer leads to data, false if it leads to a node.
+    /// True if the pointer leads to data, written or not. False for a pointer to a structure, and for null.
     pub const fn is_leaf(self) -> bool {
         self.0 & Pointer::LEAF != 0
     }
@@ -87,7 +87,7 @@ impl Pointer {
         self.0 & Pointer::UNWRITTEN != 0
     }
 
-    /// Returns the extent, or `None` if the stored class does not exist.
+    /// Returns the extent, or `None` if the pointer is null or its stored class does not exist.
     #[inline]
     pub const fn extent(self) -> Option<Extent> {
         match Class::from_raw((self.0 >> Pointer::CLASS_SHIFT) as u8) {

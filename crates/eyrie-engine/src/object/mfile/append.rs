@@ -71,7 +71,8 @@ pub(super) fn append(
 }
 
 /// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. No reader
-/// sees these bytes yet, so they are stored in place. The bytes between `size` and `part` become zeros.
+/// sees these bytes yet, so they are stored in place. The bytes between `size` and `part` become zeros. If
+/// `part` is empty, all bytes of the node past `size` become zeros.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
     let Under::Node(node) = subtree.look()? else {
@@ -109,7 +110,8 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
 }
 
 /// Stores the whole pages of a large `part` that lie past the visible bytes of `node`, a node of pages, into
-/// new pages in a row. Returns the slots of these pages, or `None` if they are too few for a row.
+/// new pages, which are neighbours if possible. Returns the slots of these pages, or `None` if there are no
+/// such pages.
 #[inline(never)]
 fn append_run(
     transaction: &mut Transaction<'_>,

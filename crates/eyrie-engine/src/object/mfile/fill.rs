@@ -112,7 +112,7 @@ pub fn allocate(
 fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
-    let held = match root_extent_if_small(file)? {
+    let held = match single_extent(file)? {
         _ if root.is_null() => 0,
         Some(extent) => extent.bytes(),
         None => span(height),
@@ -154,8 +154,8 @@ fn missing_under(
     Ok(bytes)
 }
 
-/// Returns the extent of a root of height 0, or `None` for other roots.
-fn root_extent_if_small(file: FileTree) -> Result<Option<Extent>> {
+/// Returns the extent of a root of height 0, or `None` if the root is null or a tree.
+fn single_extent(file: FileTree) -> Result<Option<Extent>> {
     if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
@@ -168,12 +168,12 @@ fn fill(
     mut range: FileRange,
     how: FillMode,
 ) -> Result<Pointer> {
-    if let Some(extent) = root_extent_if_small(file)? {
+    if let Some(extent) = single_extent(file)? {
         let visible = file.size.min(extent.bytes());
         if how != FillMode::Storage && range.covers(0) && range.end >= visible {
             transaction.retire(extent);
             file = file.with_root(Pointer::NULL);
-        } else if let Some(new) = fill_small(transaction, extent, (file.size, to), range, how)? {
+        } else if let Some(new) = fill_single(transaction, extent, (file.size, to), range, how)? {
             return Ok(new);
         }
     }
@@ -194,7 +194,7 @@ fn fill(
 /// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
 /// Returns `None` if the file needs a tree. A tree is needed in two cases: the extent must be replaced but
 /// the file is too long to be copied whole, or a whole page of the range becomes a hole or unwritten.
-fn fill_small(
+fn fill_single(
     transaction: &mut Transaction<'_>,
     extent: Extent,
     (from, to): (u64, u64),

@@ -47,9 +47,9 @@ pub(super) fn new_pages(
     Ok(())
 }
 
-/// Retires the pages under `slots` of a node of pages, whose visible bytes end at `size`. `child` returns the
-/// subtree of a slot. Returns false, and retires no page, if one of the pages is unwritten: then the write
-/// stores its bytes in place.
+/// Retires the pages under `slots` of a node of pages. The visible bytes of the node end at `size`. `child`
+/// returns the subtree of a slot. Returns false, and retires no page, if one of the pages is unwritten. The
+/// caller then writes page by page, and stores in place the bytes of unwritten pages.
 pub(super) fn retire_written(
     transaction: &mut Transaction<'_>,
     slots: Range<usize>,

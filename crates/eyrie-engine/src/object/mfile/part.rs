@@ -14,8 +14,8 @@ pub(super) struct FilePart<'a> {
     past_caches: bool,
 }
 
-/// Least size of a file whose pages are overwritten past the caches. The new page is one that an earlier
-/// overwrite left, and in a file of this size it is not expected in the caches any more.
+/// Least size of a file whose pages are overwritten past the caches. The new page is usually one that an
+/// earlier overwrite of the file retired. In a file of this size, such a page has probably left the caches.
 const COLD_FILE_BYTES: u64 = 16 << 20;
 /// Least size of a file to which pages are appended past the caches. The memory of these pages is seldom in
 /// the caches, and a file of this size is larger than the second-level cache of most processors.

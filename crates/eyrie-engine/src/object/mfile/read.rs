@@ -15,8 +15,8 @@ use crate::{Error, Result};
 /// A contiguous piece of a file, from an offset of the file on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FilePiece {
-    /// An extent with stored data, and the place in the extent where the piece begins. The piece extends to
-    /// the end of the extent.
+    /// An extent with stored data, and the offset in the extent at which the piece begins. The piece extends
+    /// to the end of the extent.
     Data(Extent, u64),
     /// Number of bytes that are zeros without stored data.
     Hole(u64),
@@ -109,7 +109,7 @@ fn read_piece(medium: &Medium, piece: FilePiece, out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Maximum number of bytes of neighbouring pieces that one copy reads.
+/// A copy of at least this number of bytes takes in no further neighbouring piece.
 const COPY_BYTES: u64 = span(MAX_LEAF_LEVEL);
 
 /// Reads several pieces, of which the first one is `piece`. Pieces with consecutive addresses are read by one

@@ -15,8 +15,8 @@ use crate::transaction::Transaction;
 /// Prepares a change of the size to `to`. Returns the new root, which the caller publishes together with `to`
 /// in the header's hot line.
 ///
-/// A truncation that cuts a page with data copies this page up to the new size. Therefore the bytes past the
-/// new size in the copy were never visible. The bytes that an extension adds read as zeros.
+/// A truncation that ends inside a page with data copies this page up to the new size. Therefore the bytes
+/// past the new size in the copy were never visible. The bytes that an extension adds read as zeros.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
@@ -32,13 +32,13 @@ pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> R
     }
     if root.height() == 0 {
         let Some(extent) = file.root_extent()? else { return Ok(root) };
-        return cut_root(transaction, extent, to);
+        return truncate_root(transaction, extent, to);
     }
-    Ok(cut(transaction, file.subtree(), from, to)?.with_height(root.height()))
+    Ok(truncate(transaction, file.subtree(), from, to)?.with_height(root.height()))
 }
 
 /// Truncates a root of height 0.
-fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Result<Pointer> {
+fn truncate_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Result<Pointer> {
     if to >= extent.bytes() {
         return Ok(Pointer::leaf(extent));
     }
@@ -50,12 +50,12 @@ fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Resul
     }
     let height = height_for(extent.bytes()).max(1);
     let node = split_leaf(transaction, extent.addr, extent.bytes(), height)?;
-    Ok(cut_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
+    Ok(truncate_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
 /// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. `from` is the old end and
 /// `to` the new end, both counted from the start of the subtree, and `to < from`.
-fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
+fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
     let Subtree { pointer, level, .. } = subtree;
     if to == 0 {
         retire_under(transaction, subtree, from)?;
@@ -77,17 +77,17 @@ fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) 
         Under::Unwritten(_) if level == 0 => Ok(pointer),
         Under::Leaf(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
-            cut_node(transaction, node, level, extent.bytes(), to)
+            truncate_node(transaction, node, level, extent.bytes(), to)
         }
         Under::Node(_) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
-            cut_node(transaction, node, level, from, to)
+            truncate_node(transaction, node, level, from, to)
         }
     }
 }
 
 /// Writes `node` to a new page, without the bytes past `to`. The visible bytes of the old node end at `from`.
-fn cut_node(
+fn truncate_node(
     transaction: &mut Transaction<'_>,
     mut node: TreeNode,
     level: u8,
@@ -102,7 +102,7 @@ fn cut_node(
         if visible == 0 {
             node.set(slot, Pointer::NULL);
         } else if kept < visible {
-            let child = cut(transaction, node.child(slot, level), visible, kept)?;
+            let child = truncate(transaction, node.child(slot, level), visible, kept)?;
             node.set(slot, child);
         }
     }

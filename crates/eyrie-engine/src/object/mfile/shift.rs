@@ -143,7 +143,7 @@ impl TreeBuilder {
     /// Adds a pointer at `level` whose span begins at `at`. All pointers that were added earlier are before
     /// `at`.
     fn put(&mut self, transaction: &mut Transaction<'_>, level: u8, at: u64, pointer: Pointer) -> Result<()> {
-        // Nodes that end before `at` are complete and can be written.
+        // Nodes that end at or before `at` are complete and can be written.
         for above in 1..=self.height {
             let ended = |(start, _): &(u64, TreeNode)| at - start >= span(above);
             if self.open[usize::from(above) - 1].as_ref().is_some_and(ended) {

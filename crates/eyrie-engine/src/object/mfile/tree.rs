@@ -19,8 +19,8 @@ pub(crate) const MAX_HEIGHT: u8 = 6;
 /// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
 pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
 /// Maximum size of a root extent that a change copies whole. If a change must copy a part of a larger extent,
-/// the file becomes a tree. A tree needs a node besides its pages. The space for the node is worth its cost
-/// only for larger files.
+/// the file becomes a tree. A tree needs a node besides its pages, and a small file would waste the space of
+/// the node.
 pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
 
 /// Returns the number of bytes under a pointer at `level`. Level 0 is one page. Saturates at `u64::MAX`.
@@ -40,7 +40,7 @@ pub struct FileTree {
     pub root: Pointer,
     /// Size of the file, in bytes.
     pub size: u64,
-    /// Address of the root pointer. Errors name this address if the root is corrupt.
+    /// Address of the hot line, which has the root pointer. Errors name this address if the root is corrupt.
     pub at: Addr,
 }
 
@@ -100,7 +100,8 @@ pub(crate) struct Subtree {
     pub pointer: Pointer,
     /// Level of the pointer. Level 0 is one page.
     pub level: u8,
-    /// Address of the pointer. Errors name this address if the pointer is corrupt.
+    /// Address of the pointer, or of the hot line if the pointer is a root. Errors name this address if the
+    /// pointer is corrupt.
     pub at: Addr,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct XattrSums {
 }
 
 impl XattrSums {
-    /// Adds the sizes of an attribute. Returns false if the total is too large for one object.
+    /// Adds the sizes of an attribute. Returns false if a total is then too large for one object.
     pub fn add(&mut self, name_bytes: usize, value_bytes: usize) -> bool {
         self.names += name_bytes + 1;
         self.values += value_bytes;

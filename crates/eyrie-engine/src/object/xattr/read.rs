@@ -115,7 +115,7 @@ pub fn visit(
     Ok(())
 }
 
-/// Returns a copy of the value of `name`.
+/// Returns a copy of the value of `name`, or `None` if the object has no such attribute.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -132,8 +132,8 @@ pub fn value(medium: &Medium, root: XattrRoot, name: &[u8]) -> Result<Option<Vec
     Ok(found)
 }
 
-/// Returns the size in bytes of the value of `name`. Copies the value to the start of `out` if `out` is large
-/// enough.
+/// Returns the size in bytes of the value of `name`, or `None` if the object has no such attribute. Copies
+/// the value to the start of `out` if `out` is large enough.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

@@ -242,13 +242,14 @@ fn a_pointer_to_no_block_is_corrupt() {
     let volume = volume();
     let extent = Extent { addr: Addr::from_raw(1 << 20), class: Class::PAGE };
     let sound = Pointer::leaf(extent).raw();
-    // The first six pointers are: a node, shared, unwritten, with a height, with an unknown class, and null
-    // with a height. The last pointer leads outside the volume, so a read of its block is a fault.
+    // The pointers of the loop are: a node, shared, unwritten, with a height, with an unknown class, and null
+    // with a height.
     let root = |pointer| XattrRoot { pointer, at: extent.addr };
     for raw in [sound & !1, sound | 2, sound | 4, sound | 8, sound & !(0xff << 56), 8] {
         let found = visit(volume.medium(), root(Pointer::from_raw(raw)), &mut |_, _| Ok(()));
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{raw:#x}");
     }
+    // This pointer leads outside the volume, so a read of its block is a fault.
     let far = Pointer::leaf(Extent { addr: Addr::from_raw(1 << 45), class: Class::PAGE });
     assert!(matches!(visit(volume.medium(), root(far), &mut |_, _| Ok(())), Err(Error::Fault(_))));
 }

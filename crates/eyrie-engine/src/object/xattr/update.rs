@@ -29,7 +29,8 @@ pub fn check_no_acl(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Prepares a new attribute, or a new value of an existing one. Returns the root to be published.
+/// Prepares a new attribute, or a new value of an existing one. Returns the pointer to the new block, which
+/// the caller publishes in the cold attributes.
 ///
 /// # Errors
 /// `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` or `NoXattr` if the
@@ -54,7 +55,8 @@ pub fn set(
     replace(transaction, root, &attributes)
 }
 
-/// Prepares the removal of an attribute. Returns the root to be published.
+/// Prepares the removal of an attribute. Returns the pointer to the new block, or null if no attribute is
+/// left. The caller publishes the pointer in the cold attributes.
 ///
 /// # Errors
 /// `XattrName`, `NoXattr`, `NoSpace`, `Corrupt`, `Fault`.
@@ -65,7 +67,8 @@ pub fn remove(transaction: &mut Transaction<'_>, root: XattrRoot, name: &[u8]) -
     replace(transaction, root, &attributes)
 }
 
-/// Prepares the first attributes of a new object, sorted by name. Returns the root of the new object.
+/// Prepares the first attributes of a new object, which may be in any order. Returns the pointer to their
+/// block, or null if there are none.
 ///
 /// # Errors
 /// `XattrsFull`, `NoSpace`, `Fault`.
