@@ -111,8 +111,8 @@ impl Space {
         let order = (most / PAGE_SIZE).max(1).ilog2();
         self.context.medium.check()?;
         let mut magazine = self.magazine();
-        // A large extent may replace single pages. So that retired pages do not accumulate, its allocation
-        // frees up to twice as many pages.
+        // A large extent may replace single pages. Its allocation frees up to about twice as many pages, so
+        // that retired pages do not accumulate.
         let now = epoch::advance();
         for _ in 0..(2_usize << order).div_ceil(COLLECT) {
             magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));

@@ -137,7 +137,8 @@ impl Central {
 
     /// Allocates 2^`order` pages in a row, or as many as there are. Returns `None` if the caller should
     /// allocate a single page instead. Takes more memory only if there are fewer free pages than the caller
-    /// wants. If large writes always took more memory, a file with scattered pages would double.
+    /// wants. If large writes always took more memory, they would double the storage of a file with scattered
+    /// pages.
     pub(super) fn allocate_run(&mut self, context: &SpaceContext, order: u32) -> Option<(Addr, Class)> {
         if order < LEAST_RUN_ORDER {
             return None;
@@ -326,7 +327,7 @@ impl Central {
     fn take_provided_ahead(&mut self, context: &SpaceContext) -> Option<StepRun> {
         while let Some((offset, is_there)) = context.medium.provided_ahead() {
             let steps = self.steps.of_range(offset);
-            self.steps.set_apart(steps, false);
+            self.steps.set_held_back(steps, false);
             self.ahead -= 1;
             if is_there {
                 return Some(steps);
@@ -351,7 +352,7 @@ impl Central {
             if !context.medium.provide_ahead(page_addr(self.steps.pages_of(context, steps.0).0)) {
                 return;
             }
-            self.steps.set_apart(steps, true);
+            self.steps.set_held_back(steps, true);
             self.ahead += 1;
         }
     }
@@ -433,7 +434,7 @@ impl Central {
     /// Adds a step to the free memory. Callers have made the host provide the memory of the step.
     fn add_step(&mut self, context: &SpaceContext, step: u32) {
         let (start, end) = self.steps.pages_of(context, step);
-        self.steps.provided(step);
+        self.steps.note_provided(step);
         self.buddy.free(start, end);
     }
 

@@ -24,8 +24,8 @@ const ADVANCE_EVERY: u32 = 16;
 /// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
 /// these attempts take about 50 ms. A thread with a pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
-/// Maximum number of runs of pages that one [`Space::drain`] makes free. Runs of one page move to the
-/// magazine of the calling thread, while that magazine has room.
+/// Maximum number of runs of pages that one [`Space::drain`] or [`Space::sync`] makes free. Runs of one page
+/// move to the magazine of the calling thread, while that magazine has room.
 const RETURNED: usize = 256;
 /// Number of attempts that spin before the first sleep.
 const SPINS: u32 = 100;
@@ -89,7 +89,7 @@ impl Space {
     /// Moves all memory that no reader can see to the shared state: from the magazines, and from the spares
     /// (headers that were reserved and returned unused).
     pub(super) fn gather_free(&self) {
-        self.spares.drain().for_each(|addr| self.free_at_once(Shape::Header, addr));
+        self.spares.take_all().for_each(|addr| self.free_at_once(Shape::Header, addr));
         for magazine in &self.magazines {
             let mut magazine = lock(&magazine.0);
             magazine.empty(epoch::now(), &self.context, &mut self.central());
@@ -184,7 +184,7 @@ impl Space {
         if !groups.is_empty() {
             self.context.medium.checkpoint()?;
         }
-        // No thread can take one of these groups into use while this lock is held.
+        // While this lock is held, no thread can allocate memory of these ranges.
         let central = self.central();
         groups.retain(|&group| central.is_aside(group));
         let end = self.context.geometry.volume_bytes();

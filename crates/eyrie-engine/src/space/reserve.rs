@@ -39,7 +39,7 @@ impl Central {
             None => match self.begin_reserve(context, pages)? {
                 None => return Ok(()),
                 Some(reserve) => {
-                    self.steps.set_apart(reserve.steps, true);
+                    self.steps.set_held_back(reserve.steps, true);
                     self.reserves.push(reserve);
                     self.reserves.len() - 1
                 }
@@ -91,7 +91,7 @@ impl Central {
 
     /// Makes the steps of a reserve available again, as steps that may have no memory.
     pub(super) fn give_up_reserve(&mut self, reserve: &Reserve) {
-        self.steps.set_apart(reserve.steps, false);
+        self.steps.set_held_back(reserve.steps, false);
     }
 }
 

@@ -46,7 +46,7 @@ impl Spares {
     }
 
     /// Takes all spares.
-    pub(super) fn drain(&self) -> impl Iterator<Item = Addr> + '_ {
+    pub(super) fn take_all(&self) -> impl Iterator<Item = Addr> + '_ {
         self.0.iter().filter_map(|place| spare(place.0.swap(NONE, Ordering::AcqRel)))
     }
 

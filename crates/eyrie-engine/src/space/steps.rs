@@ -1,5 +1,5 @@
-//! Records, for each group in use, for which parts the host has provided memory. The parts are steps. A step
-//! is so small that an allocation can wait while the host provides its memory.
+//! Steps of the groups in use. A step is a part of a group, so small that an allocation can wait while the
+//! host provides the memory of the step. [`MemorySteps`] records the steps that may have no memory.
 //!
 //! Invariant: no memory of a step is allocated before the host has provided all of the step. Therefore an
 //! open assumes that a step with some memory in use has all its memory. A step that is free as a whole is
@@ -14,8 +14,9 @@ use crate::tables::geometry::page_of;
 /// Steps in a row: the first, and the one after the last.
 pub(super) type StepRun = (u32, u32);
 
-/// A block of steps that only an allocation of its size takes. The block stays set apart, so that no other
-/// allocation takes it. `without` keeps all its steps, also those that have memory already.
+/// A block of steps that only an allocation of its size takes. [`MemorySteps`] holds the block back, so that
+/// no other allocation takes it. There all steps of the block count as steps that may have no memory, also
+/// those that have memory already.
 pub(super) struct Reserve {
     /// Size of the block, in pages: a power of two.
     pub(super) pages: u32,
@@ -37,9 +38,9 @@ pub(super) struct MemorySteps {
     pages: u32,
     /// Numbers of the steps that may have no memory.
     without: Bits,
-    /// Steps of `without` that a thread is provisioning ahead of need, and steps of reserves. No allocation
-    /// may take them.
-    apart: Bits,
+    /// Steps that are held back: those of `without` that a thread is provisioning ahead of need, and those of
+    /// reserves. No allocation may take them.
+    held_back: Bits,
 }
 
 impl MemorySteps {
@@ -50,11 +51,11 @@ impl MemorySteps {
         let mut steps = MemorySteps {
             pages: (bytes / PAGE_SIZE) as u32,
             without: Bits::default(),
-            apart: Bits::default(),
+            held_back: Bits::default(),
         };
         let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
         steps.without.grow(end.div_ceil(steps.pages));
-        steps.apart.grow(end.div_ceil(steps.pages));
+        steps.held_back.grow(end.div_ceil(steps.pages));
         for step in start / steps.pages..end.div_ceil(steps.pages) {
             let (start, end) = steps.pages_of(context, step);
             if start < end && free.all(start, end) {
@@ -92,11 +93,11 @@ impl MemorySteps {
         self.without.all(first, last)
     }
 
-    /// True if all steps with pages in `start..end` may have no memory, and none of them is set apart. Then
+    /// True if all steps with pages in `start..end` may have no memory, and none of them is held back. Then
     /// no thread is providing memory for them now. Callers pass whole steps.
     pub(super) fn are_idle(&self, start: u32, end: u32) -> bool {
         let (first, last) = self.of(start, end);
-        self.without.all(first, last) && !self.apart.any(first, last)
+        self.without.all(first, last) && !self.held_back.any(first, last)
     }
 
     /// Adds the steps of `start..end` as steps that may have no memory, and returns them. Callers pass whole
@@ -104,13 +105,13 @@ impl MemorySteps {
     pub(super) fn add(&mut self, start: u32, end: u32) -> StepRun {
         let (first, last) = self.of(start, end);
         self.without.grow(last);
-        self.apart.grow(last);
+        self.held_back.grow(last);
         self.without.insert_run(first, last);
         (first, last)
     }
 
     /// Records that the host has provided the memory of this step.
-    pub(super) fn provided(&mut self, step: u32) {
+    pub(super) fn note_provided(&mut self, step: u32) {
         self.without.remove(step);
     }
 
@@ -140,22 +141,22 @@ impl MemorySteps {
         runs
     }
 
-    /// Returns steps to provision for `count` pages in a row. If the pages fit in one step, returns the first
-    /// step that may have no memory, even a short one. Otherwise returns the first aligned block of steps in
-    /// which the pages fit. The caller provisions the returned steps that may have no memory. All pages of
-    /// the other returned steps are in `free`.
+    /// Returns steps to provision for `count` pages in a row, and passes over steps that are held back. If
+    /// the pages fit in one step, returns the first step that may have no memory, even a short one. Otherwise
+    /// returns the first aligned block of full steps in which the pages fit. The caller provisions the
+    /// returned steps that may have no memory. All pages of the other returned steps are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
         // A request of at most one step fits in any step of full size. If the step that was found is short,
         // the caller may need another one.
         if count <= self.pages {
-            let mut free = self.without.runs().flat_map(|(first, last)| first..last);
-            return free.find(|&step| !self.apart.contains(step)).map(|step| (step, step + 1));
+            let mut steps = self.without.runs().flat_map(|(first, last)| first..last);
+            return steps.find(|&step| !self.held_back.contains(step)).map(|step| (step, step + 1));
         }
         let steps = count.next_power_of_two() / self.pages;
         let is_free = |step: u32| {
             let (start, end) = self.pages_of(context, step);
             let is_whole = start < end && end - start == self.pages;
-            is_whole && !self.apart.contains(step) && (self.is_without(step) || free.all(start, end))
+            is_whole && !self.held_back.contains(step) && (self.is_without(step) || free.all(start, end))
         };
         let mut next = 0;
         for (first, last) in self.without.runs() {
@@ -171,8 +172,9 @@ impl MemorySteps {
         None
     }
 
-    /// Returns the first steps that fill one aligned block of `pages` (a power of two), may have no memory,
-    /// and are not set apart.
+    /// Returns the steps of the first aligned block of `pages` (a power of two) in which every step may have
+    /// no memory and is not held back. Returns `None` if there is no such block, or if a block is smaller
+    /// than a step.
     pub(super) fn next_block(&self, context: &SpaceContext, pages: u32) -> Option<StepRun> {
         let steps = pages / self.pages;
         if steps == 0 {
@@ -181,7 +183,7 @@ impl MemorySteps {
         let blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
         blocks.map(|block| (block * steps, (block + 1) * steps)).find(|&(first, last)| {
             let (start, end) = (self.pages_of(context, first).0, self.pages_of(context, last - 1).1);
-            end - start == pages && !self.apart.any(first, last)
+            end - start == pages && !self.held_back.any(first, last)
         })
     }
 
@@ -190,9 +192,9 @@ impl MemorySteps {
         self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
     }
 
-    /// With `is_apart`, sets steps apart, so that no allocation takes them. Otherwise, makes the steps
-    /// available again.
-    pub(super) fn set_apart(&mut self, (first, last): StepRun, is_apart: bool) {
-        if is_apart { self.apart.insert_run(first, last) } else { self.apart.remove_run(first, last) }
+    /// If `is_held`, holds steps back, so that no allocation takes them. Otherwise makes the steps available
+    /// again.
+    pub(super) fn set_held_back(&mut self, (first, last): StepRun, is_held: bool) {
+        if is_held { self.held_back.insert_run(first, last) } else { self.held_back.remove_run(first, last) }
     }
 }

@@ -153,8 +153,8 @@ pub struct SegmentHeader {
     pub reserved_end: [u8; 16],
 }
 
-/// Words that are published one at a time, and a description of the saved allocator. The description counts
-/// only with the clean mark. Fields that change together share a line.
+/// Words that are published one at a time, a description of the saved allocator, and the records of requests.
+/// The description counts only with the clean mark. Its fields share a line.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {
@@ -183,8 +183,8 @@ pub struct VolumePage {
     pub reserved_3: [u8; 56],
     /// The request that the service of the volume is applying.
     pub request: RequestRecord,
-    /// Results of the last requests during which a service ended. The number of the process that found out
-    /// selects the place.
+    /// Results of the last requests during which a service ended. The number of the owner that found the
+    /// result, modulo 32, selects the place.
     pub outcomes: [OutcomeRecord; OUTCOMES],
     /// Zero.
     pub reserved_4: [u8; 2496],
@@ -305,7 +305,7 @@ pub(crate) const OWNERS: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, owners) a
 /// Address of the record of the request that a service is applying.
 pub(crate) const REQUEST: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, request) as u64);
 
-/// Returns the address of the result that owner number `owner` has found out.
+/// Returns the address of the result that owner number `owner` has found.
 pub(crate) fn outcome_of(owner: u64) -> Addr {
     let at = offset_of!(VolumePage, outcomes) as u64;
     VOLUME_PAGE.add(at + owner % OUTCOMES as u64 * size_of::<OutcomeRecord>() as u64)

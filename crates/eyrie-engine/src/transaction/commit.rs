@@ -9,7 +9,7 @@ use crate::Result;
 impl Transaction<'_> {
     /// Makes the change reachable, and retires the storage that the change made unreachable. The returned
     /// [`Settled`] lets the caller retire further storage. After an error, at most the prelude of the change
-    /// is reachable. Only if the mapping has failed, other parts of the change may be reachable, too.
+    /// is reachable. Other parts of the change may be reachable only if the mapping has failed.
     ///
     /// # Errors
     /// `Fault`. `NoSpace` if the volume has no room for the redo record.
@@ -18,7 +18,7 @@ impl Transaction<'_> {
         self.commit_in_place()
     }
 
-    /// Commits the transaction as [`Transaction::commit`] does, but without moving it. The caller adds
+    /// Commits the transaction as [`Transaction::commit`] does, but does not consume it. The caller adds
     /// nothing to the transaction afterwards.
     pub(crate) fn commit_in_place(&mut self) -> Result<Settled> {
         let medium = self.medium();

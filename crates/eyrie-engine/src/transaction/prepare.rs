@@ -92,7 +92,7 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
-    /// True if the commit will set words. Until then, the transaction depends on no word of the volume that
+    /// True if the commit will set words. If false, the transaction depends on no word of the volume that
     /// another transaction may change.
     pub fn has_words(&self) -> bool {
         self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty()
@@ -233,8 +233,9 @@ impl<'v> Transaction<'v> {
         self.lines.push(line);
     }
 
-    /// Adds a prelude: words of a line, which are published before the rest of the commit. A crash may keep
-    /// the prelude without the rest of the change.
+    /// Adds a prelude: words of a line, which are published before the word of the commit. A crash may keep
+    /// the prelude without the rest of the change. If the commit needs a redo record, the prelude is a part
+    /// of the record.
     pub fn prelude(&mut self, line: LineChange) {
         debug_assert!(self.prelude.is_none());
         self.prelude = Some(line);
@@ -283,9 +284,9 @@ impl<'v> Transaction<'v> {
         Ok(self.medium().barrier(dirty))
     }
 
-    /// Returns the words that the commit sets, with one word for each line: its commit word. The other words
-    /// of a line are stored now. These other words belong to the copy that the commit word will make current,
-    /// so no reader uses them yet.
+    /// Returns the words that the commit sets, with one word for each line: its commit word. The prelude
+    /// counts as a line. The other words of a line are stored now. These other words belong to the copy that
+    /// the commit word will make current, so no reader uses them yet.
     #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();

@@ -55,7 +55,7 @@ fn a_version_belongs_to_one_state_of_the_bytes() {
     let (dir, time) = (start.dirs[0], LATER);
     for id in [start.key, start.file, start.tree] {
         // In a file that is no value, 8 bytes are stored in place. In a tree, 100 bytes change one pointer.
-        let write = |byte: &'static [u8], set_ids| Op::Write { id, offset: 8, data: byte, set_ids, time };
+        let write = |data: &'static [u8], set_ids| Op::Write { id, offset: 8, data, set_ids, time };
         for data in [[&[b'1'; 8][..], &[b'2'; 8]], [&[b'1'; 100], &[b'2'; 100]]] {
             for seals in [false, true] {
                 // The values of keys are sealed from the start.

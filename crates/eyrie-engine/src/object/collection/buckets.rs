@@ -18,11 +18,11 @@ pub(crate) const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
 pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
 /// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
 /// 64 MiB, so segments stop doubling at this size.
-const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
+const MAX_SEGMENT_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
 /// From this bucket on, all segments have the largest size, so a shift gives the segment of a bucket.
-const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
+const FLAT_BUCKET: u64 = 1 << (MAX_SEGMENT_LOG2 + 3);
 /// The segment of bucket [`FLAT_BUCKET`].
-const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
+const FLAT_SEGMENT: u64 = 4 * (MAX_SEGMENT_LOG2 as u64 + 2);
 /// Maximum number of buckets. No table reaches this limit, because the largest table, 64 MiB, has fewer than
 /// 8 Mi pointers to segments, and a segment has 32 Ki buckets or fewer.
 const MAX_BUCKETS: u64 = 1 << 40;
@@ -112,8 +112,8 @@ impl BucketPlace {
             return BucketPlace { segment: bucket, index: 0, step: 1 };
         }
         if bucket >= FLAT_BUCKET {
-            let step = 1 << MAX_STEP_LOG2;
-            let segment = FLAT_SEGMENT + ((bucket - FLAT_BUCKET) >> MAX_STEP_LOG2);
+            let step = 1 << MAX_SEGMENT_LOG2;
+            let segment = FLAT_SEGMENT + ((bucket - FLAT_BUCKET) >> MAX_SEGMENT_LOG2);
             return BucketPlace { segment, index: bucket & (step - 1), step };
         }
         let exponent = bucket.ilog2();
@@ -127,7 +127,7 @@ impl BucketPlace {
         match segment {
             0..4 => 1,
             4..FLAT_SEGMENT => 1 << (segment / 4 - 1),
-            _ => 1 << MAX_STEP_LOG2,
+            _ => 1 << MAX_SEGMENT_LOG2,
         }
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     use crate::format_doc::{assert_described, fields};
 
     #[test]
-    fn the_description_agrees() {
+    fn format_page_matches_tables_of_collections() {
         let table = fields!(TableHead { buckets, reserved });
         assert_described("Collection table", size_of::<TableHead>(), &table);
     }

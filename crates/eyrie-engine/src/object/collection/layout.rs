@@ -503,7 +503,7 @@ mod tests {
     use crate::op::NAME_MAX;
 
     #[test]
-    fn the_description_agrees() {
+    fn format_page_matches_bucket_pages() {
         let page = fields!(PageHead {
             commit,
             link,

@@ -44,7 +44,7 @@ pub fn insert(
     time: Time,
     times_version: u32,
 ) -> Result<()> {
-    let (hash, page, level) = place(tx, root, name)?;
+    let (hash, page, level) = bucket_of(tx, root, name)?;
     NewEntry { record: NameRecord { hash, name }, id, stamp: PageStamp::new(time, times_version) }
         .insert(tx, page, level)
 }
@@ -63,7 +63,7 @@ pub(crate) fn insert_with_ease(
     time: Time,
     times_version: u32,
 ) -> Result<bool> {
-    let (hash, page, level) = place(tx, root, name)?;
+    let (hash, page, level) = bucket_of(tx, root, name)?;
     let mut page = PageDraft::open(tx, page)?;
     if page.stored.level() != level || page.live().count_ones() >= CROWDED {
         return Ok(false);
@@ -116,7 +116,7 @@ pub fn replace(
 
 /// Returns the hash of a name, the first page of its bucket, and the level of the bucket.
 #[inline(always)]
-fn place(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr, u32)> {
+fn bucket_of(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr, u32)> {
     let hash = hash(tx.volume().hash_seed(), name);
     let table = Table::open(tx.medium(), root)?;
     let buckets = table.buckets()?;

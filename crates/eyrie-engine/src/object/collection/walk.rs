@@ -56,14 +56,14 @@ const LAST: u64 = u64::MAX >> 1;
 /// Returns the position of an entry in a listing: its hash with the bits reversed, without the last bit. The
 /// last positions are merged, so that every position has a cookie after it.
 #[inline]
-fn place_of(hash: u64) -> u64 {
+fn position_of(hash: u64) -> u64 {
     (hash.reverse_bits() >> 1).min(COOKIE_MAX - 1)
 }
 
-/// Returns a hash whose position is `place`.
+/// Returns a hash whose position is `position`.
 #[inline]
-fn hash_at(place: u64) -> u64 {
-    (place << 1).reverse_bits()
+fn hash_at(position: u64) -> u64 {
+    (position << 1).reverse_bits()
 }
 
 /// Returns the first and the last position of a bucket's entries.
@@ -74,12 +74,12 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 }
 
 /// Reads one bucket after another in the order of listings, from the bucket at position `start` on. For each
-/// bucket, `read` reads the entries into `state`, and may run several times. Then `done` uses the state, and
-/// returns false to stop the walk.
+/// bucket, `read` reads the entries into `state`, and may run several times. Then `deliver` uses the state,
+/// and returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of
 /// redo records with their values before the read. If one of them has changed, the walk reads this position
-/// again. Therefore `done` gets each entry that exists during the whole walk exactly once, even if the
+/// again. Therefore `deliver` gets each entry that exists during the whole walk exactly once, even if the
 /// collection grows.
 fn walk<T>(
     volume: &VolumeView,
@@ -87,7 +87,7 @@ fn walk<T>(
     start: u64,
     state: &mut T,
     read: impl Fn(&mut T, &Table<'_>, Buckets, u64) -> Result<()>,
-    mut done: impl FnMut(&mut T) -> bool,
+    mut deliver: impl FnMut(&mut T) -> bool,
 ) -> Result<()> {
     let mut at = start;
     loop {
@@ -108,7 +108,7 @@ fn walk<T>(
                 }
             }
         })?;
-        if !done(state) || last == LAST {
+        if !deliver(state) || last == LAST {
             return Ok(());
         }
         at = last + 1;
@@ -140,7 +140,9 @@ impl ListedBucket {
                 self.found.truncate(found);
                 self.names.truncate(names);
                 for slot in bits(commit.live()) {
-                    self.add(table, page, slot, |hash| buckets.of(hash) == bucket && place_of(hash) >= from)?;
+                    self.add(table, page, slot, |hash| {
+                        buckets.of(hash) == bucket && position_of(hash) >= from
+                    })?;
                 }
                 Ok(())
             })
@@ -175,7 +177,7 @@ impl ListedBucket {
         }
         let first = self.names.len() - (units as usize * 8 - RECORD_NAME);
         self.names.truncate(first + length);
-        self.found.push((place_of(hash), id, first, first + length));
+        self.found.push((position_of(hash), id, first, first + length));
         Ok(())
     }
 }
@@ -204,9 +206,9 @@ pub fn list(
         &mut ListedBucket::default(),
         |entries, table, buckets, bucket| entries.read(table, buckets, bucket, cookie),
         |entries| {
-            entries.found.iter().enumerate().all(|(index, &(place, id, first, end))| {
-                let repeated = entries.found.get(index + 1).is_some_and(|(next, ..)| *next == place);
-                let next = if repeated { place } else { place + 1 };
+            entries.found.iter().enumerate().all(|(index, &(position, id, first, end))| {
+                let repeated = entries.found.get(index + 1).is_some_and(|(next, ..)| *next == position);
+                let next = if repeated { position } else { position + 1 };
                 visit(engine::ListedEntry { name: &entries.names[first..end], id, next })
             })
         },
@@ -314,7 +316,7 @@ impl Collection<'_> {
 
     /// Returns the position of a name in listings.
     pub fn place(&self, name: &[u8]) -> u64 {
-        place_of(hash(self.volume.hash_seed(), name))
+        position_of(hash(self.volume.hash_seed(), name))
     }
 
     /// Returns the summary of the bucket that a name belongs to.

@@ -59,8 +59,8 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
                 directory.make_room(&other);
                 let found = directory.lookup(&one).expect("sound").expect("there");
                 directory.change(|tx| {
-                    remove(tx, &found, NOW, EPOCH)?;
-                    insert(tx, directory.root(), &other, found.id, NOW, EPOCH)
+                    remove(tx, &found, NOW, TIMES_VERSION)?;
+                    insert(tx, directory.root(), &other, found.id, NOW, TIMES_VERSION)
                 });
                 model.remove(&one);
                 model.insert(other, found.id);

@@ -19,9 +19,9 @@ fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
         note(found.is_err());
         let mut tx = Transaction::begin(directory.volume);
         if let Ok(Some(found)) = found {
-            note(replace(&mut tx, &found, id(9), NOW, EPOCH).is_err());
+            note(replace(&mut tx, &found, id(9), NOW, TIMES_VERSION).is_err());
         }
-        note(insert(&mut tx, directory.root(), b"an inserted name", id(5), NOW, EPOCH).is_err());
+        note(insert(&mut tx, directory.root(), b"an inserted name", id(5), NOW, TIMES_VERSION).is_err());
     }
     note(directory.list(0, 10_000).is_err());
     note(directory.summary().is_err());
@@ -123,7 +123,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
             });
             let mut tx = Transaction::begin(&volume);
             if let Ok(root) = room
-                && insert(&mut tx, root.unwrap_or(directory.root()), &name, id(1), NOW, EPOCH).is_ok()
+                && insert(&mut tx, root.unwrap_or(directory.root()), &name, id(1), NOW, TIMES_VERSION).is_ok()
             {
                 tx.commit().expect("committed");
             }

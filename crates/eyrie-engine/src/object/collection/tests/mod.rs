@@ -20,7 +20,7 @@ use crate::volume::{MediumChoice, Options, Volume};
 use crate::{Kind, ObjectId, Result, Time};
 
 const NOW: Time = Time::new(1_000, 7);
-const EPOCH: u32 = 3;
+const TIMES_VERSION: u32 = 3;
 
 fn volume(bytes: u64) -> Volume {
     volume_on(Medium::memory(bytes).expect("memory"), 64 << 20)
@@ -95,17 +95,17 @@ impl<'v> Directory<'v> {
     fn insert(&self, name: &[u8], id: ObjectId) {
         let _pin = epoch::pin();
         self.make_room(name);
-        self.change(|tx| insert(tx, self.root(), name, id, NOW, EPOCH));
+        self.change(|tx| insert(tx, self.root(), name, id, NOW, TIMES_VERSION));
     }
 
     fn remove(&self, name: &[u8]) {
         let found = self.lookup(name).expect("sound").expect("there");
-        self.change(|tx| remove(tx, &found, NOW, EPOCH));
+        self.change(|tx| remove(tx, &found, NOW, TIMES_VERSION));
     }
 
     fn replace(&self, name: &[u8], id: ObjectId) {
         let found = self.lookup(name).expect("sound").expect("there");
-        self.change(|tx| replace(tx, &found, id, NOW, EPOCH));
+        self.change(|tx| replace(tx, &found, id, NOW, TIMES_VERSION));
     }
 
     fn list(&self, cookie: u64, limit: usize) -> Result<Vec<(Vec<u8>, ObjectId, u64)>> {
@@ -120,7 +120,7 @@ impl<'v> Directory<'v> {
 
     fn summary(&self) -> Result<CollectionSummary> {
         let _pin = epoch::pin();
-        summary(self.volume, || Ok(self.root()), EPOCH)
+        summary(self.volume, || Ok(self.root()), TIMES_VERSION)
     }
 
     fn extents(&self) -> Result<Vec<Extent>> {
@@ -281,7 +281,7 @@ fn a_line_that_is_full_spills_into_the_others() {
     let mut model = BTreeMap::new();
     let mut lines = [0; LINES];
     for (n, name) in names.iter().enumerate() {
-        directory.change(|tx| insert(tx, directory.root(), name, id(n as u64), NOW, EPOCH));
+        directory.change(|tx| insert(tx, directory.root(), name, id(n as u64), NOW, TIMES_VERSION));
         model.insert(name.clone(), id(n as u64));
         lines[line_of(directory.lookup(name).expect("sound").expect("there").slot) as usize] += 1;
         assert_eq!(lines[2], (n + 1).min(7));
@@ -340,13 +340,13 @@ fn several_changes_of_a_page_are_one_word() {
     let before = volume.medium().load(page).expect("in bounds");
     directory.change(|tx| {
         let from = directory.lookup(b"from")?.expect("there");
-        remove(tx, &from, NOW, EPOCH)?;
-        insert(tx, directory.root(), b"to", id(1), NOW, EPOCH)?;
+        remove(tx, &from, NOW, TIMES_VERSION)?;
+        insert(tx, directory.root(), b"to", id(1), NOW, TIMES_VERSION)?;
         assert_eq!(volume.medium().load(page)?, before);
         // The old entry remains unchanged until the commit.
         assert_eq!(directory.lookup(b"from")?.map(|found| found.id), Some(id(1)));
         let stays = directory.lookup(b"stays")?.expect("there");
-        replace(tx, &stays, id(3), NOW, EPOCH)
+        replace(tx, &stays, id(3), NOW, TIMES_VERSION)
     });
     let after = Commit::from_raw(volume.medium().load(page).expect("in bounds"));
     assert_eq!(after.with_live(0), Commit::from_raw(before).next_stamped().with_live(0));
@@ -359,13 +359,13 @@ fn batch_may_need_further_pages() {
     let directory = Directory::new(&volume);
     let model: BTreeMap<_, _> = (0..300).map(|n| (name(n), id(n))).collect();
     directory.change(|tx| {
-        model.iter().try_for_each(|(name, id)| insert(tx, directory.root(), name, *id, NOW, EPOCH))
+        model.iter().try_for_each(|(name, id)| insert(tx, directory.root(), name, *id, NOW, TIMES_VERSION))
     });
     directory.assert_is(&model);
     directory.change(|tx| {
         model.keys().try_for_each(|name| {
             let found = directory.lookup(name)?.expect("there");
-            remove(tx, &found, NOW, EPOCH)
+            remove(tx, &found, NOW, TIMES_VERSION)
         })
     });
     directory.assert_is(&BTreeMap::new());
@@ -382,8 +382,8 @@ fn a_dropped_transaction_changes_nothing() {
     let mut tx = Transaction::begin(&volume);
     for n in 0..20 {
         let found = directory.lookup(&name(n)).expect("sound").expect("there");
-        remove(&mut tx, &found, NOW, EPOCH).expect("prepared");
-        insert(&mut tx, directory.root(), &name(n + 100), id(n), NOW, EPOCH).expect("prepared");
+        remove(&mut tx, &found, NOW, TIMES_VERSION).expect("prepared");
+        insert(&mut tx, directory.root(), &name(n + 100), id(n), NOW, TIMES_VERSION).expect("prepared");
     }
     drop(tx);
     directory.assert_is(&model);
@@ -397,13 +397,13 @@ fn latest_change_counts_per_times_version() {
     for n in 0..500 {
         directory.make_room(&name(n));
         let time = Time::new(n as i64 - 250, 1);
-        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), time, EPOCH));
+        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), time, TIMES_VERSION));
     }
     let summary = directory.summary().expect("sound");
     assert_eq!((summary.changed, summary.modified), (Some(Time::new(249, 1)), Some(Time::new(249, 1))));
     directory.change(|tx| {
         let found = directory.lookup(&name(3))?.expect("there");
-        remove(tx, &found, Time::new(900, 0), EPOCH + 1)
+        remove(tx, &found, Time::new(900, 0), TIMES_VERSION + 1)
     });
     let summary = directory.summary().expect("sound");
     assert_eq!(summary.changed, Some(Time::new(900, 0)));
@@ -525,7 +525,7 @@ fn a_half_done_split_changes_no_answer() {
                 directory.assert_is(&model);
             }
         }
-        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), NOW, EPOCH));
+        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), NOW, TIMES_VERSION));
         model.insert(name(n), id(n));
     }
     directory.assert_is(&model);
