@@ -19,8 +19,8 @@ use crate::extent::{Class, Extent};
 use crate::tables::geometry::{Geometry, page_of};
 use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
 
-/// Number of pages in a region. The slots of a region are allocated together, when the first small extent in
-/// the region is marked. A region of 512 pages (2 MiB of the volume) takes 4.5 KiB.
+/// Number of pages in a region. The marks of the slots of a region take memory only when the first small
+/// extent in the region is marked: 4.5 KiB for 512 pages (2 MiB of the volume).
 const REGION: u32 = 512;
 
 /// The reason why an extent or a header cannot be marked.

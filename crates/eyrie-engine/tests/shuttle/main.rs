@@ -291,8 +291,8 @@ fn readers_need_no_writer_lock() {
             let (engine, start) = (Arc::clone(&engine), start.clone());
             move || {
                 let _held = engine.hold_for_test(&[start.dirs[0], start.dirs[1], start.file, start.key]);
-                taken.send(()).expect("somebody waits");
-                released.recv().expect("somebody sends");
+                taken.send(()).expect("the test waits");
+                released.recv().expect("the test sends");
             }
         });
         is_taken.recv().expect("the writer sends");
@@ -361,7 +361,7 @@ fn stop_writer(start: &Start, op: &OpRecord, steps: usize) -> bool {
         let writer = shuttle::thread::spawn({
             let (engine, ended, op) = (Arc::clone(&engine), Arc::clone(&ended), op.clone());
             move || {
-                engine.apply(&op.decode().op()).expect("it works");
+                engine.apply(&op.decode().op()).expect("the Op is possible");
                 ended.store(1, Ordering::SeqCst);
             }
         });

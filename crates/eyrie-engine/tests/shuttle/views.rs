@@ -60,9 +60,9 @@ fn view_of_a_file_is_sealed_against_a_shorter_size_and_zeros() {
     let (set_ids, time, mode) = (SetIds::Keep, LATER, FallocateMode::ZeroRangeKeepSize);
     for (id, at) in [(start.file, 10), (start.tree, 5010)] {
         let range = (at - 10, at + 20);
-        // Without the seal, the append would overwrite the bytes that the shorter size cut off.
-        let cut = Op::SetSize { id, size: at, set_ids, time };
-        view_beside(&start, id, range, &[cut, Op::Append { id, data: &[b'+'; 16], set_ids, time }]);
+        // Without the seal, the append would overwrite the bytes that the shorter size removed.
+        let shorten = Op::SetSize { id, size: at, set_ids, time };
+        view_beside(&start, id, range, &[shorten, Op::Append { id, data: &[b'+'; 16], set_ids, time }]);
         // Without the seal, a part of a page would be zeroed in place.
         view_beside(&start, id, range, &[Op::Fallocate { id, mode, offset: at, length: 8, set_ids, time }]);
     }

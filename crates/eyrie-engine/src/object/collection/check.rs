@@ -48,7 +48,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Returns the number of buckets. Refuses an impossible number.
+    /// Returns the number of buckets. Refuses a number that does not fit the table or the volume.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

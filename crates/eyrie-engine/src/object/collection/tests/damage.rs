@@ -152,7 +152,7 @@ fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
 }
 
 #[test]
-fn check_finds_hidden_entries() {
+fn check_finds_hidden_entries_and_wrong_words() {
     let volume = volume(8 << 20);
     let directory = Directory::new(&volume);
     let names = of_one_line(&volume, 8);
