@@ -193,7 +193,8 @@ pub struct VolumePage {
 /// Number of results of requests that a volume keeps.
 pub(crate) const OUTCOMES: usize = 32;
 
-/// A request that a service is applying. It tells the next owner how to find out if the change was made.
+/// A request that a service is applying. The next owner finds out if the change was made: if so, the new
+/// object, or else the object, exists and has the change time of this record.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {
@@ -201,7 +202,7 @@ pub struct RequestRecord {
     pub key: U64,
     /// Number of the request in its session.
     pub number: U64,
-    /// The object whose change time tells if the change was made.
+    /// The object that the change changes, or a directory (see `name_bytes`). 0 if there is none.
     pub object: U64,
     /// The object that the change makes, or 0.
     pub new: U64,

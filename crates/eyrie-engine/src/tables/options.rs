@@ -18,7 +18,7 @@ pub const MIN_HOST_BYTES: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum MediumChoice {
     /// Persistent memory if the host's file system is on it. Otherwise shared memory if the file system is in
-    /// memory, and a disk if it is not.
+    /// memory, and a disk if it is not. Also a disk for every volume with checksums.
     #[default]
     Auto,
     /// Shared memory of the host: completed calls survive the death of the process.
