@@ -66,8 +66,8 @@ impl Class {
         if self.0 <= Class::SMALL_COUNT {
             SMALL[self.0 as usize - 1] as u64
         } else {
-            let step = (self.0 - Class::PAGE.0) as u64;
-            let quarters = (4 + step % 4) << (step / 4);
+            let index = (self.0 - Class::PAGE.0) as u64;
+            let quarters = (4 + index % 4) << (index / 4);
             quarters.div_ceil(4) * PAGE_SIZE
         }
     }

@@ -31,7 +31,7 @@ use crate::{Error, ObjectId, Result};
 const MAX_THREADS: usize = 8;
 /// Minimum number of header slots for each thread of a walk. A smaller share would not repay the start of a
 /// thread.
-const OBJECTS_PER_THREAD: usize = 4096;
+const SLOTS_PER_THREAD: usize = 4096;
 /// Maximum number of buckets in a part. A full part holds several hundred entries. Therefore the walk of such
 /// a part takes much longer than the access to the shared list.
 const BUCKETS_PER_PART: u64 = 32;
@@ -73,7 +73,7 @@ pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
         // On traced memory a crash test decides at each read which stores survived. A repeated run of the
         // test must make these reads in the same order, so only one thread walks.
         MediumKind::Traced => 1,
-        _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MAX_THREADS) {
+        _ => match (marks.header_slots() / SLOTS_PER_THREAD).min(MAX_THREADS) {
             0 | 1 => 1,
             // `available_parallelism` opens files of the host, so the open of a small volume does not call
             // it.

@@ -129,8 +129,8 @@ pub(crate) struct NewVolume {
 
 impl NewVolume {
     /// Measures the device for a new volume. Refuses the media `dram` and `pmem`, and a device that is too
-    /// small. Also refuses a device that has non-zero bytes in its first or last MiB, unless the option
-    /// `overwrite` is set.
+    /// small or too large. Also refuses a device that has non-zero bytes in its first or last MiB, unless the
+    /// option `overwrite` is set.
     pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
             let what = "a volume on a block device has the medium paged: choose paged, \

@@ -71,8 +71,8 @@ pub(super) fn create<T>(
     let done = fill(medium, Hold::Directory { _lock: lock })?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // The syncs of the mapping cover neither the size of the file nor the names that lead to the file.
-        let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
-        let synced = names.iter().try_for_each(|directory| sync_directory(directory));
+        let parent = path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = [path, parent].iter().try_for_each(|directory| sync_directory(directory));
         let synced = host::sync_all(&file).and(synced);
         synced.map_err(|error| host_error(path, "cannot be made durable", &error))?;
     }

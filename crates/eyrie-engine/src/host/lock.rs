@@ -145,7 +145,8 @@ fn open_lock(path: &Path, sharing: Sharing) -> io::Result<File> {
 }
 
 /// Locks the segment of the volume in directory `path` for a reader, because the lock file is missing.
-/// Returns `None` if an owner has made the lock file meanwhile.
+/// Returns `None` if an owner has made the lock file meanwhile, or if another process has locked the segment
+/// exclusively.
 fn lock_segment(path: &Path) -> io::Result<Option<File>> {
     let segment = open(&path.join(SEGMENT_FILE), false)?;
     let is_locked = try_flock(&segment, FlockOperation::NonBlockingLockShared)?;
@@ -173,7 +174,7 @@ fn segment_has_readers(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Locks a file by flock(2). Returns false if another process has it locked.
+/// Locks a file by flock(2). Returns false if another process has a conflicting lock.
 #[track_caller]
 fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     match host::call(|| flock(file, operation)) {
@@ -237,7 +238,8 @@ impl Drop for HostLock {
             table[index].owners -= 1;
             if table[index].owners == 0 {
                 let held = table.swap_remove(index);
-                // The close of the lock file releases its record lock.
+                // This call ends a lock by flock(2). A record lock ends when `held` is dropped, which closes
+                // the file.
                 unlock(&held.file);
             }
         }

@@ -11,7 +11,8 @@ use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::{MediumChoice, Options, superblock};
 use crate::{Errno, Error, Result};
 
-/// The medium for [`MediumChoice::Auto`] if the host's files are neither persistent memory nor in memory.
+/// The medium for [`MediumChoice::Auto`] if the volume has checksums, or if the host's files are neither
+/// persistent memory nor in memory.
 const ON_DISK: MediumChoice = MediumChoice::Paged;
 
 /// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as the medium needs.

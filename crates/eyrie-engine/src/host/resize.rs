@@ -28,8 +28,8 @@ pub(crate) struct ResizedSegment<'a> {
 }
 
 impl<'a> ResizedSegment<'a> {
-    /// Opens the segment of the volume at `path`, which has checksums of its pages or not. `hold` keeps other
-    /// owners away from the volume.
+    /// Opens the segment of the volume at `path`. `hold` keeps other owners away from the volume. `checksums`
+    /// is true if the pages of the volume have checksums.
     pub(crate) fn of(
         path: &'a Path,
         hold: Option<&Hold>,

@@ -62,16 +62,16 @@ impl FirstPages {
         self.0.iter().any(|copy| copy.magic == MAGIC && copy.medium == MEDIUM_PAGED)
     }
 
-    /// Returns the size of a volume whose pages have checksums; `None` if no whole copy of the superblock
-    /// tells of such a volume.
+    /// Returns the size of a volume whose pages have checksums. Returns `None` if the newest whole copy of
+    /// the superblock records no checksums, or if no copy is whole.
     pub(super) fn bytes_with_checksums(&self) -> Option<u64> {
         let copy = &self.0[superblock::newest(&self.0, superblock::is_whole)?];
         (copy.incompat.get() & CHECKSUMS != 0).then(|| copy.volume_bytes.get())
     }
 
-    /// Refuses a volume with a version or with features that this program does not know. This comes before
-    /// the replay of the journal, so a refused volume stays as it is. A volume without a whole copy of the
-    /// superblock passes, because a copy may be in the journal.
+    /// Refuses a volume with a version or with features that this program does not know. Callers make this
+    /// check before the replay of the journal, so a refused volume stays as it is. A volume without a whole
+    /// copy of the superblock passes, because a copy may be in the journal.
     pub(super) fn check_known(&self, place: &str) -> crate::Result<()> {
         let newest = superblock::newest(&self.0, superblock::is_whole);
         newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], place))

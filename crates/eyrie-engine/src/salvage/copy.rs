@@ -14,7 +14,7 @@ use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
 /// Maximum number of bytes that one read and one write copy. A sealed file in one extent is an exception,
 /// because it may be the value of a key, which one Op must create whole.
-const CHUNK_BYTES: u64 = 1 << 20;
+const COPY_BYTES: u64 = 1 << 20;
 
 /// A readable range of a file.
 struct ReadableRange {
@@ -86,7 +86,7 @@ impl Salvage<'_> {
 
     fn copy_file(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
         if let Some(bytes) =
-            self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { CHUNK_BYTES })?
+            self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { COPY_BYTES })?
         {
             // A sealed file is the value of a key, or a file that had a view. The two look the same. One
             // `Op::Put` creates the copy, so that it is sealed, too.
@@ -167,7 +167,7 @@ impl Salvage<'_> {
                 Ok(())
             })?;
         }
-        let mut buffer = vec![0; CHUNK_BYTES as usize];
+        let mut buffer = vec![0; COPY_BYTES as usize];
         let (mut end, mut copied) = (0, 0);
         for ReadableRange { offset, len, addr } in ranges {
             let mut at = 0;
@@ -175,7 +175,7 @@ impl Salvage<'_> {
             // only damaged pages are lost.
             let mut single = 0;
             while at < len {
-                let most = if at < single { PAGE_SIZE } else { CHUNK_BYTES };
+                let most = if at < single { PAGE_SIZE } else { COPY_BYTES };
                 let part = &mut buffer[..most.min(len - at) as usize];
                 let read = {
                     let _pin = pin();

@@ -16,7 +16,7 @@ impl Salvage<'_> {
     /// Copies the objects in header chunks that the walk from the root did not copy. Directories are copied
     /// first, an outer directory before the directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
-        let objects = self.orphans();
+        let objects = self.uncopied();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
         let mut top = Vec::new();
         for object in objects.iter().filter(|object| object.id.is_directory()) {
@@ -34,22 +34,22 @@ impl Salvage<'_> {
             self.found(object)?;
             self.fill()?;
         }
-        for object in self.orphans() {
+        for object in self.uncopied() {
             self.found(object)?;
         }
         Ok(())
     }
 
     /// Returns the objects that look live and that the salvage has not copied.
-    fn orphans(&self) -> Vec<DamagedObject> {
+    fn uncopied(&self) -> Vec<DamagedObject> {
         let _pin = pin();
         let slots = self.from.volume.marks();
         let mut found = Vec::new();
-        let is_orphan =
+        let is_uncopied =
             |object: &DamagedObject| object.is_marked && !object.is_unlinked && !self.is_copied(object.id);
         for slot in slots.unmarked_headers() {
             let mut ids = KINDS.filter_map(|kind| ObjectId::from_raw(slot.raw() | u64::from(kind)));
-            found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_orphan)));
+            found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_uncopied)));
         }
         found
     }
@@ -68,7 +68,7 @@ impl Salvage<'_> {
         }
         let dir = match self.directory() {
             Ok(dir) => dir,
-            Err(error) => return self.unless_full(&path, Err(error)),
+            Err(error) => return self.lose_unless_fault(&path, Err(error)),
         };
         self.lose(&path, "its name is lost");
         self.enter(dir, path, object)?;

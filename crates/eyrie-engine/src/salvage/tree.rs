@@ -114,7 +114,7 @@ impl<'a> Salvage<'a> {
     fn times(&mut self) -> Result<()> {
         for Waiting { object, id, path } in std::mem::take(&mut self.linked) {
             let set = self.set_attributes(&object, id);
-            self.unless_full(&path, set)?;
+            self.lose_unless_fault(&path, set)?;
         }
         for Waiting { object, id, path } in std::mem::take(&mut self.filled) {
             let object = {
@@ -122,7 +122,7 @@ impl<'a> Salvage<'a> {
                 self.from.with_times(object)
             };
             let finished = self.finish(&object, id, &path);
-            self.unless_full(&path, finished)?;
+            self.lose_unless_fault(&path, finished)?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<'a> Salvage<'a> {
             // directory.
             let time = object.created;
             let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
-            return self.unless_full(&path, linked);
+            return self.lose_unless_fault(&path, linked);
         }
         let found = {
             let _pin = pin();
@@ -255,7 +255,7 @@ impl<'a> Salvage<'a> {
         };
         let id = match made {
             Ok(id) => id,
-            Err(error) => return self.unless_full(&path, Err(error)),
+            Err(error) => return self.lose_unless_fault(&path, Err(error)),
         };
         match object.id.kind() {
             Kind::Directory => self.done.directories += 1,
@@ -288,7 +288,7 @@ impl<'a> Salvage<'a> {
 
     /// Records a failed copy as a loss. A fault of the new volume's medium, which includes a full host, is
     /// returned and ends the salvage.
-    pub fn unless_full(&mut self, path: &[Vec<u8>], result: Result<()>) -> Result<()> {
+    pub fn lose_unless_fault(&mut self, path: &[Vec<u8>], result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::Fault(_)) => Err(error),
             Err(error) => {

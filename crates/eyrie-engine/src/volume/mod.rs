@@ -9,7 +9,7 @@
 //! Invariants:
 //! - Each change of an open volume's tables is committed by one publish, except changes of the two copies of
 //!   the superblock.
-//! - A volume has one owner: a process. Forked children of this process are not owners.
+//! - At most one process at a time changes a volume: its owner. Forked children of the owner are not owners.
 //!
 //! Safe when power fails: `save`, `generation` and `resize` order their own writes, as their descriptions
 //! say.

@@ -52,13 +52,14 @@ impl Deref for Volume {
     }
 }
 
-/// Announces the tables of a new volume, so that the first cut records their checksums. The two superblocks
-/// have no such checksum. The superblock is written after this call, so a crash leaves no volume without
-/// these checksums.
+/// Marks the tables of a new volume as allocated, so that the first cut records their checksums. The two
+/// copies of the superblock have no such checksums. The superblock is written after this call, so a crash
+/// leaves no volume whose tables lack their checksums.
 fn record_tables(medium: &Medium, geometry: &Geometry) -> Result<()> {
     let (start, end) = (VOLUME_PAGE.offset(), geometry.data_start());
     for at in (start..end).step_by(PAGE_SIZE as usize) {
-        // Each page is an Op of its own, so the journal needs no room for all of them at once.
+        // Each page is marked in its own passage through the gate, so the journal needs no room for all of
+        // them at once.
         let _gate = medium.enter()?;
         medium.mark_allocated(Addr::new(SegmentId(0), at), PAGE_SIZE)?;
     }
@@ -71,8 +72,8 @@ impl Volume {
     /// a block device, the volume fills it.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the obstacle. [`Error::Fault`] when the host is full. An error leaves no files
-    /// behind.
+    /// [`Error::Volume`] names the obstacle. [`Error::Fault`] when the medium fails, for example because the
+    /// host is full. An error leaves no files behind.
     pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
         Volume::create_with(HostPlace::of(path), bytes, options, Ok)
     }
@@ -166,8 +167,8 @@ impl Volume {
         owners::count_owner(&medium, page.owners.get())?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no
-            // unflushed stores: the clean mark was its last store, and each open clears the mark before any
-            // other change.
+            // unflushed stores: the clean mark was its last store, and each open clears the mark before it
+            // makes any change except that of the number of owners.
             medium.flush_found()?;
         }
         let groups = page.groups_in_use.get();
@@ -176,7 +177,7 @@ impl Volume {
         }
         let context = SpaceContext::new(Arc::clone(&medium), superblock.geometry, groups)?;
         let map = save::load(&context, &page, superblock.block.volume_id);
-        // The mark is cleared before any other change, because each change makes the saved allocator stale.
+        // The mark is cleared before any use of storage, because such a use makes the saved allocator stale.
         if page.clean.get() != 0 {
             save::clear_mark(&medium)?;
         }

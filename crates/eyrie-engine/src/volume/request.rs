@@ -17,7 +17,7 @@ impl Volume {
     /// Records a request, whose key is not 0.
     pub(crate) fn record_request(&self, record: &RequestRecord) -> Result<()> {
         let used = offset_of!(RequestRecord, name) + record.name_bytes.get() as usize;
-        // The record counts only with its key, which therefore comes last.
+        // The record counts only with its key. Therefore the key, its first field, is stored last.
         drop(self.medium().write(REQUEST.add(8), &record.as_bytes()[8..used])?);
         let _recorded = self.medium().publish_apart(REQUEST, record.key.get(), Ordered::nothing())?;
         Ok(())
@@ -51,10 +51,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the result that was kept of this request.
+    /// Returns the kept result of the request `number` of the session with this key, if there is one.
     pub(crate) fn kept_outcome(&self, key: u64, number: u64) -> Result<Option<OutcomeRecord>> {
-        for place in 0..OUTCOMES as u64 {
-            let outcome: OutcomeRecord = self.medium().read_value(outcome_of(place))?;
+        for owner in 0..OUTCOMES as u64 {
+            let outcome: OutcomeRecord = self.medium().read_value(outcome_of(owner))?;
             if outcome.key.get() == key && outcome.number.get() == number {
                 return Ok(Some(outcome));
             }

@@ -33,8 +33,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
-    /// [`Error::Fault`](crate::Error::Fault) when the host is full. After an error the volume has the old or
-    /// the new size.
+    /// [`Error::Fault`](crate::Error::Fault) when the medium fails, for example because the host is full.
+    /// After an error the volume has the old or the new size.
     pub fn resize(self, path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
@@ -72,10 +72,10 @@ impl Volume {
         }
         self.medium().checkpoint()?;
         step()?;
-        let (kind, is) = (self.medium().kind(), self.medium().segment_sizes().next());
+        let (kind, mapped) = (self.medium().kind(), self.medium().segment_sizes().next());
         let hold = self.hold.take();
         drop(self);
-        if is != Some(bytes) {
+        if mapped != Some(bytes) {
             segment.resize(kind, bytes, step)?;
         }
         let (mut volume, opened) = reopen(&segment, hold)?;
@@ -142,8 +142,8 @@ impl Volume {
         if new_end > end {
             // The last group was short, so its last step may be in use. The host has not provided the memory
             // of this step beyond the old end.
-            let step = self.medium().step_bytes().min(self.geometry().group_bytes());
-            let step_end = end.next_multiple_of(step).min(new_end);
+            let step_bytes = self.medium().step_bytes().min(self.geometry().group_bytes());
+            let step_end = end.next_multiple_of(step_bytes).min(new_end);
             // If the old end is the end of a step, the host has all memory of the last step. The host refuses
             // an empty range.
             if step_end > end {

@@ -1,10 +1,10 @@
 //! Saves the allocator at a clean close, and loads it at the next open.
 //!
 //! Safe when power fails: the saved bytes lie in free space, and count only with the clean mark, which is
-//! published after them. An open clears the mark before any other change. On memory, the cleared mark is
-//! durable before that change. On a disk, the cleared mark is durable only after the first drain. If a page
-//! of saved bytes is overwritten in place before that drain, the checksum of the saved bytes no longer
-//! matches, and the next open recovers the volume.
+//! published after them. An open clears the mark before any use of storage. On `dram` and `pmem`, the cleared
+//! mark is durable before the open continues. On a disk, the cleared mark is durable only after the first
+//! drain. If a page of saved bytes is overwritten in place before that drain, the checksum of the saved bytes
+//! no longer matches, and the next open recovers the volume.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Dirty, Medium, Ordered, PAGE_SIZE};
@@ -59,10 +59,11 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     drop(gate);
     let mut dirty = Dirty::nothing();
     for (part, at) in bytes.chunks(PAGE_SIZE as usize).zip((0..).step_by(PAGE_SIZE as usize)) {
-        // The saved bytes count only with the mark. Therefore each page may be an Op of its own, and the
-        // journal of a disk needs no room for all of them at once.
+        // The saved bytes count only with the mark. Therefore each page may be written in its own passage
+        // through the gate, and the journal of a disk needs no room for all pages at once.
         let _gate = medium.enter()?;
-        // On a disk, the bytes of a free page are not read, because they may not match their checksum.
+        // On a disk, this call keeps the write from reading the old bytes of the page, which may not match
+        // their checksum.
         medium.mark_allocated(place.add(at), PAGE_SIZE)?;
         dirty = dirty.and(medium.write(place.add(at), part)?);
     }

@@ -11,8 +11,8 @@ use crate::tables::layout::{MAGIC, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;
 use crate::{Error, Result};
 
-/// Number of pages that are read while no drain can run: 1 MiB.
-const STEP_PAGES: u32 = 256;
+/// Maximum number of pages in a batch: 1 MiB. No drain runs while the pages of a batch are read.
+const BATCH_PAGES: u32 = 256;
 
 /// The result of [`Volume::scrub`].
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -20,13 +20,13 @@ pub struct Scrubbed {
     /// Bytes of the pages that were read.
     pub read_bytes: u64,
     /// Addresses of the pages that cannot be read from the disk, or that do not match their checksums, in
-    /// ascending order. If the scrub ended early, pages may be among them that were freed meanwhile.
+    /// ascending order. If the scrub ended early, some of these pages may have been freed meanwhile.
     pub damaged: Vec<Addr>,
 }
 
 impl Volume {
     /// Reads every page in use from the disk, also pages that are in memory. Other threads may use the volume
-    /// meanwhile. After each step, `progress` gets the number of bytes that were read so far and the number
+    /// meanwhile. After each batch, `progress` gets the number of bytes that were read so far and the number
     /// of bytes to read in all. If `progress` returns false, the scrub ends.
     ///
     /// # Errors
@@ -41,8 +41,8 @@ impl Volume {
         let mut done = Scrubbed { read_bytes: 0, damaged: self.damaged_superblocks()? };
         let mut suspects = Vec::new();
         for run in used {
-            for start in run.clone().step_by(STEP_PAGES as usize) {
-                let pages = start..(start + STEP_PAGES).min(run.end);
+            for start in run.clone().step_by(BATCH_PAGES as usize) {
+                let pages = start..(start + BATCH_PAGES).min(run.end);
                 done.read_bytes += pages.len() as u64 * PAGE_SIZE;
                 suspects.extend(self.damaged_pages(pages)?.iter().map(|addr| page_of(addr.offset())));
                 if !progress(done.read_bytes, total) {
@@ -51,15 +51,15 @@ impl Volume {
             }
         }
         if !suspects.is_empty() {
-            // A page that was freed meanwhile may have any bytes. So only pages count that are still in use
-            // and damaged.
+            // A page that was freed meanwhile may have any bytes. So a page counts only if it is still in use
+            // and still damaged.
             let used = self.durable_pages()?;
             let is_used = |page: &u32| {
                 used.get(used.partition_point(|run| run.end <= *page)).is_some_and(|run| run.contains(page))
             };
             suspects.retain(is_used);
             while let Some(&first) = suspects.first() {
-                let in_a_row = (first..first + STEP_PAGES).zip(&suspects).take_while(|(a, b)| a == *b);
+                let in_a_row = (first..first + BATCH_PAGES).zip(&suspects).take_while(|(a, b)| a == *b);
                 let count = in_a_row.count();
                 suspects.drain(..count);
                 done.damaged.extend(self.damaged_pages(first..first + count as u32)?);
@@ -71,8 +71,8 @@ impl Volume {
         Ok(done.with(&suspects))
     }
 
-    /// Returns the addresses of the copies of the superblock on the disk that are not whole. They have a
-    /// checksum of their own, so the medium does not compare them.
+    /// Returns the addresses of the copies of the superblock on the disk that are not whole, or that belong
+    /// to another volume. Each copy has its own checksum, so the medium does not compare the copies.
     fn damaged_superblocks(&self) -> Result<Vec<Addr>> {
         let is_sound = |bytes: &[u8]| {
             Superblock::ref_from_bytes(bytes).is_ok_and(|copy| {

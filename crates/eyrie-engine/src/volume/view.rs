@@ -36,8 +36,9 @@ impl VolumeView {
         Ok(())
     }
 
-    /// Returns the volume whose mapped bytes are in `segment` and whose board is in `board`. Another process
-    /// changes the volume. A reader that waits for that process calls `owner_is_alive` from time to time.
+    /// Returns the view of a volume whose bytes are in `segment` and whose board is in `board`. Another
+    /// process changes the volume. A reader that waits for that process calls `owner_is_alive` from time to
+    /// time.
     ///
     /// # Errors
     /// `Volume` if `segment` has no volume of this format. `Corrupt`, `Fault`.
@@ -77,8 +78,8 @@ impl VolumeView {
         self.superblock.has_acls()
     }
 
-    /// Records that the volume may have objects with ACLs, before the first one gets any. The caller is
-    /// inside the gate of the medium.
+    /// Records that the volume may have objects with ACLs. Callers are inside the gate of the medium. They
+    /// make this call before the first object gets an ACL.
     pub(crate) fn set_acls(&self) -> Result<()> {
         self.superblock.set_acls(&self.context.medium)
     }
