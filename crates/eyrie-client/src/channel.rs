@@ -18,10 +18,10 @@ use crate::protocol::{
     ServiceCall, data_of, head_of, request_number, state,
 };
 
-/// Looks at the state of a lane before the client sleeps: some 20 microseconds, a little less than to wake a
-/// process.
+/// Number of looks at the state of a lane before the client sleeps. They take some 20 microseconds, which is
+/// a little less than the time to wake a process.
 const SPINS: u32 = 2000;
-/// Time between two looks if the service still lives, in nanoseconds.
+/// Time between two checks that the service still lives, in nanoseconds.
 const LOOK_NANOSECONDS: i64 = 100_000_000;
 
 /// The lanes of a session.
@@ -48,7 +48,7 @@ pub struct Reply {
     pub data: Vec<u8>,
 }
 
-/// The end of a call.
+/// The result of [`Channel::call`].
 pub enum Called {
     /// The service has answered.
     Answered(Reply),
@@ -67,14 +67,14 @@ impl Channel {
     /// # Errors
     /// `TooLarge` for data that fit no lane.
     pub fn call(&self, request: &ServiceRequest<'_>) -> Result<Called> {
-        let (lane, mut held) = self.lane_for(request)?;
-        *held = held.wrapping_add(1);
+        let (lane, mut sequence) = self.lane_for(request)?;
+        *sequence = sequence.wrapping_add(1);
         let (start, room) = data_of(lane);
         let (head, word) = (head_of(lane), self.state(lane));
         self.memory.write(start, request.data);
         let sent = LaneRequest {
             call: request.call as u32,
-            sequence: *held,
+            sequence: *sequence,
             id: request.id,
             number: request.number,
             data_bytes: request.data.len() as u64,
@@ -82,15 +82,16 @@ impl Channel {
         self.memory.write(head + REQUEST_AT, sent.as_bytes());
         word.store(state::REQUESTED, Ordering::Release);
         let words = self.memory.words();
-        // Both sides access the two words in one order of all processors: either the service sees the bit
-        // before it sleeps, or the client sees that the service sleeps.
+        // All processors see the accesses of both sides to the two words in one order. So either the service
+        // sees the bit before it sleeps, or the client sees that the service sleeps.
         words[DOORBELL].fetch_or(1 << lane, Ordering::SeqCst);
         if words[ASLEEP].load(Ordering::SeqCst) != 0 {
-            // If the service has ended meanwhile, it may have answered before. The wait finds out.
+            // An error of this call is ignored, because the service may have answered before it ended. The
+            // wait below finds out.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
         }
-        if !self.is_answered(word) {
-            return Ok(Called::Ended(request_number(lane, *held)));
+        if !self.wait_for_answer(word) {
+            return Ok(Called::Ended(request_number(lane, *sequence)));
         }
         let mut answer = LaneAnswer::new_zeroed();
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
@@ -100,8 +101,8 @@ impl Channel {
         Ok(Called::Answered(Reply { answer, data }))
     }
 
-    /// Returns a free lane with room for the data of a request: that at this thread's index, or any other
-    /// one. Waits if all lanes are in use.
+    /// Returns a free lane with room for the data of a request: the lane at this thread's index if it is
+    /// free, otherwise any free lane. Waits if all lanes are in use.
     fn lane_for(&self, request: &ServiceRequest<'_>) -> Result<(usize, MutexGuard<'_, u32>)> {
         let bytes = request.data.len();
         if bytes > data_of(LARGE_LANE).1 {
@@ -130,7 +131,7 @@ impl Channel {
     }
 
     /// Waits for the answer: first awake, then asleep. Returns false if the session ended before.
-    fn is_answered(&self, word: &AtomicU32) -> bool {
+    fn wait_for_answer(&self, word: &AtomicU32) -> bool {
         for _ in 0..if self.may_spin { SPINS } else { 1 } {
             if word.load(Ordering::Acquire) == state::ANSWERED {
                 return true;
@@ -144,7 +145,7 @@ impl Channel {
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NANOSECONDS };
         loop {
-            // A service that has ended rings nobody, so this look comes before each sleep.
+            // A service that has ended wakes no client, so this check comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
                 // The service may have answered just before it ended.
                 return word.load(Ordering::Acquire) == state::ANSWERED;

@@ -47,7 +47,8 @@ struct PinnedClient {
 /// A volume that a service shares, as an engine.
 ///
 /// A session ends with its service, or when the service expels the client. The client then joins the service
-/// again, or the next one, and repeats the call. A forked child joins for itself at its first call.
+/// again, or the next one. It repeats the interrupted call, or returns `Stale` so that the caller repeats it.
+/// A forked child joins for itself at its first call.
 pub struct Client {
     pub(crate) view: VolumeView,
     pub(crate) root: ObjectId,
@@ -57,9 +58,9 @@ pub struct Client {
     socket: PathBuf,
     /// Device, inode and size of the mapped file.
     segment: (u64, u64, u64),
-    /// The key of the session.
+    /// The key of the current session.
     key: AtomicU64,
-    /// Number of steps of exchanges of the board: odd while one is in progress.
+    /// Counts the start and the end of each exchange of the board, so it is odd during an exchange.
     pub(crate) exchanges: AtomicU64,
     pub(crate) session: Arc<ArcSwap<ServiceSession>>,
     pub(crate) claims: Claims,
@@ -72,9 +73,10 @@ pub struct Client {
     pub(crate) notices: Arc<Notices>,
     /// Ids of the watchers for which a thread waits at the service.
     pub(crate) fetching: Mutex<HashSet<u64>>,
-    /// Numbers that never repeat, for directories beside an exchange of the board.
+    /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
+    /// returns another number.
     pub(crate) unique: AtomicU64,
-    /// True after the first lock. It spares a close a look at the locks.
+    /// True after the first lock call. Until then a close need not look at the locks.
     pub(crate) has_locked: AtomicBool,
 }
 
@@ -85,6 +87,7 @@ impl Client {
     /// # Errors
     /// `Fault` if no service is at `path`, or if it refuses the session. The error of the host then tells the
     /// reason: `ENOENT` and `ECONNREFUSED` if no service runs, `EACCES` if it does not serve this user.
+    /// `ServiceEnded` if the service ends the connection without an answer.
     pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
         // The program may change its directory before the client joins the next service.
         let socket = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -129,7 +132,7 @@ impl Client {
         session::list(path)
     }
 
-    /// Returns the process id of the service with which the client began, in its own namespace.
+    /// Returns the process id of the first service of this client, in the namespace of that service.
     pub fn service(&self) -> u32 {
         self.service
     }
@@ -152,8 +155,8 @@ impl Client {
     }
 
     /// Returns the key of the session in which the ids of the caller are valid: that of the first call under
-    /// the pin of this thread. Another thread may have joined the next session since. Threads without a slot
-    /// for their pins get the key of the present.
+    /// the pin of this thread. Another thread may have joined the next session since. A thread without a pin,
+    /// or without a slot for its pins, gets the key of the current session.
     #[inline]
     pub(crate) fn key(&self) -> SessionKey {
         let pin = pin_number();
@@ -174,7 +177,8 @@ impl Client {
     }
 
     /// True if the session with this key still protects what this process reads: it has not ended, and no
-    /// other process owns the volume now. Callers ask after a read, and drop the bytes otherwise.
+    /// other process owns the volume now. Callers ask after a read, and drop the bytes if the session has
+    /// ended.
     #[inline(always)]
     pub(crate) fn is_current(&self, key: SessionKey) -> bool {
         // The reads before this call come before the loads below.
@@ -206,7 +210,8 @@ impl Client {
     /// Joins a service after the session with key `ended` has ended.
     ///
     /// # Errors
-    /// `ServiceEnded` if no service of the volume appears.
+    /// `ServiceEnded` if no service of the volume appears. `Fault` if the service refuses the session, or
+    /// shares another volume.
     #[cold]
     pub(crate) fn rejoin(&self, ended: SessionKey) -> Result<()> {
         let is_forked = || match self.medium().check() {
@@ -258,7 +263,7 @@ impl Client {
         let key = joined.session.key;
         let before = self.session.swap(Arc::new(joined.session));
         if !is_child {
-            // The child of a fork had no locks, and a thread of its parent may hold the mutex.
+            // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
             let SessionLocks { held, lost } = std::mem::take(&mut *lock(&before.locks));
             let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
             lock(&self.session.load().locks).lost.extend(held.chain(lost));
@@ -270,8 +275,9 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a request. If the session ends before the answer, joins the next one and returns `Stale`, unless
-    /// the Op of the request was applied.
+    /// Makes a request. If the session ends before the answer, joins the next one. Then repeats a request
+    /// that does not depend on its session, and returns `Stale` for all others. For an Op, first asks the
+    /// service for the result: returns it if the Op was applied, and `ServiceEnded` if nobody knows.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
         let is_of_session = request.call.is_of_session();
         loop {

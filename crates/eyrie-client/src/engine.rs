@@ -22,9 +22,9 @@ use crate::protocol::ServiceCall;
 use crate::sent::{SentAttributes, SentLock};
 use crate::session::OwnedLocks;
 
-/// Ids that a client reserves at once.
+/// Number of ids that a client reserves at once.
 const POOL: u64 = 32;
-/// Most ids that a pool keeps. Further ids go back to the service.
+/// Number of ids from which on a pool takes no more ids back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOL as usize;
 
 impl Engine for Client {
@@ -90,7 +90,8 @@ impl Engine for Client {
             is_done = !is_lost && !visit(entry);
             !is_lost && !is_done
         });
-        // A visitor that has its last entry gets no further one.
+        // If the visitor ended the listing, each entry that it got was right, so a later end of the session
+        // does not matter.
         if is_done { Ok(()) } else { self.believed(key, result) }
     }
 
@@ -155,7 +156,8 @@ impl Engine for Client {
     }
 
     fn end_wait(&self, waiter: &LockWaiter) {
-        // A service that has ended has forgotten the waiter, and one that lives forgets it soon.
+        // An error is ignored: a session that has ended has no waiters, and a service soon forgets a waiter
+        // that does not repeat its request.
         let _ = self.call(ServiceCall::EndWait, 0, waiter.number(), &[]);
     }
 
@@ -180,7 +182,8 @@ impl Engine for Client {
 
     #[cold]
     fn end_locks(&self, id: ObjectId, generation: u64, owners: &[LockOwner]) {
-        // A forked child that has not joined yet has no locks, and its parent may hold the mutex.
+        // A forked child that has not joined yet has no locks, and its parent may have held the mutex at the
+        // fork.
         if self.medium().check().is_err() {
             return;
         }
@@ -224,7 +227,7 @@ impl Engine for Client {
         let mut pool = lock(&session.pools[kind as usize]);
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
-        // The first id of the answer is the next one.
+        // A pool gives out its last id first, and the first id of the answer should be the next one.
         pool.reverse();
         pool.pop().ok_or(Error::Invalid("the service reserved no id"))
     }

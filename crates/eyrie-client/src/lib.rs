@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - The client stores only to its own pins, claims and lanes, never to the volume or its board.
-//! - No call of a client returns before the service has applied or refused the change.
+//! - A call that makes a change returns only after the service has applied or refused the change, or after
+//!   the session has ended.
 //! - A read is believed only if the session that protects it has not ended meanwhile.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Packets with files, over a Unix socket of whole packets.
+//! Packets with files, over a Unix socket that keeps packets whole (`SOCK_SEQPACKET`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,7 +15,8 @@ pub const MOST_FILES: usize = 4;
 /// Sends a packet with files.
 ///
 /// # Errors
-/// Those of the host. `WouldBlock` if the socket does not block and is full.
+/// Those of the host. `WouldBlock` if the socket is full, and does not block or stays full for its time
+/// limit. `InvalidInput` for more than [`MOST_FILES`] files.
 pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -27,12 +28,13 @@ pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// Receives a packet into `bytes`. Returns its length and its files. The length is 0 at the end of the
-/// socket. A longer packet is an error.
+/// Receives a packet into `bytes`. Returns its length and its files. The length is 0 if the other side has
+/// closed its end of the socket.
 ///
 /// # Errors
-/// Those of the host. `WouldBlock` if the socket does not block and has no packet. `InvalidData` for a packet
-/// that does not fit. `EMFILE` for files that do not fit, also because this process has too many open files.
+/// Those of the host. `WouldBlock` if the socket has no packet, and does not block or gets none within its
+/// time limit. `InvalidData` for a packet that is longer than `bytes`. `EMFILE` for a packet with more than
+/// [`MOST_FILES`] files, or if this process has too many open files.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -1,9 +1,9 @@
 //! The messages between a client and the service of a volume, and the memory through which they pass.
 //!
-//! A session begins on a Unix socket of whole packets. The client sends a [`Hello`] with the files of its
-//! pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with the
-//! files of the volume's segment, of its board, and of the session's lanes. Afterwards a packet on the socket
-//! only wakes the service. The end of the socket ends the session.
+//! A session begins on a Unix socket of type `SOCK_SEQPACKET`. The client sends a [`Hello`] with the files of
+//! its pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with
+//! the files of the volume's segment, of its board, and of the session's lanes. Afterwards a packet on the
+//! socket only wakes the service. The end of the socket ends the session.
 //!
 //! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
 //! answer. Its data are the bytes of an Op, or the numbers of an answer. The service treats everything that a
@@ -22,7 +22,7 @@ pub const VERSION: u32 = 3;
 pub const LANES: usize = 16;
 /// Number of the first lane for requests that may wait for a long time: [`ServiceCall::Notices`].
 pub const FIRST_LONG_LANE: usize = 12;
-/// Most watchers of a session. Each has a lane in which it waits.
+/// Maximum number of watchers of a session. Each has a lane in which it waits.
 pub const MOST_WATCHERS: usize = LANES - FIRST_LONG_LANE;
 /// Number of the lane for large requests.
 pub const LARGE_LANE: usize = LANES;
@@ -37,13 +37,13 @@ pub const MEMORY_BYTES: usize = DATA_START + LANES * LANE_BYTES + LARGE_LANE_BYT
 const HEADS_START: usize = 4096;
 const DATA_START: usize = HEADS_START + ((LANES + 1) * HEAD_BYTES).next_multiple_of(4096);
 
-/// Number of the 64-bit word in which a client sets the bit of each lane with a new request.
+/// Index of the 64-bit word in which a client sets the bit of each lane with a new request.
 pub const DOORBELL: usize = 0;
-/// Number of the 64-bit word that the service sets before it sleeps. A client that finds the word set after
-/// it rang the doorbell wakes the service by a packet on the socket.
+/// Index of the 64-bit word that the service sets before it sleeps. If the word is set after a client rang
+/// the doorbell, the client wakes the service by a packet on the socket.
 pub const ASLEEP: usize = 8;
 
-/// A state of a lane, the first 32-bit word of its head.
+/// The states of a lane. The first 32-bit word of the head of a lane has its state.
 pub mod state {
     /// The lane has no request.
     pub const IDLE: u32 = 0;
@@ -99,9 +99,9 @@ pub enum ServiceCall {
     IsOrphan,
     /// Make recently freed storage available.
     Reclaim,
-    /// Return the result of the request `number` that the session with key `id` made. Its service ended
-    /// before it answered. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
-    /// [`OUTCOME_UNKNOWN`]. After the second, the numbers of the answer are those of the Op.
+    /// Return the result of the request `number` that the session with key `id` made. That session ended
+    /// before the answer. The data of the answer are [`OUTCOME_NOT_MADE`], [`OUTCOME_MADE`] or
+    /// [`OUTCOME_UNKNOWN`]. With [`OUTCOME_MADE`], the numbers of the answer are those of the Op.
     Outcome,
     /// Begin to watch the changes of the volume. The watcher gets the number `number`, at least 1, and room
     /// for `id` notices.
@@ -118,7 +118,8 @@ pub enum ServiceCall {
     /// Return the first range lock of the object `id` that conflicts with the lock in the data. The data of
     /// the answer are a lock, or nothing.
     FindLock,
-    /// End all locks of some owners on the object `id`. The data are a lock for each owner.
+    /// End all locks of some owners on the object `id`. The data are a [`SentLock`](crate::sent::SentLock)
+    /// for each owner.
     EndLocks,
     /// Forget the waiter `number`.
     EndWait,
@@ -176,7 +177,7 @@ pub struct Hello {
 pub const OPEN_SESSION: u32 = 0;
 /// Purpose of a [`Hello`]: to get a packet with a [`SentSession`] for each session. The connection then ends.
 pub const LIST_SESSIONS: u32 = 1;
-/// Most sessions of a service.
+/// Maximum number of sessions of a service.
 pub const MOST_SESSIONS: usize = eyrie_engine::board::MOST_SESSIONS;
 
 /// A session in the list of sessions.
@@ -189,7 +190,7 @@ pub struct SentSession {
     pub user: u32,
     /// Number of threads that hold a pin.
     pub pins: u32,
-    /// Number of requests without an answer.
+    /// Number of requests without an answer, except those that wait for notices.
     pub pending: u32,
     /// Number of ids that the client has reserved and not used.
     pub reserved: u32,
@@ -225,9 +226,9 @@ pub struct LaneRequest {
     pub call: u32,
     /// Number of the request on its lane.
     pub sequence: u32,
-    /// An object, or the number of a kind.
+    /// The `id` of the [`ServiceCall`]: in most calls an object.
     pub id: u64,
-    /// A number of the call.
+    /// The `number` of the [`ServiceCall`].
     pub number: u64,
     /// Bytes of data.
     pub data_bytes: u64,
@@ -241,9 +242,9 @@ pub struct LaneAnswer {
     pub error: u32,
     /// Bytes of data.
     pub data_bytes: u32,
-    /// A number of the call, or an address of the error.
+    /// A number that the call returns, or the address of an error.
     pub number: u64,
-    /// Another number of the call.
+    /// A second number that the call returns.
     pub other: u64,
 }
 
@@ -309,7 +310,7 @@ const UNSUPPORTED: u32 = 101;
 const CORRUPT: u32 = 102;
 const FAULT: u32 = 103;
 
-/// Returns the number and the text of an error. An address goes with the number of the answer.
+/// Returns the number, the address and the text of an error. The address is 0 for an error without one.
 pub fn send_error(error: &Error) -> (u32, u64, String) {
     match error {
         Error::Invalid(what) => (INVALID, 0, (*what).to_owned()),
@@ -335,8 +336,8 @@ pub fn received_error(number: u32, address: u64, text: &str) -> Error {
     }
 }
 
-/// Returns a text that lives as long as the process. The engine has some hundred different texts. A service
-/// that sends more of them gets a text in common.
+/// Returns a text that lives as long as the process. The engine has some hundred different texts. If services
+/// send more than `MOST` different texts, the others become one common text.
 fn interned(text: &str) -> &'static str {
     use std::collections::HashSet;
     use std::sync::Mutex;

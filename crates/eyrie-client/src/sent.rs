@@ -99,7 +99,7 @@ impl SentLock {
         }
     }
 
-    /// Returns the request of this session. `None` for an impossible one.
+    /// Returns the request, whose owner belongs to this session. Returns `None` if the request is impossible.
     pub fn request(&self, session: u64) -> Option<LockRequest> {
         let class = match self.class {
             0 => OwnerClass::Process,

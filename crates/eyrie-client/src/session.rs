@@ -115,7 +115,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     let mut bytes = vec![0; MOST_SESSIONS * size_of::<SentSession>()];
     let (length, _) =
         packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
-    // A refusal is shorter or longer than any list.
+    // No list has the length of a refusal.
     if let Ok(welcome) = Welcome::read_from_bytes(&bytes[..length])
         && welcome.magic == MAGIC
     {
@@ -126,7 +126,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
 }
 
-/// Opens a session with the service whose socket is at `path`. The service counts these claims.
+/// Opens a session with the service whose socket is at `path`. The service maps the claims of this client.
 pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let socket = Arc::new(connected(path)?);
     let pins = pins_file()?;
@@ -172,8 +172,8 @@ pub fn is_absent(error: &Error) -> bool {
     absent.contains(&source.kind())
 }
 
-/// Returns true if a later attempt to join may succeed: no service runs, or the service is ending, or it has
-/// no room for a session at the moment.
+/// Returns true if a later attempt to join may succeed: no service runs, or the service is ending or does not
+/// answer in time, or it has no room for a session at the moment.
 pub fn may_pass(error: &Error) -> bool {
     let Error::Fault(Fault::Io { source, .. }) = error else { return matches!(error, Error::ServiceEnded) };
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];

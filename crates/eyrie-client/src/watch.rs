@@ -41,7 +41,8 @@ impl Client {
                 return watcher.next(Duration::ZERO);
             }
             let left = end.saturating_duration_since(Instant::now());
-            // The service answers one request of a watcher at a time. Its notices wake the other threads.
+            // The service answers one request of a watcher at a time. The notices in the answer wake the
+            // other threads.
             let is_first = lock(&self.fetching).insert(watcher.id());
             let fetched = is_first.then(|| self.fetch_notices(watcher, left));
             if is_first {
@@ -65,7 +66,7 @@ impl Client {
     /// Waits for notices of a watcher, and adds them to its queue.
     fn fetch_notices(&self, watcher: &Watcher, timeout: Duration) -> Result<()> {
         if self.make_known(watcher)? {
-            // An earlier service has ended, and others may have made changes since.
+            // This session did not know the watcher, so the watcher may have missed changes.
             watcher.add(&Notice::Everything);
             return Ok(());
         }
@@ -80,7 +81,7 @@ impl Client {
 
     pub(crate) fn end_watch(&self, watcher: &Watcher) {
         watcher.stop();
-        // If the service has ended, its watchers have ended with it.
+        // An error is ignored, because a session that has ended has no watchers.
         let _ = self.call(ServiceCall::Unwatch, 0, watcher.id(), &[]);
         lock(&self.session.load().watched).retain(|&id| id != watcher.id());
     }
