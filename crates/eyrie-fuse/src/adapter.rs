@@ -26,7 +26,8 @@ pub(crate) struct Adapter {
 pub(crate) struct SessionParts {
     /// Passes notices to the kernel.
     pub kernel: Notifier,
-    /// The turns of the threads. `None` if requests wait for a disk, so that many threads should read.
+    /// The turns of the threads. `None` if requests wait for a disk, so that many threads should read, or if
+    /// the host has one processor.
     pub turns: Option<Arc<Turns>>,
 }
 
@@ -69,8 +70,8 @@ impl Adapter {
         call(&user, self.object(number)?).or_errno()
     }
 
-    /// Makes a change of an extended attribute. An ACL also changes the mode, and users outside the group of
-    /// the object take its set-group-id bit with an access ACL.
+    /// Makes a change of an extended attribute. An ACL also changes the mode. If a user outside the group of
+    /// the object sets or removes its access ACL, the change clears the set-group-id bit.
     pub(crate) fn change_xattr(
         &self,
         request: &Request,
@@ -86,8 +87,9 @@ impl Adapter {
         changed
     }
 
-    /// Makes a change of the bytes of a file. If `drops_set_ids`, the change takes the set-id bits of the
-    /// file, and the kernel forgets the mode that it has cached.
+    /// Makes a change that may clear the set-id bits of a file. If `drops_set_ids` is true, the user of the
+    /// change lacks `CAP_FSETID`, so the library clears these bits where POSIX demands it. The kernel then
+    /// forgets the mode that it has cached.
     pub(crate) fn change<T>(
         &self,
         request: &Request,
@@ -152,14 +154,14 @@ impl Adapter {
     }
 }
 
-/// True if a change of bytes by this user takes set-id bits. The request does not tell if the user has the
+/// True if a change of bytes by this user clears set-id bits. The request does not tell if the user has the
 /// capability `CAP_FSETID`, which root usually has and others do not.
 pub(crate) fn drops_set_ids(request: &Request) -> bool {
     request.uid() != 0
 }
 
-/// Returns the supplementary groups of a thread, which no request tells. Returns none if the thread has ended
-/// or is not visible here.
+/// Returns the supplementary groups of a thread, because no request has them. Returns an empty list if the
+/// thread has ended or is not visible here.
 fn groups_of(pid: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();

@@ -41,14 +41,14 @@ pub enum MountError {
         /// The error of opening `/dev/fuse`.
         source: io::Error,
     },
-    /// Only root may mount without `fusermount3`.
+    /// `fusermount3` is missing. Only root may mount and unmount without it.
     #[error("mount {}: only root may mount without `fusermount3`; install the package fuse3", path.display())]
     #[non_exhaustive]
     NoHelper {
         /// The mount point.
         path: PathBuf,
     },
-    /// An unknown or contradictory option.
+    /// An option that is unknown, has a wrong value, or is refused.
     #[error("mount option {option}: {reason}")]
     #[non_exhaustive]
     Option {
@@ -73,7 +73,7 @@ pub enum MountError {
 /// Result of mounting.
 pub type Result<T> = std::result::Result<T, MountError>;
 
-/// Returns the text of an error without its number.
+/// Returns the text of an error without its number, and with advice for some errors.
 fn meaning(error: &io::Error) -> String {
     let text = error.to_string();
     // The helper ends its message with a line break.

@@ -79,16 +79,16 @@ impl KernelCache {
         self.forget_object(numbers, nodes.root());
     }
 
-    /// Makes the kernel look each entry up again before it uses the entry. A process in a directory that is
-    /// still there stays in it. Returns false if the kernel does not know this notice.
+    /// Makes the kernel look each entry up again before it uses the entry. A process whose working directory
+    /// still exists keeps this directory. Returns false if the kernel does not know this notice.
     fn expire_entries(&self) -> bool {
         let head = NoticeHead { length: size_of::<NoticeHead>() as u32, code: INC_EPOCH, request: 0 };
         rustix::io::write(&self.device, head.as_bytes()).is_ok()
     }
 
-    /// Makes the kernel forget all entries. A process below a directory of the root then no longer knows the
-    /// path of its working directory. The entries of the root that no longer exist have a short life in the
-    /// kernel's cache instead, because nothing names them any more.
+    /// Makes the kernel forget all entries of the root that still exist, and everything below them. A process
+    /// below a directory of the root then no longer knows the path of its working directory. Entries of the
+    /// root that no longer exist cannot be named here, so the kernel caches entries of the root only briefly.
     fn forget_entries(&self, nodes: &VolumeNodes, numbers: Numbers) {
         let mut names: Vec<Box<[u8]>> = Vec::new();
         let _ = nodes.list(nodes.root(), 0, false, &mut |entry| {

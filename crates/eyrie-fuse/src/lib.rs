@@ -11,11 +11,10 @@
 //!   capabilities of the caller. So the calls of this crate have all capabilities, and the user and the group
 //!   of the caller, to whom new files belong. If only root can use a mount, nobody checks, because root
 //!   passes the checks: see [`MountOptions::default_permissions`].
-//! - **The kernel caches attributes, entries and pages for a day**, because only this process
-//!   changes the volume. A thread tells the kernel of each change that did not come through the mount. Such a
-//!   change is visible in the mount within about a millisecond. Entries of the root directory are cached for
-//!   one second: if notices were lost, the mount can make the kernel forget only those entries that still
-//!   exist.
+//! - **The kernel caches attributes and entries for a day, and pages for as long as it likes**, because a
+//!   thread tells the kernel of each change that did not come through the mount. Such a change is visible in
+//!   the mount within about a millisecond. The kernel caches entries of the root directory for one second: if
+//!   notices were lost, the mount can make the kernel forget only those entries that still exist.
 //!
 //! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
 //! opened them. So an open makes no request.

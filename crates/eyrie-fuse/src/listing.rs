@@ -4,7 +4,8 @@ use eyrie::{NodeEntry, ObjectId, VolumeNodes};
 
 use crate::answer::{Answer, errno};
 
-/// Offsets of the entries `.` and `..` in a listing. The other offsets are cookies plus [`DOTS`].
+/// Number of the entries `.` and `..`, whose offsets are 1 and 2. The offset of any other entry is its cookie
+/// plus this number.
 const DOTS: u64 = 2;
 
 /// An entry of a listing.

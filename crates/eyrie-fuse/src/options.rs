@@ -2,8 +2,8 @@
 
 use crate::{MountError, Result};
 
-/// Options of a mount: see [`mount`](crate::mount). The default is a mount for changes that only the mounting
-/// user can use, without set-user-id programs and devices.
+/// Options of a mount: see [`mount`](crate::mount). By default, only the user who mounts the volume can use
+/// the mount, changes are allowed, and set-user-id bits and devices have no effect.
 ///
 /// ```
 /// use eyrie_fuse::MountOptions;
@@ -18,13 +18,14 @@ use crate::{MountError, Result};
 pub struct MountOptions {
     /// Refuse changes through the mount (`ro`).
     pub read_only: bool,
-    /// Let all users use the mount (`allow_other`). Users other than root need `user_allow_other` in
-    /// `/etc/fuse.conf`.
+    /// Let all users use the mount (`allow_other`). If the user who mounts is not root, `/etc/fuse.conf`
+    /// needs the line `user_allow_other`.
     pub allow_other: bool,
-    /// Let the kernel check permissions (`default_permissions`). It always does so with `allow_other`, and in
-    /// mounts of other users than root. A mount that only root can use is faster without these checks,
-    /// because the kernel asks for the attributes of a directory after each change of it. Processes of root
-    /// that have given up capabilities are not restricted then.
+    /// Let the kernel check permissions also if only root can use the mount (`default_permissions`). In all
+    /// other mounts the kernel always checks them. Without this option, nobody checks permissions in a mount
+    /// that only root can use, because root passes the checks. Set it if processes of root that have given up
+    /// capabilities use the mount. The checks make such a mount slower, because the kernel then asks for the
+    /// attributes of a directory after each change of it.
     pub default_permissions: bool,
     /// Honour set-user-id and set-group-id bits (`suid`). Only root may set this.
     pub suid: bool,
@@ -34,8 +35,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Make all writes durable before they return (`sync`).
     pub sync: bool,
-    /// Let the kernel collect writes before it sends them (`writeback_cache`). The changes of other threads
-    /// of the process and those through the mount must then concern different files.
+    /// Let the kernel collect writes before it sends them (`writeback_cache`). A file that is changed through
+    /// the mount must then not be changed in another way, for example by other threads of this process.
     pub writeback_cache: bool,
     /// Number of threads that serve requests. By default one for each processor, 2 to 8.
     pub threads: Option<usize>,
@@ -44,7 +45,8 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// Sets the options of a list as `-o` of mount(8) has it, such as `ro,noatime`.
+    /// Sets the options in a list that is separated by commas, as mount(8) takes it after `-o`: for example
+    /// `ro,noatime`.
     ///
     /// ```
     /// # use eyrie_fuse::MountOptions;
@@ -55,7 +57,7 @@ impl MountOptions {
     /// ```
     ///
     /// # Errors
-    /// [`MountError::Option`] for an unknown option.
+    /// [`MountError::Option`] for an option that is unknown, has a wrong value, or is refused.
     pub fn set(&mut self, list: &str) -> Result<()> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.set_one(option))
     }
@@ -68,7 +70,7 @@ impl MountOptions {
                 Ok(number @ 1..=64) => self.threads = Some(number),
                 _ => return wrong("the number of threads is 1 to 64"),
             },
-            // A system that mounts at boot adds options for itself.
+            // Contexts of SELinux and remarks of fstab(5) are ignored.
             Some(("context" | "rootcontext" | "comment", _)) => {}
             Some(_) => return wrong("unknown; see `eyrie mount --help`"),
             None => match option {

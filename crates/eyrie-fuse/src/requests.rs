@@ -39,7 +39,7 @@ thread_local! {
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = wanted(self.writeback_cache, self.kernel_checks);
-        // An older kernel lacks some. Then it only asks more often.
+        // An older kernel lacks some of these abilities, and makes more requests.
         let offered = wanted & config.capabilities();
         let _ = config.add_capabilities(offered);
         let _ = config.set_max_write(REQUEST_BYTES);
@@ -97,9 +97,9 @@ impl Filesystem for Adapter {
         (change.uid, change.gid) = (uid, gid);
         (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
         if modified.is_none() && (size == Some(0) || size.is_some() && file.is_some()) {
-            // ftruncate(2) sets the times even if the size stays, and so does an open with `O_TRUNC`. The
-            // kernel does not tell such an open from truncate(2), which would keep the times of an empty
-            // file.
+            // ftruncate(2) sets the times even if the size stays, and so does an open with `O_TRUNC`. For
+            // such an open the kernel makes the same request as for truncate(2), which would keep the times
+            // of an empty file.
             change.modified = SetTime::Now;
         }
         if size.is_some() {
@@ -193,7 +193,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // With this answer a kernel that offers it sends no requests for opens any more.
+        // After this answer, a kernel with `FUSE_NO_OPEN_SUPPORT` sends no more requests for opens.
         reply.error(Errno::ENOSYS);
     }
 
@@ -264,7 +264,7 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing waits for a close. With this answer the kernel sends no such requests any more.
+        // A close has nothing left to write. After this answer, the kernel sends no more such requests.
         reply.error(Errno::ENOSYS);
     }
 

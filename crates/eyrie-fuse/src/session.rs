@@ -99,7 +99,9 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
 /// ```
 ///
 /// # Errors
-/// `EBUSY` if the file system is in use, `EINVAL` if nothing is mounted there, `EPERM`.
+/// [`MountError::Refused`], for example with `EBUSY` if the file system is in use, or with `EINVAL` if
+/// nothing is mounted there. For users other than root, this error has the message of `fusermount3`.
+/// [`MountError::NoHelper`] if the host has no `fusermount3` for these users.
 pub fn unmount(directory: impl AsRef<Path>, lazily: bool) -> Result<()> {
     let given = directory.as_ref();
     let refused = |error: io::Error| MountError::refused("unmount", given, error);
@@ -149,7 +151,8 @@ fn check_fuse(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns the turns of the threads, if requests do not wait for a disk.
+/// Returns the turns of the threads. Returns `None` if requests wait for a disk, or if the host has one
+/// processor.
 fn turns(volume: &Volume, session: &fuser::Session<Adapter>) -> io::Result<Option<Arc<Turns>>> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if processors == 1 || volume.stats().disk.is_some() {
@@ -189,7 +192,7 @@ fn kernel_checks(options: &MountOptions) -> bool {
     options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
 }
 
-/// Returns a value that a list of options can have: the list ends values at commas.
+/// Escapes a value for a list of options, in which a comma ends a value.
 fn option_value(text: &str) -> String {
     text.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -219,7 +222,8 @@ impl Mount {
     /// ```
     ///
     /// # Errors
-    /// `EBUSY` if files of the mount are in use. The mount is then still there, until this value is dropped.
+    /// As [`unmount`]. The mount then stays until this value is dropped. After a successful unmount, the error
+    /// with which the session ended.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
             unmount(&self.path, false)?;
@@ -308,7 +312,7 @@ impl Mount {
     fn stop_invalidator(&mut self) {
         self.nodes.stop_notices();
         if let Some(invalidator) = self.invalidator.take() {
-            // A panic of this thread has been printed. The volume is sound, and the mount is gone.
+            // A panic of that thread has been printed. The volume is sound, and the mount is gone.
             let _ = invalidator.join();
         }
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A reader waits awake for this time. A wake-up takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
-/// After so many replies in a row with a next request already waiting, a further thread reads.
+/// A further thread reads after this number of replies in a row that each found the next request waiting.
 const BACKLOG: u32 = 4;
 /// A parked thread looks for a waiting request after this time. All readers may be blocked, for example by a
 /// lock of a thread of this process that itself waits for the mount.
@@ -32,12 +32,13 @@ pub(crate) struct Turns {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Threads that read requests or work on them, without those that have not replied yet.
+    /// Number of threads that read requests or work on them. A thread counts from its first call of
+    /// [`Turns::with_turn`] on.
     readers: usize,
-    /// The readers that work on a request that can take long.
+    /// Number of readers that work on a request that can take long.
     busy: usize,
     parked: usize,
-    /// Parked threads that should read.
+    /// Number of parked threads that were called to read and have not woken yet.
     calls: usize,
     /// Replies in a row after which a request was waiting.
     backlog: u32,
@@ -46,7 +47,7 @@ struct State {
 }
 
 thread_local! {
-    /// The turns in which this thread takes part, from its first reply on.
+    /// The turns in which this thread takes part, from its first call of [`Turns::with_turn`] on.
     static TURN: RefCell<Option<TurnOfThread>> = const { RefCell::new(None) };
 }
 
@@ -142,7 +143,7 @@ impl Turns {
         }
     }
 
-    /// Waits a moment for the next request after a forget, which follows many an unlink. The next forgets in
+    /// Waits a moment for the next request after a forget, which often follows an unlink. Further forgets in
     /// a row do not wait, because they can be a batch of thousands.
     pub(crate) fn after_forget(self: &Arc<Turns>) {
         let spins = self.with_turn(|turn, state| {

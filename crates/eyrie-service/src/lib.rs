@@ -5,9 +5,9 @@
 //! service checks the Op with the credentials that the kernel reports for the client, and applies it. This is
 //! the trusted file-system service of Aerie (EuroSys 2014, section 4), without deferred changes.
 //!
-//! Protection: whoever may connect can read every byte of the volume, because the volume is mapped as a
-//! whole. A client can change only what its credentials allow. Other processes of the service's own user, and
-//! root, can change the files of the volume directly, so the service guards against their mistakes, not
+//! Protection: every client can read every byte of the volume, because the volume is mapped as a whole. A
+//! client can make only those changes that its credentials allow. Other processes of the service's own user,
+//! and root, can change the files of the volume directly, so the service guards against their mistakes, not
 //! against their malice.
 //!
 //! Invariants:

@@ -9,7 +9,8 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::{Error, ObjectId, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Most owners whose locks one request ends: a close ends those of a process and of an open file.
+/// Maximum number of owners whose locks one request ends. A close ends the locks of a process and of an open
+/// file.
 const MOST_ENDED: usize = 2;
 
 /// A client that may lock.

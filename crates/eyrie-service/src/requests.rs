@@ -20,11 +20,11 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::locks::LockClient;
 use crate::session::{Joined, Session};
 
-/// Most ids that one session may have reserved.
+/// Maximum number of reserved ids of one session.
 const MOST_RESERVED: usize = 4096;
-/// Most ids in one answer.
+/// Maximum number of ids in one answer.
 const MOST_IDS: u64 = 64;
-/// Bytes of the buffer for requests that the service keeps after a large request.
+/// Largest buffer for requests, in bytes, that the service keeps for the next request.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// The values of an answer.
@@ -53,14 +53,14 @@ pub struct Requests {
     has_woken: bool,
 }
 
-/// The end of a look at the requests of a session.
+/// The result of [`Requests::answer_all`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answered {
-    /// The session had no request.
+    /// The session had no new request.
     Nothing,
-    /// All its requests were answered.
+    /// Each new request has its answer, or waits for notices.
     All,
-    /// A request without an answer found no free storage.
+    /// A request found no free storage, and has no answer yet.
     Full,
 }
 
@@ -74,7 +74,7 @@ impl Requests {
     pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_room: bool) -> Answered {
         let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
         let doorbell = &joined.lanes.words()[DOORBELL];
-        // A load first: an exchange would take the line from the client each time.
+        // The load comes first, because an exchange would take the cache line from the client each time.
         if doorbell.load(Ordering::Relaxed) == 0 {
             return Answered::Nothing;
         }

@@ -27,8 +27,8 @@ use crate::session::Session;
 
 /// Time for which the service stays awake after a request: about twice the time to wake it.
 const AWAKE: Duration = Duration::from_micros(80);
-/// Time for which the service stays awake after it has woken a client: several times the time to wake it. If
-/// the service slept before the client's next request, each would wake the other in each call.
+/// Time for which the service stays awake after it has woken a client: several times the time to wake a
+/// process. If the service slept before the client's next request, each would wake the other in each call.
 const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 /// Sweeps over the sessions between two looks at the clock.
 const SWEEPS: u32 = 64;
@@ -38,9 +38,10 @@ const LOOK: Duration = Duration::from_millis(1);
 const ROOM: Duration = Duration::from_millis(50);
 /// Time in which a new connection must greet.
 const GREETING: Duration = Duration::from_secs(5);
-/// Connections that wait until the service accepts them. The service accepts as many at a time.
+/// Maximum number of connections that wait until the service accepts them, and of connections that it accepts
+/// at a time.
 const BACKLOG: i32 = 64;
-/// Most connections of one user other than root and the user of the service.
+/// Maximum number of connections of one user other than root and the user of the service.
 const MOST_OF_USER: usize = MOST_SESSIONS / 4;
 
 /// The numbers of sources of events. Sessions have larger numbers.
@@ -89,13 +90,13 @@ pub struct Service {
     next: u64,
     options: ServeOptions,
     requests: Requests,
-    /// Time at which a request found no free storage that is still waiting.
+    /// Time since which at least one request has waited for free storage.
     full_since: Option<Instant>,
     /// Number of sessions that began.
     serial: u64,
     may_spin: bool,
-    /// A descriptor that is closed to accept and refuse a connection at the limit of descriptors. Otherwise
-    /// the waiting connection would keep the service awake.
+    /// At the limit of descriptors, the service closes this one so that it can accept and refuse a
+    /// connection. Otherwise the waiting connection would keep the service awake.
     spare: Option<File>,
 }
 
@@ -115,7 +116,8 @@ fn listen_at(path: &Path) -> Result<OwnedFd> {
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault("making a socket"))
     };
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    // The volume is open, so no service of it lives. But the socket may belong to a service of another one.
+    // This process has opened the volume, so no other service of the volume lives. But the socket may belong
+    // to a service of another volume.
     if is_socket && connect(&make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) {
         std::fs::remove_file(path).map_err(|source| io_fault("removing an old socket", source))?;
     }
@@ -326,12 +328,14 @@ impl Service {
         for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
             joined.lanes.words()[ASLEEP].store(asleep.into(), Ordering::SeqCst);
         }
-        // The look at the doorbells comes after the store on every processor.
+        // Every processor sees the stores before the service looks at the doorbells.
         fence(Ordering::SeqCst);
     }
 
-    /// Waits for events on the sockets, and handles them. `None` waits without limit. Returns true if the
-    /// service must stop.
+    /// Answers the watchers whose wait has ended, waits for events on the sockets for at most `limit`, and
+    /// handles the events. The wait also ends at the next deadline of a request for notices. While a
+    /// connection has not greeted, the wait takes at most [`GREETING`]. Returns true if the service must
+    /// stop.
     fn poll(&mut self, limit: Option<Duration>) -> Result<bool> {
         let end_of_wait = self.answer_watchers().map(|end| end.saturating_duration_since(Instant::now()));
         let greeting = self.expect_greetings().then_some(GREETING);
@@ -414,7 +418,7 @@ impl Service {
         user != 0 && user != own && count() >= MOST_OF_USER
     }
 
-    /// Handles packets on the socket of a session, and its end.
+    /// Handles a packet on the socket of a session, or the end of the socket.
     fn look_at(&mut self, number: u64) {
         let list: Vec<_> = match self.sessions.get(&number) {
             Some(session) if session.joined.is_none() => {

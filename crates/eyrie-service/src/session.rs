@@ -99,7 +99,9 @@ impl Session {
     /// Reads the greeting of the client, and answers it.
     ///
     /// # Errors
-    /// If the client closed its socket or broke the protocol. The session then ends.
+    /// `WouldBlock` if the client has sent nothing yet. After every other error the session ends:
+    /// `UnexpectedEof` after a list of sessions, others if the client closed its socket or broke the
+    /// protocol.
     pub fn greet(
         &mut self,
         engine: &Scm,
@@ -190,7 +192,7 @@ impl Session {
         packet::send(self.socket.as_fd(), welcome.as_bytes(), &[])
     }
 
-    /// Ends the session: the claims and reservations of the client return.
+    /// Ends the session: drops the claims and the locks of the client, and gives its reserved ids back.
     pub fn end(self, engine: &Scm) {
         if let Some(joined) = self.joined {
             // The client sees the end before any storage is reused for which its pins or claims stand.

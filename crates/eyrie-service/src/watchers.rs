@@ -6,9 +6,9 @@ use eyrie_client::protocol::MOST_WATCHERS;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, Error, Notice, Result, Watcher};
 
-/// Most notices that wait for a client in one watcher. A notice takes up to some 350 bytes.
+/// Maximum number of notices that wait for a client in one watcher. A notice takes up to some 350 bytes.
 const MOST_NOTICES: u64 = 2048;
-/// Most bytes of notices in one answer.
+/// Maximum size of the notices in one answer, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
 
 /// A watcher of a client.
@@ -74,7 +74,7 @@ impl Watchers {
         Ok(None)
     }
 
-    /// Makes a change of which one watcher of the session gets no notice.
+    /// Makes a change. The watcher `number` of the session gets no notice of it.
     pub fn quietly<T>(&self, number: u64, change: impl FnOnce() -> T) -> T {
         match self.position(number) {
             Ok(index) => self.0[index].watcher.quietly(change),

@@ -307,7 +307,6 @@ fn forged_ops_leave_a_sound_volume() {
 /// meanwhile.
 fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client>) {
     let stop = std::sync::atomic::AtomicBool::new(false);
-    // The head of a lane and its data change while the service reads them.
     std::thread::scope(|scope| {
         let stop = &stop;
         scope.spawn(move || {

@@ -245,7 +245,7 @@ fn forged_requests_leave_the_locks_of_others() {
     for _ in 0..20_000 {
         let mut sent = [0_u64; 7];
         for (index, word) in sent.iter_mut().enumerate() {
-            // The first four are whole numbers, the others pairs of small ones.
+            // Each of the first four words is one field, and each later word has two fields of 32 bits.
             let small = random.random_range(0..4) | random.random_range(0..3) << 32;
             *word = match random.random_range(0..12) {
                 0 => random.random(),

@@ -70,7 +70,7 @@ impl Served {
     fn restart_with_new_files(&mut self, change: impl FnOnce(&Files)) {
         self.end();
         self.change(change);
-        // The next open gives free ids away first.
+        // After an open, the engine first gives out the ids that are free.
         self.change(|owner| {
             for number in 0..500 {
                 owner.write(format!("/new-{number}"), "mine").unwrap();
