@@ -222,8 +222,8 @@ impl Mount {
     /// ```
     ///
     /// # Errors
-    /// As [`unmount`]. The mount then stays until this value is dropped. After a successful unmount, the error
-    /// with which the session ended.
+    /// As [`unmount`]. The mount then stays until this value is dropped. After a successful unmount, the
+    /// error with which the session ended.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
             unmount(&self.path, false)?;

@@ -4,7 +4,7 @@
 //! woken thread may take the processor of the program that waits for the reply. So as few threads as possible
 //! *read* requests, usually one, and all others are *parked*. A reading thread stays awake for some
 //! microseconds after a reply, because a program that makes one call after the other sends its next request
-//! soon. A parked thread becomes a reader if requests come faster than the readers take them, and if all
+//! soon. A parked thread becomes a reader if requests come faster than the readers take them, or if all
 //! readers work on requests that can take long.
 
 use std::cell::RefCell;

@@ -35,7 +35,7 @@ use crate::{Errno, Error, Result};
 
 /// Size of the range at either end of a device that holds the signatures of file systems and partition
 /// tables. 1 MiB covers all common signatures.
-const MARKS_BYTES: u64 = 1 << 20;
+const SIGNATURES_BYTES: u64 = 1 << 20;
 
 /// Claims the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
 /// result of `fill`. After an error the device can be used for another volume.
@@ -153,8 +153,9 @@ impl NewVolume {
                 return Err(Error::volume(place, what, Errno::EXIST));
             }
         }
-        let start = Medium::place_bytes(geometry.data_start(), options.checksums).max(MARKS_BYTES).min(bytes);
-        Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
+        let start =
+            Medium::place_bytes(geometry.data_start(), options.checksums).max(SIGNATURES_BYTES).min(bytes);
+        Ok(NewVolume { bytes, ends: [0..start, size - SIGNATURES_BYTES..size] })
     }
 
     /// Makes a journal at the end of a device that was [cleared](NewVolume::clear), and opens the device as a
@@ -191,10 +192,10 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     if FirstPages::read(file)?.is_some_and(|start| start.has_volume()) {
         return Ok(Some("there is an Eyrie volume on it"));
     }
-    let mut marks = vec![0; MARKS_BYTES as usize];
-    for offset in [0, size - MARKS_BYTES] {
-        host::read_exact_at(file, &mut marks, offset)?;
-        if marks.iter().any(|&byte| byte != 0) {
+    let mut bytes = vec![0; SIGNATURES_BYTES as usize];
+    for offset in [0, size - SIGNATURES_BYTES] {
+        host::read_exact_at(file, &mut bytes, offset)?;
+        if bytes.iter().any(|&byte| byte != 0) {
             return Ok(Some(
                 "there is something on it, such as a file system (its first or last MiB is not zeros)",
             ));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_without_a_lock_file_stays_beside_a_child() {
+    fn shared_lock_without_a_lock_file_excludes_an_exclusive_one() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
         fs::write(path.join(SEGMENT_FILE), "").expect("room");

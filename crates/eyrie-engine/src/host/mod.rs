@@ -6,7 +6,8 @@
 //! size of the file of a volume, or of the part of a device that a volume takes.
 //!
 //! Invariant: apart from tests, no other module of this crate makes calls to the host about the files or the
-//! device of a volume. Other modules only pass paths on.
+//! device of a volume. Other modules only pass paths on. The one exception is `volume::view`, in which a
+//! client asks for the size of the file that its service sent.
 
 pub(crate) mod device;
 mod directory;

@@ -101,7 +101,7 @@ fn lost_notices_and_lost_services_are_told() {
 }
 
 #[test]
-fn session_has_few_watchers() {
+fn watcher_above_the_limit_hears_that_it_misses_changes() {
     let mut served = Served::new(64 << 20);
     let (files, other) = (served.files(), served.files());
     let watch = || files.nodes().watching(10);

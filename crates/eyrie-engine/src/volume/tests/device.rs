@@ -71,9 +71,9 @@ fn a_volume_fills_a_device_of_any_size() {
 
 #[test]
 fn occupied_device_is_kept_unless_overwrite() {
-    // The marks are the superblocks of ext4 and btrfs, the label of a partition table at the end, and a
-    // single byte 1 MiB before the end or at the start.
-    for (offset, mark) in [
+    // The bytes are signatures of ext4 and btrfs, the label of a partition table at the end, and a single
+    // byte 1 MiB before the end or at the start.
+    for (offset, bytes) in [
         (1024 + 0x38, &b"\x53\xef"[..]),
         ((64 << 10) + 64, b"_BHRfS_M"),
         (BYTES - 512, b"EFI PART"),
@@ -81,12 +81,12 @@ fn occupied_device_is_kept_unless_overwrite() {
         (0, b"x"),
     ] {
         let file = device(BYTES);
-        file.as_file().write_all_at(mark, offset).expect("room");
+        file.as_file().write_all_at(bytes, offset).expect("room");
         assert!(refusal(make(&file, &options())).contains("something on it"), "{offset}");
         assert!(refusal(reopen(&file)).contains("not an Eyrie volume"));
-        let mut kept = vec![0; mark.len()];
+        let mut kept = vec![0; bytes.len()];
         file.as_file().read_exact_at(&mut kept, offset).expect("there");
-        assert_eq!(kept, mark);
+        assert_eq!(kept, bytes);
         make(&file, &Options { overwrite: true, ..options() }).expect("created").close().expect("sound");
         assert!(refusal(make(&file, &options())).contains("an Eyrie volume on it"));
         assert!(reopen(&file).is_ok());
