@@ -49,7 +49,8 @@ impl Engine for Client {
         if !id.is_directory() {
             return self.reading(|view| view.read_object(id));
         }
-        // The owner of the volume keeps the counts and times of directories, which follow from all pages.
+        // The owner of the volume keeps the counts and times of a directory. This client would have to read
+        // all pages of the directory to find them.
         let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
         let (sent, _) = SentAttributes::read_from_prefix(&reply.data)
             .map_err(|_| Error::Invalid("the service sent no attributes"))?;

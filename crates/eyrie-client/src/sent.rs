@@ -58,7 +58,8 @@ impl SentAttributes {
     }
 }
 
-/// An advisory lock in a message. The session of its owner is that of the message.
+/// An advisory lock in a message. The session of its owner is not sent: in a request it is the session of the
+/// client, and in an answer it is not known.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SentLock {

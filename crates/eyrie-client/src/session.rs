@@ -28,8 +28,8 @@ use crate::protocol::{
 };
 
 const KINDS: usize = 8;
-/// Time for which a client waits for a service that does not answer, and for the next service after its own
-/// has ended.
+/// Time for which a client that connects waits for the service, and for which it waits for the next service
+/// after its own has ended.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A session with a service.
@@ -97,7 +97,7 @@ fn connected(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| io_fault("making a socket", errno.into()))?;
     let address = SocketAddrUnix::new(path)
         .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
-    // A service that hangs must not hang its clients. A connect waits as long as a send.
+    // A service that hangs must not hang a client that connects. The limit of a send also limits a connect.
     for timeout in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&socket, timeout, Some(PATIENCE))
             .map_err(|errno| io_fault("making a socket", errno.into()))?;

@@ -1,4 +1,4 @@
-//! Notices of changes: the client asks the service for those of each watcher.
+//! Notices of changes: the client asks the service for the notices of each watcher.
 
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@
 //! instead, and then looks for the lock file again. An owner first locks the lock file, which it makes if
 //! necessary, and then tests that no reader has the segment locked. So of a reader and an owner that come at
 //! the same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
-//! those of flock(2) do not exclude each other. A forked child inherits a lock of flock(2) and keeps it until
+//! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2) and keeps it until
 //! the child ends.
 
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Clients that break the protocol, or ask for what they may not have.
+//! Clients that break the protocol, or make requests that their rights do not allow.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};

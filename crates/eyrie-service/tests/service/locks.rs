@@ -198,7 +198,7 @@ fn close_of_a_stale_handle_keeps_the_locks_of_another_file() {
     };
     let number = (0..500).find(|&number| of(&one, number).handle().id() == id).unwrap();
     let (mine, theirs) = (of(&one, number), of(&other, number));
-    // The lost lock was one of another file, so this call does not tell of it.
+    // The lost lock was a lock of another file, so this call does not report the loss.
     assert_eq!(set(&mine, (0, 1), EXCLUSIVE, LockWait::NO), None);
     drop(stale);
     assert_eq!(set(&theirs, (0, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));

@@ -281,7 +281,7 @@ fn clients_go_on_with_the_next_service() {
         let mut bytes = [0; 4];
         egg.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"blue");
-        // Paths that the client has cached under the last service lead to what they name now.
+        // A path that the client cached under the last service leads to the object that it names now.
         let other = served.files();
         other.rename("/nest", format!("/nest-{round}")).unwrap();
         assert_eq!(files.read("/nest/egg").unwrap_err().errno(), Errno::NOENT);
