@@ -209,10 +209,10 @@ impl Volume {
         self.save()
     }
 
-    /// Discards the memory of groups that are free as a whole, and saves the allocator, so that the next open
-    /// needs no recovery. If the volume has no room for the saved allocator, or has leaked storage, the next
-    /// open recovers. Callers change nothing after this call. A volume that still needs a recovery stays as
-    /// it is.
+    /// Discards the memory of groups that are free as a whole, and memory that was provided ahead of need or
+    /// for a reserve. Then saves the allocator, so that the next open needs no recovery. If the volume has no
+    /// room for the saved allocator, or has leaked storage, the next open recovers. Callers change nothing
+    /// after this call. A volume that still needs a recovery stays as it is.
     ///
     /// # Errors
     /// [`Error::Fault`] in a forked child, or when the medium failed. After a failure of the medium, the next
