@@ -1,4 +1,4 @@
-//! Decides permissions. No code outside this module and its submodule `rules` knows permission rules.
+//! Decides permissions. No code outside this module and its submodules knows permission rules.
 //!
 //! The functions that decide are pure: they decide as Linux does, and only from their arguments. The
 //! arguments are [`Credentials`], the [`Protection`] of objects, the enabled [`AccessRules`], and values of
@@ -101,8 +101,8 @@ pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<(
     if granted || overrides(who, object, rights) { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// True if the capabilities of `who` grant `rights`. `DAC_OVERRIDE` lets execute a file only if at least one
-/// execution bit of the file's mode is set.
+/// True if the capabilities of `who` grant `rights`. `DAC_OVERRIDE` grants the execution of a file only if at
+/// least one execution bit of the file's mode is set.
 fn overrides(who: &Credentials, object: &Protection, rights: Rights) -> bool {
     let is_directory = object.kind == Kind::Directory;
     let executable = is_directory || object.mode & 0o111 != 0;
@@ -152,9 +152,9 @@ pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) ->
 /// # Errors
 /// `NotPermitted`.
 pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
-    let mark = kind == Kind::CharDevice && device == 0;
+    let is_whiteout = kind == Kind::CharDevice && device == 0;
     let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
-    if is_device && !mark && !who.has(Capabilities::MKNOD) { Err(Error::NotPermitted) } else { Ok(()) }
+    if is_device && !is_whiteout && !who.has(Capabilities::MKNOD) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Returns the mode that `object` gets when `who` sets its mode to `mode`. The set-group-id bit is dropped if
@@ -287,8 +287,8 @@ impl Namespace {
 /// `trusted` attribute for any other user, give `NoXattr`, as if they did not exist.
 ///
 /// # Errors
-/// `NoXattr`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than `user`,
-/// `trusted` and `security`; `Invalid` for a namespace without a name.
+/// `NoXattr`; `AccessDenied`; `Unsupported` for an ACL of a symbolic link, for `security.capability`, and for
+/// namespaces other than `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     if AclKind::of_name(name).is_some() {
         return check_has_acls(object);
@@ -330,12 +330,12 @@ fn check_has_acls(object: &Protection) -> Result<()> {
 }
 
 /// Checks that `who` may set or remove an ACL of `object`. Returns the ACL that `bytes` hold, or `None` if
-/// the ACL is removed, as it is by bytes without an entry.
+/// they have no entry, which removes the ACL.
 ///
 /// # Errors
-/// `NotPermitted` for other users than the owner. `AccessDenied` for the default ACL of another object than a
-/// directory. `Invalid` for an ACL that cannot be. `Unsupported` for a symbolic link, and for bytes of
-/// another version than 2.
+/// `NotPermitted` unless `who` owns the object. `AccessDenied` for a default ACL of an object that is no
+/// directory (the removal of such an ACL is no error for any user). `Invalid` for bytes that are no valid
+/// ACL. `Unsupported` for a symbolic link, and for bytes of another version than 2.
 pub fn check_set_acl(
     who: &Credentials,
     object: &Protection,
@@ -369,10 +369,10 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 }
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
-/// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the result
-/// has [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory gets the group of
-/// that directory, and a subdirectory also gets the set-group-id bit. A new directory gets this bit in no
-/// other way.
+/// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the mode
+/// of any other object gets [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory
+/// gets the group of that directory, and a subdirectory also gets the set-group-id bit. A new directory gets
+/// this bit in no other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

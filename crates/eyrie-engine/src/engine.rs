@@ -167,7 +167,7 @@ pub struct FileView<'a> {
 }
 
 impl<'a> FileView<'a> {
-    /// Returns the bytes if they are all bytes of the file. The view began at offset 0.
+    /// Returns the bytes of a view that begins at offset 0, if they are all bytes of the file.
     pub fn whole(self) -> Option<&'a [u8]> {
         (self.bytes.len() as u64 == self.size).then_some(self.bytes)
     }
@@ -308,8 +308,8 @@ pub trait Engine: Send + Sync {
     /// Returns the version of the bytes of a file. If the version is the same before and after a read, then
     /// the bytes that were read are those of this version.
     ///
-    /// In [`Scm`](crate::scm::Scm) this call waits for the Op that is changing the file, unless a `Put`
-    /// created the file, and the file is still a single extent.
+    /// In [`Scm`](crate::scm::Scm) this call waits for the Op that is changing the file, unless the file is
+    /// [sealed](Engine::seal) and a single extent, as the value of a key is.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -323,7 +323,7 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::read`].
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>>;
 
-    /// Returns true if a file has storage for a page of its bytes. Storage that was allocated and never
+    /// Returns true if a file has storage for at least one of its pages. Storage that was allocated and never
     /// written counts, although [`Engine::seek`] reports it as a hole.
     ///
     /// # Errors
@@ -384,20 +384,20 @@ pub trait Engine: Send + Sync {
         (0..count).for_each(|_| self.close(id));
     }
 
-    /// True if an object of the volume may have an [advisory lock](crate::advisory) of this process. A close
-    /// asks, and then calls [`end_locks`](Engine::end_locks). In [`Scm`](crate::scm::Scm) the call costs one
-    /// load.
+    /// True if an object of the volume may have an [advisory lock](crate::advisory) of this process. A
+    /// front-end that closes a file then calls [`end_locks`](Engine::end_locks). In
+    /// [`Scm`](crate::scm::Scm) the call costs one load.
     #[inline(always)]
     fn may_have_locks(&self) -> bool {
         false
     }
 
-    /// Locks or unlocks an open object, or refuses at once. The session of the owner has no meaning: the
-    /// engine knows it. If a lock of another owner is in the way, the engine wakes `waiter` when that lock
-    /// ends, until [`end_wait`](Engine::end_wait). The caller then tries again.
+    /// Locks or unlocks an open object, or refuses at once. Callers set the session of the owner to 0,
+    /// because the engine knows its session. If a lock of another owner is in the way, the engine wakes
+    /// `waiter` when that lock ends, until [`end_wait`](Engine::end_wait). The caller then tries again.
     ///
     /// # Errors
-    /// `LockConflict`, `Deadlock`, `TooManyLocks`, `Unsupported`; as [`Engine::attributes`].
+    /// `LockConflict`, `Deadlock`, `TooManyLocks`, `LocksLost`, `Unsupported`; as [`Engine::attributes`].
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
         let _ = (id, request, waiter);
         Err(Error::Unsupported("locking"))
@@ -440,7 +440,7 @@ pub trait Engine: Send + Sync {
     fn reserve(&self, kind: Kind) -> Result<ObjectId>;
 
     /// Gives back an id that [`Engine::reserve`] reserved and that no Op used. The engine itself gives back
-    /// the ids of a batch that succeeded.
+    /// the unused ids of a batch that succeeded.
     fn unreserve(&self, id: ObjectId);
 
     /// Applies all of an Op, or returns an error and changes nothing. One exception: a `Fault` may come after

@@ -7,9 +7,8 @@ use rustix::io::Errno as Raw;
 
 /// An error number of Linux, such as `ENOENT`.
 ///
-/// The constants have the names of errno(3) without the `E`. Four names are written out: `ACCESS` is
-/// `EACCES`, `CANCELED` is `ECANCELED`, `OVERFLOW` is `EOVERFLOW`, and `TOOBIG` is `E2BIG`. Calls on the host
-/// may return other numbers, too, so a `match` needs an arm for these.
+/// The constants have the names of errno(3) without the `E`. Two names differ: `ACCESS` is `EACCES`, and
+/// `TOOBIG` is `E2BIG`. Calls on the host may return other numbers, too, so a `match` needs an arm for these.
 ///
 /// # Examples
 /// ```

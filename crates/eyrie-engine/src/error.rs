@@ -7,8 +7,8 @@ use crate::Errno;
 /// Result of an engine's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why an engine refused a call or failed. The call changed nothing, unless the error is a `Fault`
-/// that came after the change.
+/// The reason why an engine refused a call or failed. The call changed nothing, with two exceptions: a
+/// `Fault` may come after the change, and after `ServiceEnded` the change may have been made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

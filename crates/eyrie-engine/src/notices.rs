@@ -2,7 +2,7 @@
 //!
 //! A [`Watcher`] has a queue of bounded length. The thread that makes a change adds a notice to each queue
 //! after the change is visible. If a queue is full, its notices are replaced by one that tells the watcher to
-//! forget everything. While nobody watches, a change costs one load of a flag that never changes.
+//! forget everything. While nobody watches, a change costs one load of a flag.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -96,13 +96,14 @@ impl Acl {
             return Err(Error::Invalid("each entry of an ACL has eight bytes"));
         }
         let entries: Option<Vec<AclEntry>> = entries.iter().map(AclEntry::parse).collect();
-        let entries = entries.ok_or(Error::Invalid("an entry of an ACL names no user and no group"))?;
+        let entries =
+            entries.ok_or(Error::Invalid("an entry of an ACL has an unknown tag, or no user or group"))?;
         Ok((!entries.is_empty()).then_some(Acl { entries }))
     }
 
-    /// Checks that the entries have the right order and number: the owner, named users, the group, named
-    /// groups, the mask, the others. Only named users and groups may occur more than once, or not at all. The
-    /// mask may be missing if nobody is named.
+    /// Checks that the entries have only known rights, and the right order and number: the owner, named
+    /// users, the group, named groups, the mask, the others. Named users and groups may occur any number of
+    /// times, and every other entry occurs once. The mask may be missing if no user and no group is named.
     ///
     /// # Errors
     /// `Invalid`.
@@ -161,8 +162,8 @@ impl Acl {
         !self.has(Tag::Mask) && !self.entries.iter().any(|entry| entry.tag.is_named())
     }
 
-    /// Returns the bytes that a volume stores for this access ACL: the rights in the mode are zero. Returns
-    /// nothing if the ACL is the mode.
+    /// Returns the bytes that a volume stores for this access ACL: the rights in the mode are zero. `None` if
+    /// the ACL is the mode.
     pub(crate) fn to_stored(&self) -> Option<Vec<u8>> {
         (!self.is_mode()).then(|| self.clone().with_mode(0).to_bytes())
     }
@@ -194,9 +195,9 @@ impl Acl {
 
     /// Returns the judgement of this access ACL of `object` about a user who does not own the object.
     ///
-    /// As in Linux, the first entry that applies to the user and has all wanted rights decides, and the mask
-    /// limits it. An entry of a named user decides alone. If entries of groups apply and none has all wanted
-    /// rights, the rights are refused.
+    /// As in Linux, an entry that names the user decides alone. Otherwise, if entries of groups apply to the
+    /// user, one of these entries must have all wanted rights. The mask limits the entries of named users and
+    /// of groups. If none of them applies, the entry of the others decides.
     pub(crate) fn judge(&self, who: &Credentials, object: &Protection) -> Judgement {
         let mask = if self.has(Tag::Mask) { self.rights(Tag::Mask) } else { RIGHTS };
         let named = self.entries.iter().find(|entry| entry.tag == Tag::User && entry.id == who.uid());

@@ -31,7 +31,8 @@ impl<E: Engine> Requester<'_, E> {
     /// the set-id bits that a change by this user clears.
     ///
     /// # Errors
-    /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects.
+    /// `AccessDenied`, `NotPermitted`, `Unsupported` and `Invalid` for extended attributes and ACLs, and the
+    /// errors of reading the objects.
     pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         // A user who could choose the time could hide a change. Root restores times, for example of a copy.
         let restored = Time::new(self.now.seconds - 60, self.now.nanoseconds);
@@ -139,7 +140,7 @@ impl<E: Engine> Requester<'_, E> {
         protection(self.engine, id, self.who)
     }
 
-    /// Checks a new object, whose owner must be the one that the call of this user gives it.
+    /// Checks a new object. Its owner and mode must be those that a call of this user gives to an object.
     fn check_create(&self, dir: ObjectId, id: ObjectId, owner: Owner, content: Content<'_>) -> Result<()> {
         let parent = self.protection(dir)?;
         check_add(self.who, &parent)?;
@@ -251,7 +252,8 @@ impl<E: Engine> Requester<'_, E> {
         }
     }
 
-    /// Checks one Op of a batch in `dir`. The engine refuses parts of other kinds and of other directories.
+    /// Checks one Op of a batch in `dir`: a put, an erase or a condition. The engine refuses Ops of other
+    /// kinds, and Ops on other directories.
     fn check_part(&self, dir: ObjectId, op: &Op<'_>) -> Result<()> {
         match *op {
             Op::Put { name, id, owner, .. } => self.check_put(dir, name, id, owner),
@@ -446,7 +448,7 @@ mod tests {
             panic!("another Op");
         };
         assert_eq!((set_ids, time), (SetIds::DropAsMember, NOW));
-        // Root writes for another user, whose set-id bits it names.
+        // Root writes for another user, and names the set-id bits that this write clears.
         let named =
             Op::Write { id: nest.egg, offset: 0, data: b"x", set_ids: SetIds::DropAsStranger, time: NOW };
         assert_eq!(nest.ask(0, &named).expect("root writes"), named);

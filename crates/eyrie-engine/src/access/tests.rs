@@ -322,8 +322,8 @@ fn protected_pipes_and_files_refuse_create_open() {
         (dir(0o1755, 2, 2), 3, [true, true, true]),
         (dir(0o777, 2, 2), 3, [true, true, true]),
     ] {
-        let steps = [Sticky::None, Sticky::WritableByAll, Sticky::WritableByGroup].into_iter().zip(allowed);
-        for (sticky, allowed) in steps {
+        let values = [Sticky::None, Sticky::WritableByAll, Sticky::WritableByGroup].into_iter().zip(allowed);
+        for (sticky, allowed) in values {
             for (kind, other) in [(Kind::File, Kind::Fifo), (Kind::Fifo, Kind::File)] {
                 let opened = |who: &Credentials, of| {
                     check_open_for_create(rules(of, sticky), who, &dir, &object(kind, 0o666, uid, 0)).is_ok()

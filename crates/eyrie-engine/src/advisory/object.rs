@@ -54,8 +54,8 @@ impl ObjectLocks {
         self.ranges.iter().any(|(owner, ranges)| *owner == request.owner && ranges.splits(range))
     }
 
-    /// Sets or removes the lock of a request without conflicts. Returns the numbers of locks that the owner
-    /// had on the target before, and has now.
+    /// Sets or removes the lock of a request without conflicts. Returns the number of locks that the owner
+    /// had before, and the number that it has now: on the object as a whole, or on all of its ranges.
     pub fn set(&mut self, request: &LockRequest) -> (usize, usize) {
         match request.target {
             LockTarget::Object => self.set_whole(request.owner, request.kind),

@@ -28,7 +28,7 @@ impl OwnerRanges {
         first..end.max(first)
     }
 
-    /// Returns the first lock that conflicts with a lock of another owner.
+    /// Returns the first lock that conflicts with a lock of this kind that another owner wants on `range`.
     pub fn conflict(&self, range: LockRange, kind: LockKind) -> Option<LockedRange> {
         self.0[self.overlapping(range)].iter().copied().find(|held| held.kind.conflicts(kind))
     }
@@ -95,7 +95,7 @@ mod tests {
     /// Bytes of the naive model. The last one stands for all bytes up to the largest offset.
     const BYTES: u64 = 40;
 
-    /// A lock of each byte.
+    /// The lock of each byte, if it has one.
     type Naive = [Option<LockKind>; BYTES as usize];
 
     fn kind() -> impl Strategy<Value = Option<LockKind>> {

@@ -13,15 +13,15 @@ use super::object::ObjectLocks;
 use super::wait::{LockWaiter, Signal};
 use crate::{Error, ObjectId, Result};
 
-/// Most locks of the process that owns the volume.
+/// Maximum number of locks of the process that owns the volume.
 const MOST_OF_PROCESS: usize = 1 << 20;
-/// Most locks of a session of a client.
+/// Maximum number of locks of a session of a client.
 const MOST_OF_SESSION: usize = 1 << 14;
-/// Most waits of a session that the table remembers at a time.
+/// Maximum number of waits of a session that the table remembers at a time.
 const MOST_WAITS_OF_SESSION: u64 = 256;
-/// Time for which the table remembers that a client waits. A waiting client repeats its request before then.
-const NOTE: Duration = Duration::from_secs(1);
-/// Most waiting owners that a search for a deadlock visits. Linux visits ten.
+/// Time for which the table remembers that a client waits. A waiting client repeats its request earlier.
+const NOTE_LIFETIME: Duration = Duration::from_secs(1);
+/// Maximum number of waiting owners that a search for a deadlock visits. Linux visits ten.
 const MOST_VISITED: usize = 64;
 
 /// An object, and the generation that distinguishes it from other objects of its id.
@@ -68,7 +68,7 @@ struct WaitNote {
 }
 
 impl LockTable {
-    /// True if no object is locked. The result counts each lock that the calling thread has set.
+    /// True if no object is locked. The result takes account of each lock that the calling thread has set.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.objects.load(Ordering::Relaxed) == 0
@@ -105,7 +105,7 @@ impl LockTable {
         waiter: Option<u64>,
     ) -> Result<bool> {
         let note = waiter.map(|number| {
-            let expires = Some(Instant::now() + NOTE);
+            let expires = Some(Instant::now() + NOTE_LIFETIME);
             let note = WaitNote { id: object.id, request: *request, signal: None, expires };
             ((request.owner.session, number % MOST_WAITS_OF_SESSION), note)
         });
@@ -223,8 +223,8 @@ impl Locks {
         if adds > 0 && held + adds > most { Err(Error::TooManyLocks) } else { Ok(()) }
     }
 
-    /// Sets or removes a lock. Wakes the waiters of the object if a lock may have ended or become
-    /// shared. Returns true if the owner then has a lock on the object as a whole, or on any of its ranges.
+    /// Sets or removes a lock. Wakes the waiters of the object if a lock may have ended or become shared.
+    /// Returns true if the owner then has a lock on the object as a whole, or on any of its ranges.
     fn set(&mut self, object: LockedObject, request: &LockRequest) -> bool {
         let id = object.id;
         let held = self.objects.entry(id).or_insert_with(|| ObjectLocks::new(object.generation));
@@ -272,8 +272,9 @@ impl Locks {
         notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
     }
 
-    /// True if the owner of a request would wait for itself. As in Linux, only processes get this error, and
-    /// the chain of waits ends at a lock of an open file.
+    /// True if the owner of a request would wait for itself. As in Linux, only processes get this error. An
+    /// open file may hold the lock for which the process itself would wait. At every further wait, the chain
+    /// ends at a lock of an open file.
     fn is_deadlock(&self, id: ObjectId, request: &LockRequest) -> bool {
         if request.target == LockTarget::Object || request.owner.class != OwnerClass::Process {
             return false;

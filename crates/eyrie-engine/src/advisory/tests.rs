@@ -117,7 +117,7 @@ fn deadlock_of_open_files_is_not_detected() {
 
 /// The length of a search is bounded, because a client can make long chains of waits.
 #[test]
-fn deadlock_of_very_many_waits_is_not_searched() {
+fn deadlock_of_very_many_waits_is_not_found() {
     for (length, is_found) in [(60, true), (70, false)] {
         let table = LockTable::default();
         let waiters: Vec<_> = (0..=length).map(|_| LockWait::FOREVER.waiter()).collect();

@@ -39,7 +39,7 @@ impl LockWait<'_> {
         LockWait { deadline: Instant::now().checked_add(time), ..LockWait::FOREVER }
     }
 
-    /// Returns the same wait. `canceller` ends it early.
+    /// Returns the same wait, which `canceller` can end early.
     #[must_use]
     pub fn cancelled_by(self, canceller: &Canceller) -> LockWait<'_> {
         LockWait { waits: self.waits, deadline: self.deadline, canceller: Some(canceller) }
@@ -64,7 +64,8 @@ impl LockWait<'_> {
         waiter
     }
 
-    /// Waits until the table or the canceller wakes the waiter, but at most for the time `limit`.
+    /// Waits until the table or the canceller wakes the waiter, but at most for the time `limit`, and at most
+    /// until the deadline.
     ///
     /// # Errors
     /// `LockCancelled` after a cancellation. `LockTimedOut` after the deadline.

@@ -173,10 +173,10 @@ impl ModelState {
         self.drop_name(id, time)
     }
 
-    /// Renames an entry. The order of the checks is: a missing source name, a removed directory, a target
-    /// name that exists (`NoReplace`) or is missing (`Exchange`), loops, one object under both names, kinds,
-    /// a directory that is not empty. Linux has the same order, except that it reports a removed directory
-    /// first.
+    /// Renames an entry. The first check is that of the whiteout. After the checks of both directories and
+    /// names, the order is: a missing source name, a removed directory, a target name that exists
+    /// (`NoReplace`) or is missing (`Exchange`), loops, one object under both names, kinds, a directory that
+    /// is not empty. Linux has the same order, except that it reports a removed directory first.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),
@@ -277,7 +277,8 @@ impl ModelState {
         Ok(applied)
     }
 
-    /// Applies the side effects of a change of a file's bytes: new times, and cleared set-id bits.
+    /// Applies the side effects of a change of a file's bytes: new times, a new version, and cleared set-id
+    /// bits.
     fn written(&mut self, id: ObjectId, set_ids: SetIds, time: Time) -> Result<()> {
         let mode = &mut self.object_mut(id)?.owner.mode;
         *mode = access::mode_after(*mode, set_ids);

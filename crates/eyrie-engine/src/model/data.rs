@@ -1,5 +1,5 @@
-//! The bytes of a file: the pages that were written. All other pages are zeros. Some of these are reserved:
-//! they have storage that was never written.
+//! The bytes of a file: the pages that were written. All other pages are zeros. A reserved page has storage
+//! even if it was never written, because an Op has allocated it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(super) struct FileData {
 struct PageSet(BTreeMap<u64, u64>);
 
 impl PageSet {
-    /// Divides the range that contains both `page` and the page before it, if there is one.
-    fn cut(&mut self, page: u64) {
+    /// Splits the range that contains both `page` and the page before it, if there is such a range.
+    fn split_range_at(&mut self, page: u64) {
         if let Some((_, end)) = self.0.range_mut(..page).next_back()
             && *end > page
         {
@@ -49,11 +49,11 @@ impl PageSet {
 
     /// Removes the pages from `page` on, and returns them.
     fn split_off(&mut self, page: u64) -> PageSet {
-        self.cut(page);
+        self.split_range_at(page);
         PageSet(self.0.split_off(&page))
     }
 
-    /// Adds pages whose numbers are changed by `moved`.
+    /// Adds pages after `moved` has changed their numbers.
     fn extend(&mut self, pages: PageSet, moved: impl Fn(u64) -> u64) {
         self.0.extend(pages.0.into_iter().map(|(first, end)| (moved(first), moved(end))));
     }

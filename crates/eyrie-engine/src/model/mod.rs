@@ -5,8 +5,8 @@
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
 //! generation of a [`Birth`], [`Engine::version`], [`Engine::directory_changes`], [`Engine::space`], and the
 //! cookies and the order of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole
-//! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, hole or
-//! collapse has removed it since then.
+//! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, punch,
+//! zeroing or collapse has removed it since then.
 //!
 //! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
 //! `Rename`), the model returns the first one in this order: (1) an id that is not a directory, (2) a bad
@@ -20,10 +20,11 @@
 //!
 //! - A file cannot replace a directory above it. The error is `IsDirectory` (Linux returns `ENOTEMPTY`).
 //! - `SetSize` sets the times even if the size is unchanged. An empty `Write` or `Append` sets no times.
-//! - An object without a name cannot get a new one. `Link` returns `NotFound` for it.
+//! - An object without a name cannot get one, except a linkable file of `CreateUnnamed` that has never had a
+//!   name. `Link` returns `NotFound` for any other.
 //! - A `Batch` applies its parts in their order. The changes get the time of the batch, not the times of the
 //!   parts.
-//! - The version of a file is the same after a change that leaves its bytes alone.
+//! - Only Ops on the bytes, the size or the storage of a file change its version.
 //! - A removed directory that is still open is empty, has 0 links and has no parent. It refuses every `Batch`
 //!   that has parts, even if the parts would have no effect.
 

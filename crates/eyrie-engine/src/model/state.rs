@@ -36,7 +36,7 @@ pub(super) struct ModelObject {
     pub(super) changed: Time,
     pub(super) born: Time,
     pub(super) generation: u64,
-    /// Number of changes of the bytes.
+    /// Number of changes of the bytes or entries.
     pub(super) changes: u64,
     pub(super) xattrs: ModelXattrs,
     pub(super) body: ModelBody,
@@ -247,7 +247,7 @@ impl ModelState {
         }
     }
 
-    /// Sets the modification and change time after a change of bytes or entries.
+    /// Counts a change of bytes or entries, and sets the modification and change time.
     pub(super) fn touch(&mut self, id: ObjectId, time: Time) -> Result<()> {
         let object = self.object_mut(id)?;
         object.modified = time;

@@ -116,7 +116,7 @@ fn a_sparse_file_seeks_from_data_to_hole() {
 fn write_clears_set_id_bits_unless_it_fails() {
     let f = Fixture::new();
     let id = f.file(f.root, "file");
-    let mode = |mode| {
+    let set_mode = |mode| {
         let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
         f.model.apply(&Op::SetAttributes { id, change, time: at(2) }).unwrap();
     };
@@ -133,12 +133,12 @@ fn write_clears_set_id_bits_unless_it_fails() {
             Op::SetSize { id, size: 3, set_ids, time: at(3) },
             Op::Fallocate { id, mode: FallocateMode::Allocate, offset: 0, length: 9, set_ids, time: at(3) },
         ] {
-            mode(before);
+            set_mode(before);
             f.model.apply(&op).unwrap();
             assert_eq!(f.attributes(id).mode, after, "{op:?}");
         }
     }
-    mode(0o6755);
+    set_mode(0o6755);
     assert_refused!(
         f.model.apply(&Op::Write { id, offset: MAX, data: b"1", set_ids: stranger, time: at(4) }),
         Error::TooLarge

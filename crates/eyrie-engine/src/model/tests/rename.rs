@@ -157,6 +157,7 @@ fn a_whiteout_is_made_only_by_the_modes_that_leave_one() {
     let (made, id) = rename(RenameMode::NoReplaceWhiteout, Some(Kind::CharDevice), b"y");
     assert!(made.unwrap().created);
     assert_eq!((f.get(f.root, "x"), f.get(f.root, "y")), (id, Some(x)));
-    let mark = f.attributes(id.unwrap());
-    assert_eq!((mark.kind, mark.device, mark.links, mark.changed), (Kind::CharDevice, 0, 1, at(3)));
+    let whiteout = f.attributes(id.unwrap());
+    let found = (whiteout.kind, whiteout.device, whiteout.links, whiteout.changed);
+    assert_eq!(found, (Kind::CharDevice, 0, 1, at(3)));
 }

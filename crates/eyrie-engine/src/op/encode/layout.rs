@@ -372,7 +372,7 @@ pub(super) const XATTR_SET: u32 = 0;
 pub(super) const XATTR_CREATE: u32 = 1;
 pub(super) const XATTR_REPLACE: u32 = 2;
 
-/// Modes of `SetAcl` are sums of these bits.
+/// The mode of a `SetAcl` is a sum of these bits.
 pub(super) const ACL_OF_DEFAULT: u32 = 1;
 pub(super) const ACL_DROPS_SET_GID: u32 = 2;
 

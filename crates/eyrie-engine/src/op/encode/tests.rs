@@ -141,7 +141,7 @@ fn record(samples: &[Sample]) -> Vec<u8> {
 }
 
 /// Corrects the checksum of a changed record.
-fn seal(record: &mut [u8]) {
+fn set_checksum(record: &mut [u8]) {
     if record.len() >= HEADER_SIZE {
         let sum = layout::checksum(record);
         record[8..12].copy_from_slice(&sum.to_le_bytes());
@@ -200,7 +200,7 @@ proptest! {
             let at = at.index(out.len());
             out[at] = byte;
         }
-        seal(&mut out);
+        set_checksum(&mut out);
         if let Ok((decoded, length)) = decode(&out) {
             let mut again = Vec::new();
             encode(&decoded.op(), &mut again);
@@ -216,13 +216,13 @@ proptest! {
             bytes[..8].copy_from_slice(&length.to_le_bytes());
             let kind = bytes[14] % 18;
             bytes[12..16].copy_from_slice(&[2, 0, kind, 0]);
-            seal(&mut bytes);
+            set_checksum(&mut bytes);
             let _ = decode(&bytes);
         }
     }
 }
 
-fn erase() -> Vec<u8> {
+fn encoded_erase() -> Vec<u8> {
     let op = Op::Erase { dir: ObjectId::new(64, Kind::Directory), name: b"key", time: Time::new(1, 2) };
     let mut out = Vec::new();
     encode(&op, &mut out);
@@ -240,20 +240,20 @@ fn the_bytes_are_fixed() {
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp
         b'k', b'e', b'y',
     ];
-    let mut record = erase();
+    let mut record = encoded_erase();
     record[8..12].fill(0);
     assert_eq!(record, expected);
 }
 
 #[test]
 fn unknown_versions_and_kinds_are_told_apart() {
-    let mut record = erase();
+    let mut record = encoded_erase();
     record[12] = 1;
-    seal(&mut record);
+    set_checksum(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(1)));
     record[12] = 3;
     record[14] = 19;
-    seal(&mut record);
+    set_checksum(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Kind(19)));
 }
 
@@ -263,9 +263,9 @@ fn oversized_lengths_are_refused() {
     let op = Op::Batch { dir: ObjectId::new(64, Kind::Directory), ops: &[], time: Time::default() };
     encode(&op, &mut out);
     out[HEADER_SIZE + 8..HEADER_SIZE + 12].fill(0xff);
-    seal(&mut out);
+    set_checksum(&mut out);
     assert_eq!(decode(&out), Err(DecodeError::Truncated));
-    let mut record = erase();
+    let mut record = encoded_erase();
     record[..8].fill(0xff);
     assert_eq!(decode(&record), Err(DecodeError::Truncated));
     record[..8].copy_from_slice(&15u64.to_le_bytes());
@@ -289,7 +289,7 @@ fn unknown_conditions_are_refused() {
     for (at, byte) in [(HEADER_SIZE + 8, 3), (HEADER_SIZE + 16, 1)] {
         let mut record = out.clone();
         record[at] = byte;
-        seal(&mut record);
+        set_checksum(&mut record);
         assert_eq!(decode(&record), Err(DecodeError::Malformed("condition of a key")));
     }
 }
@@ -301,10 +301,10 @@ fn unknown_fallocate_fields_are_refused() {
     let mut out = Vec::new();
     encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids: SetIds::Keep, time }, &mut out);
     out[HEADER_SIZE + 24] += 1;
-    seal(&mut out);
+    set_checksum(&mut out);
     assert_eq!(decode(&out), Err(DecodeError::Malformed("mode of a fallocate")));
     out[HEADER_SIZE + 24] -= 1;
     out[HEADER_SIZE + 28] = 3;
-    seal(&mut out);
+    set_checksum(&mut out);
     assert_eq!(decode(&out), Err(DecodeError::Malformed("set-id bits to drop")));
 }
