@@ -169,8 +169,8 @@ pub enum FallocateMode {
     /// Fill the range with zeros that have storage (`FALLOC_FL_ZERO_RANGE`). If the range ends past the end
     /// of the file, extend the file.
     ZeroRange,
-    /// Fill the range with zeros that have storage, and keep the size of the file. In a volume, pages past the
-    /// end of the file get no storage.
+    /// Fill the range with zeros that have storage, and keep the size of the file. In a volume, pages past
+    /// the end of the file get no storage.
     ZeroRangeKeepSize,
     /// Remove the range from the file. The bytes after the range move to the start of the range
     /// (`FALLOC_FL_COLLAPSE_RANGE`).
@@ -393,10 +393,10 @@ pub enum Op<'a> {
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
     /// Removes an extended attribute that is no ACL. `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
-    /// Sets an ACL of an object that is no symbolic link. The bytes are those of Linux. Bytes without an entry
-    /// remove the ACL. An access ACL also sets the permission bits of the mode. An access ACL that says no
-    /// more than the mode is not stored. `drops_set_gid` clears the set-group-id bit, too. Only directories
-    /// have default ACLs. `time` becomes the change time.
+    /// Sets an ACL of an object that is no symbolic link. The bytes are those of Linux. Bytes without an
+    /// entry remove the ACL. An access ACL also sets the permission bits of the mode. An access ACL that says
+    /// no more than the mode is not stored. `drops_set_gid` clears the set-group-id bit, too. Only
+    /// directories have default ACLs. `time` becomes the change time.
     SetAcl { id: ObjectId, kind: AclKind, acl: &'a [u8], drops_set_gid: bool, time: Time },
     /// Sets the value of a key. If the key exists, the Op replaces all bytes of its file. Otherwise the Op
     /// creates the file `id`, which the caller has reserved, as `Create` does.

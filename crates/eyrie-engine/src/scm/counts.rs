@@ -196,7 +196,8 @@ impl Scm {
         Ok(coverage)
     }
 
-    /// Commits a transaction that changes these entries at `time`. The caller holds the locks of the entries.
+    /// Commits a transaction that changes these entries at `time`, and tells the watchers. The caller holds
+    /// the locks of the entries.
     #[inline(always)]
     pub(super) fn commit_entries(
         &self,

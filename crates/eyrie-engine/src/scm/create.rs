@@ -1,4 +1,4 @@
-//! Creating objects, and giving objects further names.
+//! Creating objects, and giving names to existing objects.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 

@@ -1,13 +1,14 @@
-//! Hands a volume over from one service to the next: which request was being applied, and was its change
-//! made?
+//! Hands a volume over from one service to the next. The next owner finds out which request was being
+//! applied, and if its change was made.
 //!
-//! A service applies one request at a time. It records the request on the medium before it applies it, and
-//! forgets the record after it has answered. If the service is killed meanwhile, the next owner finds the
-//! record. Before that owner changes anything, it looks at the objects of the request, and keeps the result
-//! for the client. So a client learns whether its change was made, and makes it again only if it was not.
+//! A service applies one request at a time. The service records each request on the medium, applies and
+//! answers it, and then forgets the record. If the service is killed meanwhile, the next owner finds the
+//! record. Before that owner applies any Op, it looks at the objects of the request, and keeps the result for
+//! the client. So a client learns if its change was made, and makes the change again only if it was not.
 //!
 //! The evidence is the change time. A service gives each change a time of its own, later than those of all
-//! its earlier changes. Only writes have no evidence: they count as not made, and are made again.
+//! its earlier changes. A change to which root gave an earlier time has an unknown result. Writes have no
+//! evidence: they count as not made, and are made again.
 //!
 //! The record survives the death of a process, because the medium is memory that the process shares with the
 //! host. It need not survive a power failure, because that ends the clients, too.
@@ -32,7 +33,7 @@ pub enum RequestOutcome {
         /// True if the change created an object.
         created: bool,
     },
-    /// Nobody knows.
+    /// No evidence shows if the change was made.
     Unknown,
 }
 
@@ -149,8 +150,8 @@ impl Scm {
         Ok(if is_recent { RequestOutcome::NotMade } else { RequestOutcome::Unknown })
     }
 
-    /// Finds out if the request was made that the last service recorded, and keeps the result. Nobody has
-    /// changed the volume since that service ended.
+    /// Finds out if the change of the request that the last service recorded was made, and keeps the result.
+    /// No Op has changed the volume since that service ended.
     pub(super) fn settle_request(&self) -> Result<()> {
         let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
         // A free header may hold the object that the request was about to create.
@@ -179,8 +180,8 @@ impl Scm {
         self.volume.keep_outcome(&outcome)
     }
 
-    /// Makes all free headers unused. After a crash, a free header may still hold the object of its last use.
-    /// The engine itself never uses the id of a free header.
+    /// Clears all free headers. After a crash, a free header may still hold the object of its last use. The
+    /// engine itself never uses the id of a free header.
     pub(super) fn reset_free_headers(&self) -> Result<()> {
         let _gate = self.medium().enter()?;
         for header in self.volume.space().free_headers() {
@@ -272,7 +273,7 @@ mod tests {
         assert!(next.check().expect("sound").is_clean());
     }
 
-    /// Number of the Ops of [`with_op`].
+    /// Number of Ops that [`with_op`] can make.
     const OPS: u32 = 20;
 
     /// Runs a check with an Op, and with the answer that a service gives to it.
@@ -394,7 +395,7 @@ mod tests {
             assert!(next.check().expect("sound").is_clean());
         }
     }
-    /// Lets so many stores and commits pass, and fails all later ones. The memory is then as after a kill.
+    /// Lets some stores and commits pass, and fails all later ones. The memory is then as after a kill.
     struct KillAfter(AtomicI64);
 
     impl KillAfter {
@@ -454,7 +455,7 @@ mod tests {
         bytes
     }
 
-    /// Maps a file, under an observer that lets so many stores and commits pass.
+    /// Maps a file, under an observer that lets this number of stores and commits pass.
     fn observed(file: &File, stores: i64) -> (Medium, Arc<KillAfter>) {
         let observer = Arc::new(KillAfter(AtomicI64::new(stores)));
         let length = file.metadata().expect("a file").len();
@@ -462,8 +463,8 @@ mod tests {
         (medium.observed_by(observer.clone()), observer)
     }
 
-    /// Kills a service after some stores of an Op. Returns the volume that it leaves, the Op as a text, and
-    /// false if the Op needed no more stores.
+    /// Kills a service after some stores of an Op. Returns the volume that the service leaves, the Op as a
+    /// text, and true if the Op needed more stores.
     fn killed_after(stores: i64, number: u32) -> (Vec<u8>, String, bool) {
         let file = file_of(&vec![0; 1 << 20]);
         let (medium, observer) = observed(&file, i64::MAX);
@@ -475,7 +476,7 @@ mod tests {
         })
     }
 
-    /// Opens a volume as the next owner. Compares the result that it keeps with the contents.
+    /// Opens a volume as the next owner. Compares the result that this owner keeps with the contents.
     fn check_outcome(bytes: &[u8], [before, after]: [&[String]; 2], what: &str) {
         let next = Scm::open_on(Medium::memory_holding(bytes).expect("memory")).expect("sound");
         let (found, outcome) = (contents(&next), next.request_outcome(KEY, 5).expect("sound"));
@@ -489,7 +490,7 @@ mod tests {
     }
 
     /// A service is killed at each store and commit of each kind of Op, and then the next owner at each store
-    /// and commit of its open. The result that the owner after them finds is what is there.
+    /// and commit of its open. The result that the owner after them finds agrees with the contents.
     #[test]
     fn outcome_is_what_is_there_after_kills_at_each_store() {
         for number in 0..OPS {

@@ -46,7 +46,7 @@ const KEYS_AHEAD: usize = 8;
 /// The object that each key of a batch names, if the key exists.
 type BatchTargets = SmallVec<[Option<ObjectId>; 16]>;
 
-/// The objects that the keys of a batch name, and the locks that it needs.
+/// The objects that the keys of a batch name, and the objects that the batch locks.
 struct BatchPlan {
     targets: BatchTargets,
     locks: SmallVec<[ObjectId; 16]>,

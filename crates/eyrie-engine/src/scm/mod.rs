@@ -90,7 +90,8 @@ impl Scm {
         self.recovered
     }
 
-    /// Holds the locks of these objects as a running Op does. Tests of readers use this call.
+    /// Holds the locks of these objects, and the lock of moves, as a running Op does. Tests of readers use
+    /// this call.
     #[cfg(feature = "shuttle")]
     pub fn hold_for_test(&self, ids: &[ObjectId]) -> impl Sized + '_ {
         (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))
@@ -115,7 +116,7 @@ impl Scm {
         result
     }
 
-    /// Runs a read of the volume, as [`Scm::sound`] says.
+    /// Runs a read of the volume, and then checks the medium as [`Scm::sound`] does.
     #[inline(always)]
     fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
         self.sound(read(&self.volume))

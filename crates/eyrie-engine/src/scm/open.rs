@@ -218,9 +218,9 @@ impl Scm {
         self.save()
     }
 
-    /// Works as [`Scm::close`], but leaves a volume that could not be saved as it was. The caller may try
-    /// again or go on to use the volume. A drop tries again if the engine is [closed on
-    /// drop](Scm::closed_on_drop). After a success only a drop may follow.
+    /// Works as [`Scm::close`], but keeps the volume open after an error. The caller may then try again or go
+    /// on to use the volume, but handles of unlinked objects are stale. A drop tries again if the engine is
+    /// [closed on drop](Scm::closed_on_drop). After a success only a drop may follow.
     ///
     /// # Errors
     /// As [`Scm::close`].

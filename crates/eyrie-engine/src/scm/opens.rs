@@ -126,7 +126,7 @@ impl Opens {
         board.add_orphans(1);
     }
 
-    /// Removes an object that has got its first name.
+    /// Removes from the list an object that has got its first name.
     pub(super) fn remove_orphan(&self, id: ObjectId, board: &Board) {
         let mut orphans = lock(&self.orphans);
         let Entry::Occupied(mut stripe) = orphans.entry(stripe_of(id)) else { return };
@@ -240,8 +240,8 @@ impl Scm {
         self.opens.add_claims(claims);
     }
 
-    /// Ends the opens of another process, which no longer reads the volume. Frees the orphans that only this
-    /// process kept open.
+    /// Ends the opens of another process, which no longer reads the volume. Frees the orphans that only the
+    /// other process kept open.
     pub fn remove_claims(&self, claims: &Arc<Claims>) {
         self.opens.remove_claims(claims);
         for id in self.opens.orphans() {
@@ -265,7 +265,7 @@ impl Scm {
         }
     }
 
-    /// True if an open keeps this unlinked object alive.
+    /// True if an open or a hold keeps this unlinked object alive.
     pub fn is_orphan(&self, id: ObjectId) -> bool {
         self.opens.is_orphan(id)
     }
@@ -319,8 +319,8 @@ impl Scm {
         }
         // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
-        // failed. Each orphan has a gate of its own, because the journal of a disk has no room for any number
-        // of them in one Op.
+        // failed. The loop enters the gate anew for each orphan, because the journal of a disk has no room
+        // for any number of orphans in one Op.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for &id in orphans {
                 let Ok(_gate) = self.medium().enter() else {
@@ -329,7 +329,7 @@ impl Scm {
                 };
                 // An Op that found the object before its last close may still be writing to it.
                 let _held = self.locks.hold(&[id]);
-                if !self.has_new_owner(id) {
+                if !self.must_not_free(id) {
                     self.free_object(id, &settled);
                 }
             }
@@ -339,7 +339,7 @@ impl Scm {
     /// True if the caller must not free an object that it took from the list of orphans, because a `Link` has
     /// given the object a name meanwhile. If an `Unlink` has removed that name again, the `Unlink` has freed
     /// the object or has put it on the list again. The caller holds the object's lock.
-    fn has_new_owner(&self, id: ObjectId) -> bool {
+    fn must_not_free(&self, id: ObjectId) -> bool {
         match self.header(id).and_then(|header| header.selector(self.medium())) {
             Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),
             Err(error) => matches!(error, Error::Stale),

@@ -44,8 +44,8 @@ impl Scm {
         }
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
-        // Prefetches the lines for the second look-up, so that the cache misses of these lines overlap with
-        // the first look-up.
+        // Prefetch the lines for the second look-up, so that the cache misses of these lines overlap with the
+        // first look-up.
         let (_, hot) = self.directory(request.to_dir)?;
         Collection::new(&self.volume, hot.root).prefetch(request.to_name);
         // True if the directory of the new name must grow.
@@ -57,11 +57,11 @@ impl Scm {
             // Only the hot line says which cold copy is current. This code prefetches copy 1 before it reads
             // the hot line. A right guess saves a cache miss.
             self.medium().prefetch(Header::of(moved).cold_line(1));
-            let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
+            let moves_directory = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
             // While a rename holds this lock, no other rename changes the parent of a directory, so the check
             // for a cycle stays true. The rename takes this lock before the locks of objects. Therefore two
             // renames cannot deadlock.
-            let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
+            let _moves = (moves_directory && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_lock = if grows { EntryLock::Directory(request.to_dir) } else { to.lock() };
             let held_lock = if broken(SafetyRule::MoveLocksBothDirectories) { from.lock() } else { to_lock };
             let entries = [from.lock(), held_lock];
@@ -75,7 +75,7 @@ impl Scm {
             if target == Some(moved) {
                 return Ok(Applied::default());
             }
-            let inserted = if directories {
+            let inserted = if moves_directory {
                 self.volume.board().changing_directories(|| self.commit_move(&request, ready))?
             } else {
                 self.commit_move(&request, ready)?

@@ -255,10 +255,10 @@ impl SummarySlot {
     }
 
     /// Makes `sum` the current sum of the slot. Empties the slot if `sum` is `None`.
-    fn put(&self, sum: Option<&DirectorySum>, extent: SumCoverage) {
+    fn put(&self, sum: Option<&DirectorySum>, coverage: SumCoverage) {
         let state = self.state();
         let other = self.write_other(state, sum.map_or([0; WORDS], |sum| sum.to_words()));
-        let complete = match extent {
+        let complete = match coverage {
             SumCoverage::Complete => true,
             SumCoverage::Before(cursor) => {
                 self.cursor.store(cursor, Ordering::Release);
@@ -346,12 +346,12 @@ impl Summaries {
     /// Keeps a sum of pages. Evicts another directory if the stripe has no free slot. The caller holds the
     /// locks of all shards of the directory, has read the pages under them, and does not hold the mutex of the
     /// set.
-    pub fn keep(&self, sum: &DirectorySum, extent: SumCoverage) {
+    pub fn keep(&self, sum: &DirectorySum, coverage: SumCoverage) {
         let sets = self.sets.get_or_init(|| (0..STRIPES).map(|_| OnceLock::new()).collect());
         let index = stripe_of(sum.dir);
         let set = sets[index].get_or_init(Box::default);
         let _held = lock(&set.mutex);
-        set.slot_for(sum.dir).put(Some(sum), extent);
+        set.slot_for(sum.dir).put(Some(sum), coverage);
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 

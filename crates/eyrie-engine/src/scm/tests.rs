@@ -1,6 +1,6 @@
-//! Tests of recovery, batches, closes and panics, and of the engine on damaged pointers. A read or write
-//! through a damaged pointer gives an error, every call ends, and no other bytes are damaged. An unlink still
-//! removes the name of a damaged object.
+//! Tests of recovery, batches, versions, locks, closes and panics, and of the engine on damaged pointers. A
+//! read or write through a damaged pointer gives an error, every call ends, and no other bytes are damaged.
+//! An unlink still removes the name of a damaged object.
 
 mod unnamed;
 
@@ -142,8 +142,8 @@ fn regression_shared_file_nodes_are_not_freed() {
     set_root(&engine, file, root.with_height(3), 512 << 30);
     let before = engine.space();
     for size in [0, 1] {
-        let cut = engine.apply(&Op::SetSize { id: file, size, set_ids: SetIds::Keep, time: LATER });
-        assert!(matches!(cut, Err(Error::Corrupt { .. })), "{cut:?}");
+        let resized = engine.apply(&Op::SetSize { id: file, size, set_ids: SetIds::Keep, time: LATER });
+        assert!(matches!(resized, Err(Error::Corrupt { .. })), "{resized:?}");
         assert_eq!(hot(&engine, file).size, 512 << 30);
     }
     // An unlink removes the name in spite of the damage.
@@ -288,11 +288,11 @@ fn regression_batch_replaces_many_values() {
     let dir = engine.root();
     let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
     for data in [b"before", b"after!"] {
-        let put = |key: &String| {
+        let reserve = |key: &String| {
             let id = engine.reserve(Kind::File).expect("room");
             (id, key.clone())
         };
-        let reserved: Vec<_> = keys.iter().map(put).collect();
+        let reserved: Vec<_> = keys.iter().map(reserve).collect();
         let ops: Vec<Op<'_>> = reserved
             .iter()
             .map(|(id, key)| Op::Put { dir, name: key.as_bytes(), id: *id, owner: OWNER, data, time: BORN })
@@ -357,7 +357,7 @@ fn no_version_of_a_file_comes_back() {
         engine.lookup(dir, name).expect("sound").expect("there")
     };
     let mut seen = Vec::new();
-    // A view of a file seals it. Here that happens before one of the Ops, or never.
+    // The value of a key is sealed from the start. Another file is sealed before one of the Ops, or never.
     for (is_value, sealed_before) in [(true, None), (false, None), (false, Some(0)), (false, Some(3))] {
         let id =
             if is_value { put(b"k", b"v") } else { create(&engine, dir, b"k", Kind::File).expect("room") };

@@ -110,7 +110,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
             let ops = [Op::Erase { dir, name, time }, Op::Erase { dir, name: &third, time }];
             let put = [Op::Put { dir, name, id, owner, data, time }, ops[1]];
             let ops = if kind == Kind::File { &put } else { &ops };
-            return leave(engine, id, engine.apply(&Op::Batch { dir, ops, time }).is_ok());
+            return give_back(engine, id, engine.apply(&Op::Batch { dir, ops, time }).is_ok());
         }
         _ => Op::Erase { dir, name, time },
     };
@@ -120,11 +120,11 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
         Op::Put { .. } => applied.is_ok_and(|applied| applied.created),
         _ => false,
     };
-    leave(engine, id, used);
+    give_back(engine, id, used);
 }
 
 /// Returns an id to the engine if no Op used it.
-fn leave(engine: &Scm, id: ObjectId, used: bool) {
+fn give_back(engine: &Scm, id: ObjectId, used: bool) {
     if !used {
         engine.unreserve(id);
     }
@@ -273,7 +273,7 @@ fn stats_in_turn_of_directories_of_one_stripe_visit_no_pages() {
     for _ in 0..3 {
         assert_eq!(stat_in_turn(&dirs[..4]), 0);
     }
-    // A fifth directory has no slot of its own. Its counts are right, too.
+    // Five directories have four slots, so they evict one another. Their counts are right, too.
     for _ in 0..3 {
         stat_in_turn(&dirs);
         dirs.iter().for_each(|&dir| assert_right(&engine, dir));
