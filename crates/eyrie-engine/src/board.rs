@@ -29,8 +29,8 @@ const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
 pub const MOST_SESSIONS: usize = BOARD_BYTES / 8 - SESSIONS;
 
-/// Attempts to read beside a redo record before a reader asks if the process that applies it still lives. So
-/// many attempts take some milliseconds.
+/// Attempts to read while a redo record is being applied, before a reader asks if the applying process still
+/// lives. These attempts take some milliseconds.
 const ATTEMPTS: u32 = 4096;
 
 /// A function that tells if the process that changes the volume still lives.
@@ -73,7 +73,7 @@ impl SessionKey {
 /// The counts of a volume that readers compare.
 pub struct Board {
     memory: SharedMemory,
-    /// Numbers that never repeat, for readers beside a change.
+    /// Number of results of [`Board::directory_changes`] that were returned during a change.
     unique: AtomicU64,
     /// `None` in the process that changes the volume.
     owner_is_alive: Option<OwnerIsAlive>,

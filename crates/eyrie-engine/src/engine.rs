@@ -108,8 +108,8 @@ pub struct Attributes {
     /// Length of a file or of a symbolic link's target, in bytes. For a directory: its number of entries.
     pub size: u64,
     /// Bytes of storage that the object and its extended attributes occupy, without the header of the object.
-    /// For a file the number leaves out the nodes of its tree, and it is an estimate if the file has many
-    /// holes.
+    /// The number leaves out the nodes of a file's tree, and the pages of a directory. The number is an
+    /// estimate if a file has many holes.
     pub allocated: u64,
     /// Last access time that a call set, or the creation time. Reads do not change this time.
     pub accessed: Time,
@@ -481,8 +481,9 @@ pub trait Engine: Send + Sync {
         watcher.stop();
     }
 
-    /// Waits for the Op that is changing an object, if such an Op exists. After the wait, each state of the
-    /// object that the caller saw before the call is as durable as an Op that has returned.
+    /// Waits for the Op that is changing an object, if its change may be visible before it is durable. After
+    /// the call, each state of the object that the caller saw before is as durable as an Op that has
+    /// returned.
     ///
     /// # Errors
     /// `Fault` when the medium failed.

@@ -11,9 +11,9 @@ use eyrie_medium::sync::{Mutex, lock};
 
 use crate::ObjectId;
 
-/// Number of parts of the table, each with a lock. Threads rarely meet in one of so many.
+/// Number of parts of the table, each with a lock. Two threads rarely need the same part.
 const SHARDS: usize = 64;
-/// Number of objects for which a shard always keeps memory.
+/// Number of objects for which a shard that shrinks keeps memory.
 const SPARE: usize = 64;
 
 /// Counts of holds, for each object that is held.

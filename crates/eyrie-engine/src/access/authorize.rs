@@ -152,7 +152,7 @@ impl<E: Engine> Requester<'_, E> {
 
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
         // The umask is the client's own affair, so the service assumes an empty one.
-        // The engine decides what the object inherits.
+        // The engine decides which ACLs the object inherits.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         let mut expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
         expected.mode &= !Owner::INHERITS;

@@ -1,4 +1,4 @@
-//! Tests of files without a name: their life, their first names, and what a crash and a close leave of them.
+//! Tests of files without a name: their life, their first names, and their end by a crash or a close.
 
 use super::*;
 use crate::Applied;
