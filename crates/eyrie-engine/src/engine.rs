@@ -299,7 +299,7 @@ pub trait Engine: Send + Sync {
     /// values of keys are sealed from the start. An engine that lends no bytes does nothing.
     ///
     /// # Errors
-    /// As [`Engine::read`].
+    /// As [`Engine::read`], and `Invalid` for a symbolic link.
     fn seal(&self, id: ObjectId) -> Result<()> {
         let _ = id;
         Ok(())
