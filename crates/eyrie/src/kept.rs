@@ -23,7 +23,8 @@ impl KeptId {
         match engine.session() {
             0 => KeptId { id, session: AtomicU64::new(0), generation: 0 },
             session => {
-                // No object has generation 0. So an id whose birth cannot be read is good for this session.
+                // No object has generation 0. So an id whose birth cannot be read is valid in this session
+                // only.
                 let generation = engine.birth(id).map_or(0, |birth| birth.generation);
                 KeptId { id, session: AtomicU64::new(session), generation }
             }
@@ -35,7 +36,8 @@ impl KeptId {
         self.id
     }
 
-    /// Returns the generation of the object, or 0 if the engine has no sessions.
+    /// Returns the generation of the object. 0 if the engine has no sessions, or if the generation could not
+    /// be read.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -56,7 +58,8 @@ impl KeptId {
 
     #[cold]
     fn confirm(&self, engine: &impl Engine, session: u64) -> Result<ObjectId> {
-        // The claims of the client protect the object from the begin of the session on. One look is enough.
+        // The claims of the client protect the object for the whole session, so one check a session is
+        // enough.
         if engine.birth(self.id)?.generation != self.generation {
             return Err(Error::Stale);
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use eyrie_engine::{Engine, Error};
 
 /// Maximum number of attempts of one call after stale ids. Other threads rarely replace an object between
-/// look-up and use, so a call that reaches this limit has met a defect.
+/// look-up and use. So a call that reaches this limit was given an object that no longer exists, or has met a
+/// defect.
 const MAX_STALE: u32 = 1000;
 
 /// Shortest and longest pause between two attempts to get a lock from an owner that wakes no waiters.

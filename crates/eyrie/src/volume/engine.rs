@@ -65,7 +65,7 @@ impl VolumeEngine {
             Ok(engine) => return Ok(VolumeEngine::of_owner(engine)),
             Err(error) => error,
         };
-        // A user who may use the service need not be able to open the files of the volume.
+        // The service may admit users who may not open the files of the volume.
         if ![Errno::BUSY, Errno::ACCESS].contains(&error.errno()) {
             return Err(error);
         }

@@ -37,8 +37,9 @@ pub type VolumeNodes = Nodes<VolumeEngine>;
 /// The keys and values in one directory of a volume.
 pub type Store = Kvfs<VolumeEngine>;
 
-/// An open volume. As long as it is open, neither this process nor another one can open it again, except that
-/// [`Volume::open_read_only`] opens a volume beside other read-only opens.
+/// An open volume. As long as it is open, neither this process nor another one can open it again, with two
+/// exceptions. [`Volume::open_read_only`] opens a volume beside other read-only opens. If a service shares
+/// the volume, every open connects to the service ([`Volume::is_served`]).
 ///
 /// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, also while a panic unwinds.
 /// A volume that is saved has all changes on its medium, and the next open takes no longer than usual. A drop
@@ -138,7 +139,7 @@ impl Volume {
     ///
     /// # Errors
     /// `EEXIST` if the directory is not empty. `ENOTDIR` for another kind of file. `ENOSPC` if the host is
-    /// full. After an error no file of the volume is left.
+    /// full. Other errors as the host returns them. After an error no file of the volume is left.
     ///
     /// # Examples
     /// ```
@@ -161,10 +162,10 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
-    /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open.
-    /// `EOPNOTSUPP` for a newer format, and for a host without the medium. `EIO` for a truncated or corrupt
-    /// volume, but `EINVAL` if neither superblock can be recognised. Other errors as the host returns them,
-    /// such as `EACCES`. The message of the error has the reason and advice.
+    /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open, unless
+    /// it is the service of the volume. `EOPNOTSUPP` for a newer format, and for a host without the medium.
+    /// `EIO` for a truncated or corrupt volume, but `EINVAL` if neither superblock can be recognised. Other
+    /// errors as the host returns them, such as `EACCES`. The message of the error has the reason and advice.
     ///
     /// # Examples
     /// ```
@@ -212,7 +213,8 @@ impl Volume {
     /// volume that was not closed is recovered in memory, at every such open. The changes that such a
     /// recovery finds are durable only once an open for changes has recovered the volume. Calls that change
     /// the volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`.
-    /// While the volume is open for changes, a read-only open fails with `EBUSY`.
+    /// While the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
+    /// volume.
     ///
     /// On a block device, a read-only open keeps away only programs that lock the device with `flock`.
     ///
@@ -263,7 +265,8 @@ impl Volume {
     /// that prevents the volume from being opened. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`] if `path` is not a volume, or the volume is in use. `EIO` if the medium fails.
+    /// As [`Volume::open`] if `path` is not a volume. `EBUSY` if a process has the volume open for changes,
+    /// also for a service. `EIO` if the medium fails.
     ///
     /// # Examples
     /// ```
@@ -288,7 +291,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host
-    /// is full. As [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
+    /// is full. `EBUSY` if a process has the volume open, also for a service. Other errors as
+    /// [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
     ///
     /// # Examples
     /// ```
@@ -331,7 +335,8 @@ impl Volume {
     /// so for a device the result is the size of the groups.
     ///
     /// # Errors
-    /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only.
+    /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only. `EBUSY` if the volume is
+    /// [served](Volume::is_served).
     ///
     /// # Examples
     /// ```
@@ -422,7 +427,8 @@ impl Volume {
     /// during the check. The counts include open files without a name.
     ///
     /// # Errors
-    /// `EIO` if the medium fails. Damage of the volume is in the report.
+    /// `EIO` if the medium fails. `EBUSY` if the volume is [served](Volume::is_served). Damage of the volume
+    /// is in the report.
     ///
     /// # Examples
     /// ```

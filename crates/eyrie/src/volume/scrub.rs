@@ -42,8 +42,8 @@ impl Volume {
     /// freed during such a scrub may count as damaged.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the volume is not on a disk. As [`Volume::sync`], because earlier changes are made
-    /// durable first.
+    /// `EOPNOTSUPP` if the volume is not on a disk. `EBUSY` if the volume is [served](Volume::is_served). As
+    /// [`Volume::sync`], because earlier changes are made durable first.
     ///
     /// # Examples
     /// ```
