@@ -180,9 +180,9 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL` for a size of 2^63 or more, and unless the file is a regular file. For a path, as
-    /// `truncate(2)`: `EISDIR` for a directory, `ELOOP` for a symbolic link that is not followed. For an open
-    /// file, as `ftruncate(2)`: `EINVAL` unless it was opened for writing.
+    /// `EINVAL` for a size of 2^63 or more. For a path, as `truncate(2)`: `EISDIR` for a directory, `ELOOP`
+    /// for a symbolic link that is not followed, `EINVAL` for a pipe, socket or device. For an open file, as
+    /// `ftruncate(2)`: `EINVAL` unless it is a regular file that was opened for writing.
     fn truncate(&self, file: Target<'_, Self::Handle>, size: u64) -> Result<()>;
 
     /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as

@@ -223,8 +223,8 @@ impl<P: PosixLocks> File<P> {
     /// ```
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if another open file has the lock. [`TryLockError::Error`] with the other
-    /// errors of [`PosixLocks::flock`].
+    /// [`TryLockError::WouldBlock`] if another open file has a lock that conflicts. [`TryLockError::Error`]
+    /// with the other errors of [`PosixLocks::flock`].
     pub fn try_lock(&self) -> std::result::Result<(), TryLockError> {
         self.try_flock(LockKind::Exclusive)
     }
@@ -274,7 +274,7 @@ impl<P: PosixLocks> File<P> {
         self.file_system().set_range_lock(self.handle(), RangeOwner::OpenFile, range, Some(kind), wait)
     }
 
-    /// Unlocks a range of bytes. It may be a part of one lock, or have parts of several.
+    /// Unlocks a range of bytes. The range may be a part of one lock, or have parts of several.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

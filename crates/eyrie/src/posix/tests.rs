@@ -146,7 +146,8 @@ fn append_writes_what_fits_while_another_thread_shortens_the_file() {
 #[test]
 fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
     thread_local! {
-        /// The call number at which the clock makes the file one byte longer, and that file.
+        /// The calls of the clock that are left until it makes the file `f` one byte longer, and the file
+        /// system of `f`.
         static LONGER: RefCell<Option<(u32, Pxfs<Model>)>> = const { RefCell::new(None) };
     }
     /// Works as a clock that changes the file in the middle of a call.
@@ -485,8 +486,8 @@ fn functions_of_std_fs_have_their_results() {
     assert_eq!(fs.walk("/sub").unwrap().count(), 3);
 }
 
-/// Appends records through several files, with another appender beside each. After each write the position is
-/// the end of the record, whatever the other one has appended since.
+/// Two threads append records, each through an open file of its own. After each write the position is the end
+/// of the record, whatever the other thread has appended since.
 fn appends_move_the_position<P: PosixExt + Send + Sync>(fs: &P) {
     fs.write("log", "").unwrap();
     std::thread::scope(|scope| {

@@ -178,7 +178,7 @@ impl Children {
             by_key.then_with(|| names[one.name.clone()].cmp(&names[other.name.clone()]))
         });
         // The walk then reads the names one after another. Without this copy, it would wait at each name for
-        // a cache miss. The copy has several misses at a time.
+        // a cache miss. In the copy, several misses overlap.
         let mut sorted = Vec::with_capacity(names.len());
         for child in &mut entries {
             let start = sorted.len();

@@ -13,7 +13,7 @@ use crate::posix::OpenFlags;
 /// even if the mode of the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
 ///
 /// The file systems of one volume share their handles, whatever their credentials are. A file system of
-/// another volume refuses the handle with `EBADF`, or with `EXDEV` if a path begins there.
+/// another volume refuses the handle with `EBADF`, or with `EXDEV` if a path begins at the handle.
 ///
 /// ```
 /// # use eyrie::*; fn f(files: &Files) -> Result<()> {

@@ -599,9 +599,9 @@ fn rename_leaves_a_whiteout_of_its_user() {
     let user = fs.with_credentials(Credentials::new(1, 2, &[]));
     user.write("/d/a", "blue").unwrap();
     user.rename_with("/d/a".into(), "/d/b".into(), RenameMode::Whiteout).unwrap();
-    let mark = fs.metadata("/d/a").unwrap();
-    assert_eq!((mark.kind, mark.device, mark.mode, mark.links), (Kind::CharDevice, 0, 0, 1));
-    assert_eq!((mark.uid, mark.gid), (1, 2));
+    let whiteout = fs.metadata("/d/a").unwrap();
+    assert_eq!((whiteout.kind, whiteout.device, whiteout.mode, whiteout.links), (Kind::CharDevice, 0, 0, 1));
+    assert_eq!((whiteout.uid, whiteout.gid), (1, 2));
     assert_eq!(user.read("/d/b").unwrap(), b"blue");
     let to_b = |mode| fs.rename_with("/d/a".into(), "/d/b".into(), mode);
     assert_eq!(errno(to_b(RenameMode::NoReplaceWhiteout)), Some(Errno::EXIST));
@@ -609,7 +609,7 @@ fn rename_leaves_a_whiteout_of_its_user() {
     fs.rename_with("/d/b".into(), "/d/c".into(), RenameMode::Whiteout).unwrap();
     assert_eq!(fs.read("/d/b").unwrap(), b"blue", "two names of one file stay, without a whiteout");
     to_b(RenameMode::Whiteout).unwrap();
-    assert_eq!(fs.metadata("/d/b").unwrap().inode, mark.inode, "a whiteout moves as any other object");
+    assert_eq!(fs.metadata("/d/b").unwrap().inode, whiteout.inode, "a whiteout moves as any other object");
     assert_eq!(fs.metadata("/d/a").unwrap().kind, Kind::CharDevice);
     fs.chmod("/d".into(), 0o755).unwrap();
     let refused = user.rename_with("/d/c".into(), "/d/e".into(), RenameMode::Whiteout);

@@ -183,7 +183,8 @@ impl<'a, E: Engine> AsUser<'a, E> {
             }
             Some(FileView { size, .. }) => {
                 let data = self.engine().seek(id, start, false)?.unwrap_or(size);
-                // Another thread may have filled the hole, or cut the file, since the look for bytes to lend.
+                // Since the engine looked for bytes to lend, another thread may have filled the hole, or
+                // truncated the file.
                 let len = data.min(end).saturating_sub(start).min(ZEROS.len() as u64);
                 match len {
                     0 => self.copy_range(id, (start, end)).map(View::Copied),
@@ -217,7 +218,8 @@ impl<'a, E: Engine> AsUser<'a, E> {
             bytes.try_reserve_exact(len.saturating_sub(bytes.len())).map_err(|_| Errno::NOMEM)?;
             bytes.resize(len, 0);
             let count = self.engine().read(id, start, &mut bytes)?;
-            // An empty buffer is full, but the range begins past the end of the file, or is empty.
+            // The buffer is empty if the range is empty or begins past the end of the file. The read is then
+            // complete, although it filled the buffer.
             if count < len || len == 0 || end <= size {
                 bytes.truncate(count);
                 return Ok(bytes);

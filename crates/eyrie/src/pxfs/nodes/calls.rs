@@ -1,4 +1,4 @@
-//! The calls on nodes that neither look a name up nor hold an object for longer than the call.
+//! The calls on nodes, except those that look objects up and those that forget them.
 
 use std::ops::Range;
 
@@ -251,7 +251,8 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::read_at`], but no `EBADF`.
+    /// `EISDIR` for a directory, `EINVAL` for a pipe, socket or device, `ESTALE`, `EIO`. An offset past the
+    /// end of the file is no error, whatever its value is: the result is then 0.
     pub fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.call(self.files.credentials(), "read", [id], |user| Ok(user.engine().read(id, offset, out)?))
     }
@@ -266,7 +267,8 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::write_at`], but no `EBADF`.
+    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory. `EINVAL` for an object of another
+    /// kind than a regular file.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         self.call(who, "write", [id], |user| user.write_object(id, data, offset))
     }
@@ -463,7 +465,8 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Makes all changes of an object durable, and with them all changes before this call.
+    /// Makes all changes of an object as durable as the medium can make them, and with them all changes
+    /// before this call.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
@@ -472,7 +475,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// `EIO` if the medium fails.
+    /// As [`Posix::fsync`].
     pub fn fsync(&self, id: ObjectId) -> Result<()> {
         self.call(self.files.credentials(), "fsync", [id], |user| {
             user.engine().wait_for(id)?;

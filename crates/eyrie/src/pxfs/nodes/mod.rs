@@ -59,8 +59,8 @@ pub struct NodeEntry<'a> {
     pub name: &'a [u8],
     /// The object that the entry names.
     pub id: ObjectId,
-    /// The object and its attributes, if the caller asked for them. `None` also if another thread has removed
-    /// the object meanwhile.
+    /// The object and its attributes, if the caller asked for them. `None` also if the object cannot be read,
+    /// for example because another thread has removed it meanwhile.
     pub node: Option<Node>,
     /// Cookie at which a listing continues after this entry. At most 2^63 - 3.
     pub next: u64,
@@ -120,9 +120,9 @@ impl SetAttributes {
 /// binding of another language. [`Pxfs::nodes`] makes it.
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
-/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). A look-up, a creation and its
-/// hold are one step, so no other thread can come between them. A million held nodes take some 80 MB. The
-/// drop of this value forgets all nodes.
+/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). No other thread can remove the
+/// object between its look-up or creation and its hold. A million held nodes take some 80 MB. The drop of
+/// this value forgets all nodes.
 ///
 /// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
 /// `EINVAL`. `.` and `..` can be looked up.
