@@ -15,7 +15,7 @@ const WARMING: usize = 5000;
 /// Number of calls whose allocations are counted.
 const COUNTED: usize = 500;
 
-/// Waits until no other test uses a volume. No other test uses one while the guard lives, because a pin of
+/// Waits until no other test uses a volume. No other test uses one while the guard lives. Otherwise a pin of
 /// another test would delay the reuse of freed memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

@@ -15,7 +15,7 @@ use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{Batch, BoxedKeys, KeyChange, KeyRange, KeyValueStore, Order};
 use crate::{Errno, Error, Result, names};
 
-/// Bytes of the first read of a value whose size is unknown.
+/// Bytes of the first buffer for a value, and the least room that a full buffer gets.
 const FIRST_READ: usize = 4096;
 
 /// The number of the next temporary file. Several stores of the process may have one directory open, so all

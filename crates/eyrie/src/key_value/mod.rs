@@ -35,13 +35,13 @@ pub enum Order {
     /// No particular order. A scan reads the directory once, in parts, and keeps at most 1024 keys in memory.
     #[default]
     Unordered,
-    /// Byte order. The directory is not kept in this order, so a scan reads *all* of its entries at its
-    /// start, and keeps the lowest keys in memory: 64 MiB of them, and for a moment half as much again. Each
-    /// key takes its length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If the scan
-    /// has more keys, it reads all entries again after the kept keys. So the cost of a scan is the number of
-    /// entries, multiplied by the number of these passes. The first key comes after the first pass. In one
-    /// measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost 0.26 to 0.40 µs. In
-    /// a scan in no order, each key and value cost 0.21 to 0.33 µs.
+    /// Byte order. The directory is not kept in this order, so a scan reads *all* entries at its start, and
+    /// keeps the lowest keys in memory: up to 64 MiB, and for a moment half as much again. Each key takes its
+    /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
+    /// range, the scan reads all entries again after it has given the kept keys. So the cost of a scan is the
+    /// number of entries, multiplied by the number of these passes. The first key comes after the first pass.
+    /// In one measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost 0.26 to 0.40
+    /// µs. In a scan in no order, each key and value cost 0.21 to 0.33 µs.
     ByKey,
 }
 
@@ -61,7 +61,7 @@ pub type BoxedEntries<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> 
 /// | promise | `Kvfs` | `HostStore` |
 /// | --- | --- | --- |
 /// | a reader sees the old value or the new one, never a part | yes | yes |
-/// | a crash leaves the old value or the new one | yes | no: nothing is synced, so it may be empty |
+/// | a crash leaves the old value or the new one | yes | no: nothing is synced, so the value may be empty |
 /// | a batch is whole or not done, for readers and after a crash | yes | no: one change after another |
 /// | a batch may have conditions | yes | no: `EOPNOTSUPP` |
 ///

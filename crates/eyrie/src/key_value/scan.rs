@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys in the order of a listing. An entry that has the same hash as its neighbour is listed twice.
+    /// Keys in the order of a listing. The list may have a key twice, as a directory may list an entry twice.
     struct Listed(Vec<Vec<u8>>);
 
     impl ListKeys for Listed {

@@ -52,8 +52,8 @@ impl<E: Engine> Kvfs<E> {
     ///
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
-    /// MiB. `ENOSPC` if the volume is full. `EROFS` if its disk has failed. `ENOENT` if the directory of the
-    /// store was removed.
+    /// MiB. `ENOSPC` if the volume is full. `EROFS` if the disk of the volume has failed, or if the volume
+    /// was opened read-only. `ENOENT` if the directory of the store was removed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
@@ -127,7 +127,7 @@ impl<E: Engine> Kvfs<E> {
     ///
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EROFS` if the disk of the volume has
-    /// failed.
+    /// failed, or if the volume was opened read-only.
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;

@@ -224,7 +224,7 @@ impl<E: Engine> Kvfs<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Kvfs::get`].
+    /// As [`Kvfs::get`], without `EFBIG`.
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Version>> {
         self.call("get", |_| self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
     }
@@ -299,7 +299,7 @@ impl<E: Engine> Kvfs<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Kvfs::get`].
+    /// As [`Kvfs::get`], without `EFBIG`.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.call("get", |_| Ok(self.find(key.as_ref())?.is_some()))
     }

@@ -14,7 +14,8 @@ use crate::{Error, Result};
 
 impl<E: Engine> Kvfs<E> {
     /// Returns the keys in `range`. A key that is put or erased during the scan may or may not appear. Every
-    /// other key appears exactly once. The iterator has the errors of the reads: `EIO`.
+    /// other key appears exactly once, except that an unordered scan may repeat keys whose hashes are equal.
+    /// The iterator has the errors of the reads: `EIO`.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
@@ -61,8 +62,8 @@ impl<E: Engine> Kvfs<E> {
     /// scan. A key that is erased during the scan may or may not appear. The iterator has the errors of
     /// [`Kvfs::get`].
     ///
-    /// Storage that is freed while the pin lives is reused only after the pin is dropped. So a scan of many
-    /// values keeps the values that other threads replace meanwhile.
+    /// Storage that is freed while the pin lives is reused only after the pin is dropped. So during a long
+    /// scan, the values that other threads replace keep their storage.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

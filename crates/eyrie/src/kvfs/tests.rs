@@ -80,7 +80,7 @@ fn scans_give_keys_and_values() {
     for (key, value) in &expected {
         store.put(key, value).unwrap();
     }
-    // The engine cannot lend the bytes of every file.
+    // A call on files made this value.
     fs.write("/kv/k050", [50]).unwrap();
     let range = KeyRange::new("k010"..);
     let copied: Result<Vec<_>> = store.scan_values(range.clone(), Order::ByKey).collect();
@@ -227,8 +227,8 @@ fn batch_with_a_failed_condition_is_canceled() {
     store.commit(&batch).unwrap();
 }
 
-/// Each thread increments a counter, also by calls on files. An increment is lost if two changes of one
-/// version succeed.
+/// Several threads increment a counter in a value, and then a counter in a file that a call on files made. An
+/// increment is lost if two changes of one version succeed.
 #[test]
 fn one_change_of_each_version_succeeds() {
     const THREADS: u64 = 4;
@@ -238,7 +238,7 @@ fn one_change_of_each_version_succeeds() {
     let store = volume.store("/", Credentials::root()).unwrap();
     let files = volume.files(Credentials::root());
     store.put("value", 0_u64.to_le_bytes()).unwrap();
-    // The bytes of this file are changed in place.
+    // This file is not sealed, so a write changes its bytes in place.
     files.write("/file", 0_u64.to_le_bytes()).unwrap();
     for key in ["value", "file"] {
         let threads: Vec<_> = (0..THREADS)

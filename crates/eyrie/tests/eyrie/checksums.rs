@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use eyrie::{Credentials, Errno, Files, MediumChoice, PosixExt, Repair, Volume, VolumeOptions};
 
-/// Size of a file of two extents, in bytes.
+/// Size of each file, in bytes.
 const LEN: usize = 1_500_000;
 
 fn options() -> VolumeOptions {

@@ -146,8 +146,8 @@ fn attributes_are_set_in_one_step() {
     let mut size = SetAttributes::default();
     size.size = Some(20);
     assert_eq!(errno(nodes.set(&ada, file.id, None, &size)), Some(Errno::ACCESS));
-    let cut = nodes.set(&ada, file.id, Some(&handle), &size).unwrap().stat;
-    assert_eq!((cut.size, cut.mode), (20, 0o455), "a truncation removes the set-user-id bit");
+    let truncated = nodes.set(&ada, file.id, Some(&handle), &size).unwrap().stat;
+    assert_eq!((truncated.size, truncated.mode), (20, 0o455), "a truncation removes the set-user-id bit");
     nodes.close(handle).unwrap();
     size.size = Some(1 << 63);
     assert_eq!(errno(nodes.set(&root, file.id, None, &size)), Some(Errno::INVAL));

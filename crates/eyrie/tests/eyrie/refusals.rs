@@ -106,7 +106,7 @@ fn volume_grows_to_the_size_fixed_by_its_first_size() {
 fn regression_volume_with_a_short_last_group_grows() {
     let _side_by_side = side_by_side();
     for medium in [MediumChoice::Dram, MediumChoice::Paged] {
-        // The last group has 64 MiB, and the host provides memory in steps of 256 KiB.
+        // A whole group has 64 MiB, and the host provides memory in steps of 256 KiB.
         for first in [MIB, MIB + (64 << 10), 100 * MIB, 128 * MIB] {
             let (_place, path) = place();
             let volume = Volume::options().size(first).medium(medium).create(&path).unwrap();
