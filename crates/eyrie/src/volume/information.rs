@@ -138,7 +138,8 @@ impl Volume {
     }
 
     /// True if another process serves the volume, and this process is a client of that service. Changes then
-    /// go through the service, and `check`, `trim` and `scrub` fail with `EBUSY`.
+    /// go through the service, and `check`, `trim` and `scrub` fail with `EBUSY`. If the service ends and no
+    /// other one starts within 5 seconds, calls fail with `ENOTCONN` until there is a service again.
     ///
     /// # Examples
     /// ```

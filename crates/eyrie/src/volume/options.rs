@@ -103,7 +103,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Uses a block device even if the device has contents, which are then lost. False by default.
+    /// Uses a block device even if the device has contents, which are then lost. False by default. A device
+    /// has contents if its first or last MiB has a byte that is not zero.
     ///
     /// # Examples
     /// ```
@@ -180,9 +181,10 @@ impl VolumeOptions {
     /// # Errors
     /// `EEXIST` for a directory that is not empty, and for a device with contents that may not be
     /// overwritten. `ENOTDIR` for another kind of file. `EBUSY` for a device in use. `ENOSPC` if the host is
-    /// full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. Other errors as
-    /// the host returns them, such as `ENOENT` for a missing parent directory, and `EACCES`. The message of
-    /// the error has advice. After an error no file of the volume is left.
+    /// full. `EINVAL` for an impossible size, and for options that exclude each other. `EOPNOTSUPP` for a
+    /// medium that the host lacks. Other errors as the host returns them, such as `ENOENT` for a missing
+    /// parent directory, and `EACCES`. The message of the error has advice. After an error no file of the
+    /// volume is left.
     ///
     /// # Examples
     /// ```

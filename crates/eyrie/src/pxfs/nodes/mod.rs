@@ -346,8 +346,8 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Finds an object by its inode number, and holds it. With a generation, finds only the object that had
-    /// the number then.
+    /// Finds an object by its inode number, and holds it. If a generation is given, the object must have this
+    /// generation.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: Node) -> Result<()> {
