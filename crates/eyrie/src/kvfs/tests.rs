@@ -80,7 +80,7 @@ fn scans_give_keys_and_values() {
     for (key, value) in &expected {
         store.put(key, value).unwrap();
     }
-    // A call on files made this value.
+    // A call on files replaces this value.
     fs.write("/kv/k050", [50]).unwrap();
     let range = KeyRange::new("k010"..);
     let copied: Result<Vec<_>> = store.scan_values(range.clone(), Order::ByKey).collect();

@@ -265,8 +265,8 @@ impl Volume {
     /// that prevents the volume from being opened. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`] if `path` is not a volume. `EBUSY` if a process has the volume open for changes,
-    /// also for a service. `EIO` if the medium fails.
+    /// As [`Volume::open`] if `path` is not a volume. `EBUSY` if a process, also a service, has the volume
+    /// open for changes. `EIO` if the medium fails.
     ///
     /// # Examples
     /// ```
@@ -291,8 +291,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host
-    /// is full. `EBUSY` if a process has the volume open, also for a service. Other errors as
-    /// [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
+    /// is full. `EBUSY` if a process, also a service, has the volume open. Other errors as [`Volume::open`].
+    /// After an error or a crash the volume has its old size or the new one.
     ///
     /// # Examples
     /// ```

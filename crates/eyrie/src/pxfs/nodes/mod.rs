@@ -120,9 +120,9 @@ impl SetAttributes {
 /// binding of another language. [`Pxfs::nodes`] makes it.
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
-/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). No other thread can remove the
-/// object between its look-up or creation and its hold. A million held nodes take some 80 MB. The drop of
-/// this value forgets all nodes.
+/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). If another thread removes the
+/// object before the hold, the call begins again. A million held nodes take some 80 MB. The drop of this
+/// value forgets all nodes.
 ///
 /// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
 /// `EINVAL`. `.` and `..` can be looked up.
