@@ -15,10 +15,10 @@ pub struct ImageBase {
     fingerprint: u64,
 }
 
-/// Returns the fingerprint of one line. The fingerprint of an image is the exclusive or of the fingerprints
-/// of its lines. A line of zeros has fingerprint 0, so unused memory needs no hash.
-fn fingerprint_of(line: u64, bytes: &[u8]) -> u64 {
-    if bytes.iter().all(|&byte| byte == 0) { 0 } else { xxh3_64_with_seed(bytes, line) }
+/// Returns the fingerprint of the line at `offset`. The fingerprint of an image is the exclusive or of the
+/// fingerprints of its lines. A line of zeros has fingerprint 0, so unused memory needs no hash.
+fn fingerprint_of(offset: u64, bytes: &[u8]) -> u64 {
+    if bytes.iter().all(|&byte| byte == 0) { 0 } else { xxh3_64_with_seed(bytes, offset) }
 }
 
 /// Returns the fingerprint of `bytes`, whose first line is at offset `first`.

@@ -33,8 +33,9 @@ pub enum Event {
         thread: ThreadId,
     },
     /// The process was killed. The next process reads all stores of the killed process, but a power failure
-    /// may still undo the stores that no fence followed. A later fence makes such a store durable only if the
-    /// thread of the fence has stored to the same line. A flush makes all these stores durable.
+    /// may still undo the stores that no fence of their thread followed. A later fence makes such a store
+    /// durable only if the thread of the fence has stored to the same line. A flush makes all these stores
+    /// durable.
     Kill,
     /// A mark of the test, for example "Op 3 returned".
     Mark(u64),

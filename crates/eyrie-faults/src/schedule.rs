@@ -41,7 +41,7 @@ struct ScheduleState {
     /// For each thread, true until the thread has ended.
     is_running: Vec<bool>,
     random: SplitMix64,
-    change: SwitchRule,
+    rule: SwitchRule,
 }
 
 /// A schedule of the threads of a test, which decides which of them runs next.
@@ -61,9 +61,9 @@ impl ThreadSchedule {
         ThreadSchedule::of(threads, 0, SwitchRule::Always)
     }
 
-    fn of(threads: usize, seed: u64, change: SwitchRule) -> Arc<ThreadSchedule> {
+    fn of(threads: usize, seed: u64, rule: SwitchRule) -> Arc<ThreadSchedule> {
         let state =
-            ScheduleState { current: 0, is_running: vec![true; threads], random: SplitMix64(seed), change };
+            ScheduleState { current: 0, is_running: vec![true; threads], random: SplitMix64(seed), rule };
         Arc::new(ThreadSchedule { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -100,7 +100,7 @@ impl ThreadSchedule {
         let mut state = self.state();
         // If a thread waits, the schedule always switches, because otherwise the awaited thread might never
         // run.
-        if state.is_over() || always {
+        if state.rule_switches() || always {
             state.next(number);
             if state.current != number {
                 self.changed.notify_all();
@@ -113,10 +113,10 @@ impl ThreadSchedule {
 impl ScheduleState {
     /// Counts a step or a wait. Returns true if the rule says that the schedule switches to another thread
     /// now.
-    fn is_over(&mut self) -> bool {
+    fn rule_switches(&mut self) -> bool {
         let random = self.random.next();
-        match &mut self.change {
-            SwitchRule::About(stores) => random.is_multiple_of(*stores),
+        match &mut self.rule {
+            SwitchRule::About(steps) => random.is_multiple_of(*steps),
             SwitchRule::Always => true,
             // The count passes below 0 once, at the chosen step.
             SwitchRule::Once(left) => {
@@ -130,7 +130,7 @@ impl ScheduleState {
     fn next(&mut self, number: usize) {
         let others: Vec<usize> =
             (0..self.is_running.len()).filter(|&other| other != number && self.is_running[other]).collect();
-        let next = match self.change {
+        let next = match self.rule {
             SwitchRule::Always => {
                 others.iter().copied().find(|&other| other > number).or(others.first().copied())
             }

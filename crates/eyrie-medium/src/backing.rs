@@ -197,8 +197,9 @@ impl Backing {
         }
     }
 
-    /// Copies bytes past the caches to the medium. A store fence follows them, except on persistent memory,
-    /// whose barriers are store fences.
+    /// Copies bytes past the caches to the medium, and ends with a store fence. On persistent memory and on a
+    /// traced medium this function is [`Backing::copy_in`] and makes no fence, because the barriers of
+    /// persistent memory are store fences.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.

@@ -166,7 +166,7 @@ unsafe fn stream_wide(dst: *mut u8, src: *const u8, len: usize) {
             a = out(ymm_reg) _, b = out(ymm_reg) _,
             options(nostack));
     }
-    // With these halves of the registers in use, later 16-byte moves would be slow.
+    // While the upper halves of the registers are in use, later 16-byte moves would be slow.
     std::arch::x86_64::_mm256_zeroupper();
 }
 

@@ -24,7 +24,7 @@ use crate::rules::{SafetyRule, broken};
 use crate::shared::{SharedAccess, SharedMemory};
 use crate::sync::{interleave, thread_local, unpoisoned};
 
-/// Maximum number of threads with a slot. Further threads share the count of the crowd.
+/// Maximum number of threads with a slot. Further threads (the crowd) share one count, [`CROWD`].
 const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
@@ -34,8 +34,8 @@ const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
 /// Word of the head: number of slots, counted from the first, that threads have ever claimed. The slots after
 /// them are idle, so the clock skips those.
 const USED: usize = 0;
-/// Word of the head: number of pins of threads without a slot. The clock stands still while one exists. A
-/// number of pins does not tell whether the pins of an earlier epoch have ended.
+/// Word of the head: number of pins of threads without a slot. The clock stands still while such a pin
+/// exists, because a number of pins does not tell if the pins of an earlier epoch have ended.
 const CROWD: usize = 1;
 
 /// The pins of one process, in memory that other processes can map.
@@ -86,7 +86,7 @@ impl WatchedPins {
 }
 
 static CLOCK: AtomicU64 = AtomicU64::new(2);
-/// True while a thread tries to advance the clock. Only this thread uses the counts at the start of the
+/// True while a thread tries to advance the clock. Only this thread changes the counts at the start of the
 /// epoch.
 static ADVANCING: AtomicBool = AtomicBool::new(false);
 /// The pins of this process. `None` if the host had no memory for them. All threads then share [`NO_TABLE`].
@@ -100,7 +100,7 @@ static WATCHED: Mutex<Vec<Arc<WatchedPins>>> = Mutex::new(Vec::new());
 
 fn own() -> Option<&'static WatchedPins> {
     let make = || {
-        // A forked child must not change the table of its parent, so it gets a copy before it runs.
+        // A forked child must not change the table of its parent, so it gets a new table before it runs.
         register_fork_handler();
         let shared = SharedMemory::create_for_readers(TABLE_BYTES);
         // Without a memory file, this process cannot be a client, but its threads have slots.
@@ -128,7 +128,7 @@ impl Epoch {
 
 /// The slot of one thread, and the number of its nested pins. A thread without a slot pins in the crowd.
 struct ThreadPins {
-    /// Number of the slot; `usize::MAX` before the first pin, [`SLOTS`] for a thread without a slot.
+    /// Number of the slot; `usize::MAX` before the first claim, [`SLOTS`] for a thread without a slot.
     slot: Cell<usize>,
     /// The count that the pins of this thread change: that of its slot, or that of the crowd.
     count: Cell<Option<&'static AtomicU64>>,
@@ -200,7 +200,7 @@ impl Drop for ThreadPins {
 ///
 /// ```
 /// let pin = eyrie_medium::epoch::pin();
-/// // Bytes in place that are read here do not change.
+/// // Memory that this thread can reach here is not reused.
 /// drop(pin);
 /// ```
 #[must_use = "a guard protects nothing once it is dropped"]
@@ -283,7 +283,7 @@ pub(crate) fn is_pinned() -> bool {
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
 }
 
-/// Returns a number that is another one for each outermost pin of this thread. 0 if the thread holds no pin,
+/// Returns a number that differs for each outermost pin of this thread. Returns 0 if the thread holds no pin
 /// or has no slot.
 #[inline]
 pub fn pin_number() -> u64 {
@@ -359,12 +359,13 @@ pub fn pins_file() -> Result<File, Fault> {
     file.ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?.try_clone().map_err(fault)
 }
 
-/// The watch over the pins of another process. A drop ends the watch, so the process must not read the
+/// The watch over the pins of another process. A drop ends the watch, so the other process must not read the
 /// volumes of this process any more.
 #[must_use = "a watch ends when it is dropped"]
 pub struct PinWatch(Arc<WatchedPins>);
 
-/// Makes the clock of this process also wait for the pins of another process, whose file `pins` is.
+/// Makes the clock of this process also wait for the pins of another process. `pins` is the file of these
+/// pins.
 ///
 /// # Errors
 /// [`Fault::Io`] if the file is not that of the pins of a process, or the host refuses to map it.

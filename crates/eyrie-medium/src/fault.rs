@@ -104,9 +104,9 @@ pub(crate) const STATE_FAILED: u64 = 2;
 /// Maximum number of registered ranges. Their table is static because a signal handler may not allocate.
 const RANGES: usize = 1024;
 
-/// A mapped range whose faults the handler turns into errors. An entry with `len` 0 is free. `len` is stored
-/// last and cleared first, because the handler may run at any moment and uses the other fields if `len` is
-/// not 0.
+/// A mapped range whose faults the handler turns into errors. The handler ignores an entry with `len` 0.
+/// `len` is stored last and cleared first, because the handler may run at any moment and uses the other
+/// fields if `len` is not 0. An entry with `claimed` 0 is free.
 struct WatchedRange {
     base: AtomicUsize,
     len: AtomicUsize,

@@ -12,7 +12,7 @@
 //!   and accesses no memory.
 //! - No reference is formed over mapped memory, with three exceptions: references to atomics,
 //!   [`Medium::bytes`] for volumes that one process holds exclusively or that all their processes only read,
-//!   and the page cache's reads into pages that it has locked and that are not in memory.
+//!   and the page cache's references to pages that it has locked and that no other thread may access yet.
 //!
 //! Safe when power fails: on persistent memory, a write persists at any time after its store, and at the
 //! latest before the next barrier of its thread returns. The writes to one cache line persist in their order.

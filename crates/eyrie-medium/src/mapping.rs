@@ -58,7 +58,7 @@ pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: u64,
-    /// The file that receives the changes; `None` for private memory.
+    /// The file that receives the changes; `None` for private memory and for a mapping that only reads.
     file: Option<File>,
     huge_pages: HugePages,
     _registration: Option<Registration>,

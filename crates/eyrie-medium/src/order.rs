@@ -57,8 +57,8 @@ impl Medium {
     }
 
     /// As [`Medium::publish`], for a commit that is independent of the thread's other writes. The other
-    /// writes may still be unordered, because this commit makes none of them reachable. (An allocator claims
-    /// a chunk this way.)
+    /// writes may still be unordered, because this commit makes none of them reachable. (The allocator claims
+    /// a header chunk this way.)
     ///
     /// # Errors
     /// As [`Medium::publish`].

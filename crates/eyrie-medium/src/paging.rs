@@ -26,7 +26,7 @@ fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
     Ok((size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE)
 }
 
-/// Returns the error of a journal that could not be made.
+/// Turns an error of the disk into the error of a journal that could not be made.
 fn made(result: io::Result<()>) -> Result<(), Fault> {
     result.map_err(|source| Fault::of_room("making the journal", source))
 }
@@ -273,7 +273,8 @@ impl Medium {
     /// because no durable pointer leads to it: see [`Medium::mark_freed`].
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child that would have to wait.
+    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if the Op has no room for the entries of the pages.
+    /// [`Fault::Forked`] in a forked child that would have to wait.
     #[inline]
     #[track_caller]
     pub fn mark_allocated(&self, addr: Addr, len: u64) -> Result<(), Fault> {
@@ -306,7 +307,7 @@ impl Medium {
     }
 
     /// Returns the number of bytes that the volume takes on its disk with its journal and its checksums.
-    /// Returns `None` if the medium has no journal.
+    /// Returns `None` if the medium has no disk.
     pub fn disk_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().disk_bytes()),
@@ -357,8 +358,8 @@ impl Medium {
         }
     }
 
-    /// Returns the size of the journal behind the volume, in bytes. Returns `None` if the medium has no
-    /// journal.
+    /// Returns the size of the journal behind the volume, in bytes: 0 if the journal is lost. Returns `None`
+    /// if the medium has no disk.
     pub fn journal_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),

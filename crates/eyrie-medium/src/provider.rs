@@ -22,7 +22,7 @@ pub(crate) type ProvideResult = (u64, bool);
 struct Requests {
     asked: VecDeque<u64>,
     is_busy: bool,
-    provided: VecDeque<ProvideResult>,
+    results: VecDeque<ProvideResult>,
     /// True if the thread must end, or ends because of a panic.
     stop: bool,
 }
@@ -30,7 +30,7 @@ struct Requests {
 impl Requests {
     /// Withdraws the requests that the thread has not begun.
     fn withdraw(&mut self) {
-        self.provided.extend(self.asked.drain(..).map(|offset| (offset, false)));
+        self.results.extend(self.asked.drain(..).map(|offset| (offset, false)));
     }
 }
 
@@ -105,7 +105,7 @@ impl Provider {
     /// Takes the oldest finished or withdrawn request. Returns `None` if there is no such request, and always
     /// in a forked child.
     pub(crate) fn take(&self) -> Option<ProvideResult> {
-        if self.is_here() { self.queue.lock().provided.pop_front() } else { None }
+        if self.is_here() { self.queue.lock().results.pop_front() } else { None }
     }
 
     /// Withdraws the requests that the thread has not begun, and waits for the request in progress. Does
@@ -164,7 +164,7 @@ impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.is_busy = false;
-        state.provided.push_back(self.result);
+        state.results.push_back(self.result);
         if std::thread::panicking() {
             // The panic ends the thread, so no thread can provide the other requests.
             state.stop = true;

@@ -41,8 +41,9 @@ pub enum RangeLockCall {
 }
 
 /// Makes a call on the locks of an open file. If `of_open_file` is true, the open file is the owner of the
-/// lock, otherwise it is this process. Returns the lock that the call found. If it found none, its kind is
-/// [`HostLockKind::Unlock`].
+/// lock, otherwise it is this process. [`RangeLockCall::Find`] returns the lock that conflicts with `lock`,
+/// or a lock of kind [`HostLockKind::Unlock`] if there is none. The other calls return kind and range of
+/// `lock`.
 ///
 /// # Errors
 /// As `fcntl(2)`. `EINVAL` for a start or a length of 2^63 or more.

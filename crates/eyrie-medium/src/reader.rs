@@ -20,8 +20,8 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
     }
 
-    /// Makes a forked child accept the mapping that it has from its parent, which only reads the medium.
-    /// Until then every check of the medium fails with [`Fault::Forked`].
+    /// Makes a forked child accept the mapping that it has from its parent, for a medium that both processes
+    /// only read. Until then every check of the medium fails with [`Fault::Forked`].
     pub fn accept_in_child(&self) {
         self.sentinel.accept_in_child();
     }

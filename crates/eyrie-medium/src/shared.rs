@@ -96,7 +96,7 @@ impl SharedMemory {
     /// Maps memory that another process made. It must have `len` bytes.
     ///
     /// # Errors
-    /// [`Fault::Io`] with `EINVAL` if the file has another size or a changeable size. [`Fault::Io`] if the
+    /// [`Fault::Io`] with `EINVAL` if the file has another size or can be shortened. [`Fault::Io`] if the
     /// host refuses the mapping.
     pub fn map(fd: OwnedFd, len: usize, access: SharedAccess) -> Result<SharedMemory, Fault> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| io_fault("checking shared memory", e))?;
@@ -194,7 +194,8 @@ impl SharedMemory {
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
-    /// longer share them. The words keep the values that they have at this moment.
+    /// longer share them. The words keep the values that they have at this moment. Other processes can only
+    /// read the new memory, as after [`SharedMemory::create_for_readers`].
     ///
     /// # Errors
     /// [`Fault::Io`] if the host has no memory or no descriptor.
@@ -211,8 +212,8 @@ impl SharedMemory {
     /// longer share them. All bytes become zero. Returns false if the host refuses. The memory is then the
     /// old one, unless `is_alone`.
     ///
-    /// A fork handler passes true for `is_alone`: the child then has one thread, so another descriptor can be
-    /// closed for a moment. The function makes only system calls.
+    /// A fork handler passes true for `is_alone`: the child then has one thread, so the old descriptor can be
+    /// closed for a moment. Apart from stores to atomics, the function makes only system calls.
     pub(crate) fn replace_in_child(&self, is_alone: bool) -> bool {
         let Some(fd) = self.file.as_ref().map(AsRawFd::as_raw_fd) else {
             self.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));

@@ -18,7 +18,7 @@ use crate::sync::unpoisoned;
 
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
-/// Room for some 8 pages of data. An Op with more is large.
+/// Room for the entries of 8 pages, in bytes. An Op that requests more extra room is large.
 const LARGE_ROOM: u64 = 8 * PAGE_ENTRY;
 
 impl Pager {
@@ -26,7 +26,7 @@ impl Pager {
     /// sync has few pages to write (`pace`). Otherwise this call waits or drains. It does so before the gate,
     /// because an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
     ///
-    /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal.
+    /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal in all.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child that would have to

@@ -1,10 +1,10 @@
 //! The checksums of the pages of a volume: CRC-32C of each page as it is in its place on the disk. A page is
 //! compared with its checksum when it is read into memory.
 //!
-//! The entries are on the disk in the checksum pages (see `places`), and in memory. Memory reads them a chunk
-//! at a time. An entry in memory changes when the record that lists the page is durable. The checksum pages
-//! on the disk change only before the journal starts over, because until then the records have the newer
-//! checksums, and a replay stores them.
+//! The entries are on the disk in the checksum pages (see `places`), and in memory. They are read into memory
+//! a checksum page at a time. An entry in memory changes when the record that lists the page is durable. The
+//! checksum pages on the disk change only before the journal starts over, because until then the records have
+//! the newer checksums, and a replay stores them.
 //!
 //! Invariants:
 //! - The entry 0 matches no page. A page that no record has listed yet has this entry. If a disk loses a
@@ -46,8 +46,8 @@ pub(super) struct Checksums {
     entries: Box<[AtomicU32]>,
     /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,
-    /// Chunks with entries that are newer in memory than on the disk. The lock also orders the loading of a
-    /// chunk before the changes of its entries.
+    /// Chunks with entries that are newer in memory than on the disk. While a thread loads a chunk, it holds
+    /// the lock, so that no entry of the chunk changes meanwhile.
     changed: Mutex<BTreeSet<usize>>,
     /// True if a page whose entry is unknown matches.
     accepts_unknown: AtomicBool,

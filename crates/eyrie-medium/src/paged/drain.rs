@@ -83,7 +83,7 @@ struct Cut {
     pages: Vec<usize>,
     /// Free pages to which its record may overflow.
     lent: Vec<Range<usize>>,
-    /// Maximum size of its record without fresh pages, in bytes.
+    /// The result of [`Pager::recorded_bytes`] at the cut.
     recorded: u64,
 }
 
@@ -130,9 +130,9 @@ impl Pager {
         }
         self.refuse_if_failed()?;
         // A panic loses the list of the cut's pages, so no later drain would be complete.
-        let panics = FailOnDrop(&self.failed);
+        let on_panic = FailOnDrop(&self.failed);
         let drained = self.drain_now(&mut state, drain);
-        std::mem::forget(panics);
+        std::mem::forget(on_panic);
         drained.map_err(|source| {
             self.failed.store(true, Ordering::Release);
             Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
@@ -153,8 +153,8 @@ impl Pager {
         let is_checkpoint =
             drain == Drain::Checkpoint || state.at + self.expected_bytes() > self.journal_bytes / 2;
         if is_checkpoint {
-            let left = usize::from(broken(SafetyRule::CheckpointTakesEveryPage));
-            state.logged.iter().skip(left).for_each(|&page| self.add_to_next_cut(page));
+            let left_out = usize::from(broken(SafetyRule::CheckpointTakesEveryPage));
+            state.logged.iter().skip(left_out).for_each(|&page| self.add_to_next_cut(page));
         }
         let Cut { number: cut, pages, lent, recorded } = self.take_cut();
         let mut gathered = std::mem::take(&mut state.gathered);
@@ -254,27 +254,27 @@ impl Pager {
             if let Some(flags) = self.lock_page_of_cut(page, parity) {
                 let changed = self.pages.lines(page).swap(0, Ordering::AcqRel);
                 let lines = self.recorded_lines(changed, flags & FRESH != 0);
-                let fresh = contents.goes_to_its_place(flags & FRESH != 0, flags);
+                let to_place = contents.goes_to_its_place(flags & FRESH != 0, flags);
                 let mut added = Ok(());
-                if fresh {
+                if to_place {
                     let bytes = places.add(page, |out| self.copy_out(page, out));
                     added = bytes.map(|bytes| contents.record.fresh(page, &bytes.0));
                 } else if lines != 0 {
                     self.copy_out(page, &mut copied[0]);
                     contents.changed(page, lines, &copied[0]);
                 }
-                let pinned = match (fresh, lines) {
+                let mark = match (to_place, lines) {
                     (true, _) => WRITING,
                     (false, 0) => 0,
                     (false, _) if broken(SafetyRule::LoggedPageIsMarked) => 0,
                     (false, _) => LOGGED,
                 };
-                if contents.is_checkpoint && !fresh {
+                if contents.is_checkpoint && !to_place {
                     contents.left.push((page, None));
-                    self.pages.unlock(page, pinned, 0);
+                    self.pages.unlock(page, mark, 0);
                 } else {
                     self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
-                    self.pages.unlock(page, pinned, DIRTY | FRESH | ODD);
+                    self.pages.unlock(page, mark, DIRTY | FRESH | ODD);
                 }
                 // The error returns only after the unlock, because a page that stayed locked would block its
                 // next user for ever.
@@ -313,9 +313,9 @@ impl Pager {
         Ok(())
     }
 
-    /// Returns the lines that the record gets of a page that goes to the journal. Of a fresh page on a volume
-    /// with checksums, these are all lines: its place has other bytes in the unchanged lines, too, so the
-    /// checksum would not match without them.
+    /// Returns the lines that the record gets of a page that goes to the journal. For a fresh page on a
+    /// volume with checksums these are all lines, because the place of the page may have other bytes in the
+    /// unchanged lines, and its checksum would then not match.
     fn recorded_lines(&self, changed: u64, fresh: bool) -> u64 {
         let whole = fresh && self.has_checksums() && !broken(SafetyRule::FreshPageIsRecordedWhole);
         if whole { ALL_LINES } else { changed }

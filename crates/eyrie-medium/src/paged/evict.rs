@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::page::{BUSY, LEAVING, PINNED, RESIDENT, WARM};
+use super::page::{BUSY, LEAVING, RESIDENT, UNEVICTABLE, WARM};
 use super::pager::Pager;
 use crate::epoch;
 use crate::sync::unpoisoned;
@@ -52,7 +52,7 @@ impl Pager {
             *steps -= 1;
             *hand = if *hand + 1 >= top { 0 } else { *hand + 1 };
             let flags = self.pages.flags(*hand).load(Ordering::Relaxed);
-            if flags & RESIDENT == 0 || flags & PINNED != 0 {
+            if flags & RESIDENT == 0 || flags & UNEVICTABLE != 0 {
                 continue;
             }
             if flags & WARM != 0 {
@@ -72,7 +72,7 @@ impl Pager {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears `LEAVING` just
             // now, the compare-and-exchange fails.
-            let unused = flags & LEAVING != 0 && flags & PINNED == 0;
+            let unused = flags & LEAVING != 0 && flags & UNEVICTABLE == 0;
             if !unused || !self.pages.compare_exchange(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {
                 continue;
             }

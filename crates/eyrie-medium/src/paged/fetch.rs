@@ -13,7 +13,7 @@ use crate::fault::Fault;
 
 /// Number of pages that come into memory between two wake-ups of the keeper (the thread that evicts pages),
 /// while more pages than [`Pager::high_mark`] are in memory.
-const RING_EVERY: usize = 16;
+const WAKE_EVERY: usize = 16;
 /// Base delay for each page of a fetch while memory is above its limit. The delay grows with the number of
 /// pages above the limit.
 const PAGE_DELAY: Duration = Duration::from_micros(20);
@@ -169,7 +169,7 @@ impl Pager {
             self.waker.wake();
         }
         // The keeper is woken again and again, because it may have found only pages that it could not drop.
-        if before + count > self.high_mark() && before / RING_EVERY != (before + count) / RING_EVERY {
+        if before + count > self.high_mark() && before / WAKE_EVERY != (before + count) / WAKE_EVERY {
             self.waker.wake();
         }
     }

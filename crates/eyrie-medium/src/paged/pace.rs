@@ -1,7 +1,7 @@
 //! The pace of Ops beside threads that synchronise.
 //!
-//! A drain writes all *fresh* pages (pages that the allocator gave out since the last cut), because the cut
-//! leads to them. So a thread that synchronises one small change waits for the fresh pages of all other
+//! A drain writes all *fresh* pages (pages that the allocator gave out since the last cut), because they are
+//! part of its cut. So a thread that synchronises one small change waits for the fresh pages of all other
 //! threads. Therefore Ops wait, or drain, while there are too many fresh pages: more than the sum of
 //! [`MIN_FRESH`] and a fixed part of all pages that became fresh since a thread last synchronised. So a sync
 //! costs a small part of the time since the sync before it.

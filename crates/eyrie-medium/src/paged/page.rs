@@ -38,7 +38,7 @@ pub(super) const WRITTEN: u64 = 1 << 9;
 pub(super) const AHEAD: u64 = 1 << 10;
 
 /// Flags each of which keeps a page in memory.
-pub(super) const PINNED: u64 = BUSY | DIRTY | LOGGED | WRITING;
+pub(super) const UNEVICTABLE: u64 = BUSY | DIRTY | LOGGED | WRITING;
 
 /// All lines of a page.
 pub(super) const ALL_LINES: u64 = u64::MAX;

@@ -28,7 +28,7 @@ use crate::sync::schedule;
 
 /// Number of shards of the list of dirty pages.
 pub(super) const SHARDS: usize = 16;
-/// Length of one sleep of a thread that waits for the lock of a page.
+/// Length of one sleep of a thread that waits in [`Pager::wait`].
 const LOCK_SLEEP: Duration = Duration::from_micros(20);
 /// Number of the first attempt that sleeps. Earlier attempts yield.
 const YIELDS: u32 = 20;
@@ -277,8 +277,8 @@ impl Pager {
         let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
     }
 
-    /// Waits a moment for the lock of a page. The holder may be reading the page from the disk, so later
-    /// attempts sleep.
+    /// Waits a moment for the lock of a page, or for room for an Op. The awaited thread may be using the
+    /// disk, so later attempts sleep.
     pub(super) fn wait(&self, attempts: &mut u32) -> Result<(), Fault> {
         self.refuse_if_forked()?;
         schedule::wait();

@@ -4,7 +4,7 @@ use super::journal::PACKED_LINE;
 use super::pager::Pager;
 use crate::addr::{LINE_SIZE, PAGE_SIZE};
 
-/// Maximum number of bytes that the entry of a page takes in a record, without the lines.
+/// Upper bound of the bytes that the entry of a page takes in a record, without the lines.
 pub(crate) const PAGE_ENTRY: u64 = 32;
 
 /// Returns the room in the journal that stores to `len` bytes in a row may need, in bytes.

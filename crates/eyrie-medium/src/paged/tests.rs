@@ -254,8 +254,7 @@ fn op_without_room_leaves_the_pages_of_a_drain() {
     assert_eq!((word(&medium, 400 * 4096), word(&medium, 400 * 4096 + 64)), (7, 0));
 }
 
-/// An ordinary Op waits while other Ops have reserved the journal. A large Op gets at most half of the
-/// journal.
+/// An Op waits while other Ops have reserved the journal. A large Op gets at most half of the journal.
 #[test]
 fn ops_in_progress_share_the_journal() {
     let medium = hooked(|_| Ok(()));
@@ -276,7 +275,8 @@ fn ops_in_progress_share_the_journal() {
     medium.drain().expect("the record fits");
 }
 
-/// Changes 300 pages in place in one Op, which is more than the journal holds, and lends pages for them.
+/// Changes 300 pages in place, which is more than the journal holds, and lends pages for these changes. The
+/// caller holds the gate.
 fn change_more_than_the_journal_holds(medium: &Medium) {
     let cut = medium.lend(addr(400 * 4096), 112 * 4096).expect("in range");
     assert!(medium.durable_cut() < cut);

@@ -211,8 +211,8 @@ fn replay_keeps_damage_visible() {
     assert_damaged(&damaged(&disk.power_failure(|| false), place + 200), 9, &EDGES);
 }
 
-/// Fresh pages of small and of large cuts, changed pages, a record that is larger than the journal, and pages
-/// that leave memory.
+/// The test drains fresh pages in small and in large cuts, changed pages, and a record that is larger than
+/// the journal. Pages also leave memory.
 #[test]
 fn every_way_to_the_disk_keeps_checksums() {
     let disk = checked_disk();
@@ -256,7 +256,7 @@ fn every_way_to_the_disk_keeps_checksums() {
     check(&medium);
 }
 
-/// A page that was never written to its place is read as the drain recorded it.
+/// A fresh page gets a checksum although no Op has stored to it, so it can be read after a power failure.
 #[test]
 fn fresh_page_without_stores_can_be_read_again() {
     let disk = checked_disk();
