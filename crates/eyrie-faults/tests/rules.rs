@@ -383,8 +383,8 @@ fn epochs_of_threads_leave_states_of_stopped_x86_threads() {
     for steps in traces(4, 3000) {
         let stops = 0..=steps.len();
         let stops = stops.clone().flat_map(|first| stops.clone().map(move |second| [first, second]));
-        let cuts = stops.filter_map(|stops| stopped(&steps, stops));
-        let reordered: BTreeSet<Words> = cuts.flat_map(|cut| x86(&cut, cut.len())).collect();
+        let stopped_traces = stops.filter_map(|stops| stopped(&steps, stops));
+        let reordered: BTreeSet<Words> = stopped_traces.flat_map(|left| x86(&left, left.len())).collect();
         assert!(epochs(&steps, steps.len()).is_subset(&reordered), "{steps:?}");
     }
 }

@@ -28,10 +28,10 @@ impl Pager {
     pub(super) fn shrink(&self, most: usize) -> bool {
         let mut hand = unpoisoned(self.hand.lock());
         // The hand may go round twice, because in the first round every page may be warm.
-        let mut steps = 2 * self.top.load(Ordering::Relaxed) + BATCH;
-        while self.resident.load(Ordering::Relaxed) > most && steps > 0 {
+        let mut moves = 2 * self.top.load(Ordering::Relaxed) + BATCH;
+        while self.resident.load(Ordering::Relaxed) > most && moves > 0 {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
-            let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
+            let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut moves);
             // After a failure of the disk no page is dropped, because memory may hold the only copy of a
             // change. A failed drain may even leave such a page clean. `failed` is loaded after the choice,
             // so no page that was chosen after the failure is dropped.
@@ -43,13 +43,13 @@ impl Pager {
         self.resident.load(Ordering::Relaxed) <= most
     }
 
-    /// Advances the hand, and marks up to `count` pages as leaving that were not used since the hand last
-    /// passed them.
-    fn choose_leaving(&self, hand: &mut usize, count: usize, steps: &mut usize) -> Vec<usize> {
+    /// Advances the hand at most `moves` times, and marks up to `count` pages as leaving that were not used
+    /// since the hand last passed them.
+    fn choose_leaving(&self, hand: &mut usize, count: usize, moves: &mut usize) -> Vec<usize> {
         let mut leaving = Vec::new();
         let top = self.top.load(Ordering::Relaxed);
-        while leaving.len() < count && *steps > 0 {
-            *steps -= 1;
+        while leaving.len() < count && *moves > 0 {
+            *moves -= 1;
             *hand = if *hand + 1 >= top { 0 } else { *hand + 1 };
             let flags = self.pages.flags(*hand).load(Ordering::Relaxed);
             if flags & RESIDENT == 0 || flags & UNEVICTABLE != 0 {

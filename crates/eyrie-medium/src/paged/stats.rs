@@ -20,7 +20,8 @@ pub struct PagedStats {
     pub dirty_bytes: u64,
     /// Number of drains, which make earlier changes durable.
     pub drains: u64,
-    /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages.
+    /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages. The writes
+    /// of a replay do not count, although a drain replays the journal if a record does not fit.
     pub written_bytes: u64,
     /// Bytes of the pages that were read from the disk.
     pub read_bytes: u64,

@@ -307,10 +307,10 @@ fn volume_without_a_journal_is_read_with_little_memory() {
     let medium = open_many(&disk);
     (2..MANY).for_each(|page| set(&medium, page * 4096, page | 1 << 40));
     medium.checkpoint().expect("drained");
-    let cut = 2000 * 4096;
-    let disk = SimulatedDisk::holding(&disk.snapshot()[..cut]);
+    let kept = 2000 * 4096;
+    let disk = SimulatedDisk::holding(&disk.snapshot()[..kept]);
     let options = PagedOptions::new(PagedOptions::MIN_MEMORY_BYTES, Duration::from_millis(1));
-    let left = Medium::most_volume_bytes(cut as u64, true);
+    let left = Medium::most_volume_bytes(kept as u64, true);
     let medium = Medium::paged_without_journal(Arc::new(disk), left, true, options).expect("memory");
     for page in 2..left / 4096 {
         assert_eq!(read(&medium, page).expect("sound"), page | 1 << 40);

@@ -155,10 +155,10 @@ fn unreadable_page_fails_its_call_only() {
     }
     set(&medium, 13 * 4096 + 64, 9);
     medium.drain().expect("drained");
-    let cut = disk.power_failure(|| false);
+    let after = disk.power_failure(|| false);
     disk.make_bad(12, false);
     assert!(is_full_of(&medium, 0..13, 1) && word(&medium, 13 * 4096 + 64) == 9);
-    assert!(is_full_of(&open(&cut), 0..13, 1));
+    assert!(is_full_of(&open(&after), 0..13, 1));
     fill(&medium, 10..13, 2);
     medium.drain().expect("drained");
     assert!(is_full_of(&open(&disk.power_failure(|| false)), 10..13, 2));

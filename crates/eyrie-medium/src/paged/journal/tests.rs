@@ -159,10 +159,10 @@ fn torn_record_ends_the_journal() {
     short.changed(9, 1, &[0xdd; PAGE]);
     let sealed = [long.seal_whole(1), short.seal_whole(2)].concat();
     let before = volume_bytes(&volume().0);
-    for cut in 0..long.bytes(PAGE_SIZE) as usize / PAGE {
+    for lost in 0..long.bytes(PAGE_SIZE) as usize / PAGE {
         let mut torn = sealed.clone();
-        torn[cut] = PageBytes([0; PAGE]);
-        assert!(volume_bytes(&replayed(&torn)) == before, "without page {cut}");
+        torn[lost] = PageBytes([0; PAGE]);
+        assert!(volume_bytes(&replayed(&torn)) == before, "without page {lost}");
     }
 }
 
