@@ -306,8 +306,8 @@ pub fn advance() -> Epoch {
     // sees every store made before this fence. In the second case the reader finds no pointer to memory that
     // those stores unlinked.
     fence(Ordering::SeqCst);
-    // One thread at a time compares and notes the counts. Another thread that advances the clock meanwhile
-    // serves this thread as well.
+    // One thread at a time compares and notes the counts. If another thread does so now, its attempt to
+    // advance the clock serves this thread as well.
     if ADVANCING.swap(true, Ordering::Acquire) {
         return now();
     }

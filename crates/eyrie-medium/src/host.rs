@@ -1,9 +1,9 @@
 //! Calls to the host: files, their sizes and locks, address space, threads.
 //!
-//! If a failure of a call to the host becomes an error, a medium or a volume makes the call through [`call`],
-//! or calls `announce` before it. So a test can observe the call and make it fail. (Calls that only tests
-//! make are an exception.) Without an observer an announcement costs one test of a flag that only tests and
-//! the crash explorer set. The functions after [`call`] wrap those calls of `std::fs` that volumes need.
+//! A medium or a volume makes a call to the host through [`call`], or calls `announce` before it, if a
+//! failure of the call becomes an error. So a test can observe the call and make it fail. (Calls that only
+//! tests make are an exception.) Without an observer an announcement costs one test of a flag that only tests
+//! and the crash explorer set. The functions after [`call`] wrap those calls of `std::fs` that volumes need.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata, OpenOptions};

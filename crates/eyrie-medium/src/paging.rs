@@ -317,7 +317,7 @@ impl Medium {
 
     /// Reads the pages of a range from the disk, also those in memory, and compares them with their
     /// checksums. Returns the addresses of the pages that cannot be read or do not match. Leaves out pages
-    /// whose places lack the bytes of the last durable cut. Returns no address on any other medium.
+    /// whose places lack the bytes of the last durable cut. Returns no address on a medium without a disk.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child.
@@ -330,7 +330,7 @@ impl Medium {
     }
 
     /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the bytes of
-    /// the last durable cut are not in the page's place yet, and on any other medium.
+    /// the last durable cut are not in the page's place yet, and on a medium without a disk.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; [`Fault::Io`]. [`Fault::Forked`] in a forked child.

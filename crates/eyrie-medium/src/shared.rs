@@ -80,7 +80,7 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Makes `len` bytes of zeros that no other process can map, in a process that shares nothing.
+    /// Makes `len` bytes of zeros that no other process can map.
     ///
     /// # Errors
     /// [`Fault::Io`] if the host has no memory.

@@ -49,7 +49,7 @@ pub(super) struct Checksums {
     /// Chunks with entries that are newer in memory than on the disk. While a thread loads a chunk, it holds
     /// the lock, so that no entry of the chunk changes meanwhile.
     changed: Mutex<BTreeSet<usize>>,
-    /// True if a page whose entry is unknown matches.
+    /// True if a page whose entry is unknown counts as right.
     accepts_unknown: AtomicBool,
 }
 
