@@ -160,7 +160,8 @@ impl<W: Write> Dumper<W> {
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
                 if let Err(side) = read(file, chunk, offset) {
-                    // The header has the size of the file, so zeros replace the bytes that cannot be read.
+                    // The header has the size of the file, so a chunk that cannot be read as a whole becomes
+                    // zeros.
                     chunk.fill(0);
                     first_error.get_or_insert(side);
                 }

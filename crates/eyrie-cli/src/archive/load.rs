@@ -54,14 +54,14 @@ pub fn load<D: Posix + Clone>(
             let place = reporter.target_place(to);
             target.mkdir(to.into(), IMPLIED_MODE).doing("make the directory", place)?;
         }
-        found => is_free(target, to, found).doing("load into", reporter.target_place(to))?,
+        found => require_empty(target, to, found).doing("load into", reporter.target_place(to))?,
     }
     let directories = BTreeMap::from([(PathBuf::new(), None)]);
     let target = &Dir::root(target.clone());
     let mut loader = Loader { archive, target, tree, directories, buffer: Vec::new() };
     let damage = loader.members(first).err();
     if damage.is_none() && !loader.tree.progress.stopped() {
-        loader.archive.drain(interrupt::requested);
+        loader.archive.read_to_end(interrupt::requested);
     }
     loader.finish();
     let tally = loader.tree.outcome()?;
@@ -75,7 +75,7 @@ pub fn load<D: Posix + Clone>(
 }
 
 /// Fails unless `to` is an empty directory. `found` has the attributes of `to`.
-fn is_free<D: Posix + Clone>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
+fn require_empty<D: Posix + Clone>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
     let errno = match found? {
         stat if !stat.is_dir() => Errno::NOTDIR,
         _ if target.read_dir(to)?.next().is_some() => Errno::NOTEMPTY,

@@ -1,5 +1,5 @@
-//! Reads the members of an archive. Every size in an archive is checked before it is used. The load checks
-//! the names.
+//! Reads the members of an archive. Every size in an archive is checked before it is used. The module `load`
+//! checks the names.
 
 use std::borrow::Cow;
 use std::io::{self, BufReader, Read};
@@ -22,7 +22,7 @@ const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
 const MAX_BYTES: u64 = i64::MAX.cast_unsigned();
 /// Bytes of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes that are skipped in one step.
+/// Maximum number of bytes that one read skips.
 const SKIP_BYTES: usize = 32 << 10;
 
 /// Result with a reason for the user. After an error the reader is no longer usable.
@@ -85,7 +85,7 @@ impl<R: Read> ArchiveReader<R> {
                 // The label of a tape volume.
                 b'V' => {
                     let size = self.number(header.entry_size())?;
-                    self.skip(blocks(size))?;
+                    self.skip(padded(size))?;
                 }
                 _ => return self.member(&header, &records).map(Some),
             }
@@ -100,11 +100,11 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     /// Reads to the end of the input. Otherwise `SIGPIPE` could kill the program that writes the archive into
-    /// a pipe. Stops early if `may_stop` returns true.
-    pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
+    /// a pipe. Ends early if `stop` returns true.
+    pub fn read_to_end(&mut self, stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
         // The end mark has been read, so an error in the bytes after it is ignored.
-        while !may_stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
+        while !stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
     }
 
     fn broken<T>(&self, what: &str) -> Result<T> {
@@ -187,7 +187,7 @@ impl<R: Read> ArchiveReader<R> {
             return Err(format!("cannot read the archive: {}", reason_of_io(&error)));
         }
         let missing = size - bytes.len() as u64;
-        self.skip(missing + blocks(size) - size)?;
+        self.skip(missing + padded(size) - size)?;
         Ok(bytes)
     }
 
@@ -199,7 +199,7 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// Reads a long name, which ends at a NUL or at the end of the data.
+    /// Reads a long name or link target, which ends at a NUL or at the end of the data.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.description(header)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -219,7 +219,7 @@ impl<R: Read> ArchiveReader<R> {
         if size > MAX_BYTES {
             return self.broken("a member is larger than any file can be");
         }
-        (self.left, self.padding) = (size, blocks(size) - size);
+        (self.left, self.padding) = (size, padded(size) - size);
         let name = [sparse::NAME, pax::PATH].into_iter().find_map(|key| records.get(key));
         let name = name.map_or_else(|| header.path_bytes().into_owned(), <[u8]>::to_vec);
         let target = || {
@@ -243,8 +243,8 @@ impl<R: Read> ArchiveReader<R> {
             b'3' => (Kind::CharDevice, Body::Special),
             b'4' => (Kind::BlockDevice, Body::Special),
             b'6' => (Kind::Fifo, Body::Special),
-            // In the oldest format a name that ends with a slash is a directory. `D` is a directory whose
-            // data lists its entries.
+            // In the oldest format a member whose name ends with a slash is a directory. `D` is a directory
+            // whose data lists its entries.
             b'5' | b'D' | b'0' | 0 | b'7' => (Kind::Directory, Body::Directory),
             other => {
                 let why = format!("a volume cannot hold a member of type {:?}", char::from(other));
@@ -308,7 +308,7 @@ impl<R: Read> ArchiveReader<R> {
             runs.push((self.line()?, self.line()?));
         }
         let used = before - self.left;
-        let rest = blocks(used) - used;
+        let rest = padded(used) - used;
         if rest > self.left {
             return self.broken("a list of holes is longer than its data");
         }
@@ -336,7 +336,7 @@ impl<R: Read> ArchiveReader<R> {
 }
 
 /// Rounds a size up to whole blocks, in bytes.
-fn blocks(size: u64) -> u64 {
+fn padded(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 

@@ -332,7 +332,8 @@ fn damaged_archive_is_an_error_or_loads_something() {
         for _ in 0..random.random_range(1..4) {
             let at = random.random_range(0..damaged.len());
             damaged[at] = random.random();
-            // If the checksum matches the damaged header, the damage passes the first check.
+            // A damaged header with a right checksum passes the first check. Half of the blocks that are no
+            // headers get a checksum, too.
             let block = at / 512 * 512;
             if let Some(bytes) = damaged.get_mut(block..block + 512)
                 && (bytes[257..262] == *b"ustar" || random.random())
@@ -407,7 +408,8 @@ fn archive_without_its_last_member_has_no_end_mark() {
 
 #[test]
 fn unreadable_bytes_are_zeros_and_counted() {
-    // `stat` reports a size of one page for a file of sysfs, but a read returns fewer bytes.
+    // A file of sysfs has the size of one page, but a read returns fewer bytes. So the dump cannot read the
+    // whole page, and stores zeros in place of it.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;

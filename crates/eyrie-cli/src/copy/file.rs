@@ -7,7 +7,7 @@ use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, Stat, WalkEntry, Whence};
 
 use super::side::{OnSide, Side};
 
-/// Maximum number of bytes that are read and written in one step.
+/// Maximum number of bytes of one read or write.
 pub const CHUNK_BYTES: usize = 8 << 20;
 /// Bytes of a page. A file of one page or less is read to its end, without a search for holes, because most
 /// files of procfs and sysfs report a size of 0 or of one page, whatever number of bytes they have.
@@ -43,7 +43,7 @@ pub struct DataRuns<'a, S: Posix + Clone> {
 }
 
 impl<'a, S: Posix + Clone> DataRuns<'a, S> {
-    /// Makes the ranges of a file.
+    /// Starts before the first range of a file.
     ///
     /// # Errors
     /// As [`Posix::stat`] and [`Posix::statvfs`]. `EISDIR` for a directory.

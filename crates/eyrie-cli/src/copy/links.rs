@@ -57,7 +57,8 @@ impl<T> Links<T> {
         unpoisoned(self.table.lock())
     }
 
-    /// Returns the next step for `task`, which stands for one name of the file with the attributes `stat`.
+    /// Decides if `task`, which stands for one name of the file with the attributes `stat`, copies the file,
+    /// links the name or waits.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
         // Only the walking thread calls this function and waits here. The worker threads therefore finish the

@@ -28,7 +28,7 @@ impl<'a> Progress<'a> {
         Progress { reporter, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
     }
 
-    /// Returns true if the copy must end before its next step.
+    /// Returns true if the copy must end, because of a fatal error or an interrupt.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || interrupt::requested()
     }

@@ -48,7 +48,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
-    /// prefix `target`.
+    /// prefix `target`. `what` is the name of the command, for the progress bar.
     pub fn new(source: &Path, target: String, what: &'static str, style: Style) -> Reporter {
         // A bar and lines on one terminal would overwrite each other.
         let has_bar = match style {

@@ -22,7 +22,8 @@ pub struct TargetTree<'a> {
 }
 
 impl<'a> TargetTree<'a> {
-    /// Starts the tree `root` of a target. The root does not exist yet, or is the empty directory of a load.
+    /// Starts the tree `root` of a target. The root of a copy does not exist yet. The root of a load may be
+    /// an empty directory. Only [`copy_attributes`](super::copy_attributes) starts with an existing tree.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }

@@ -32,7 +32,7 @@ pub struct Job<'a, S, D> {
     pub from: &'a Path,
     /// The file system to write.
     pub target: &'a D,
-    /// The path of the copy. Nothing may exist there.
+    /// The path of the copy. For [`copy_tree`], nothing may exist there.
     pub to: &'a Path,
     /// A directory of the source to leave out.
     pub except: Option<&'a Path>,
@@ -51,9 +51,10 @@ struct PendingDirectory {
 struct Task<S: Posix, D: Posix> {
     entry: WalkEntry<S>,
     stat: Stat,
-    /// The directory of the copy. For the root of the tree, it is the root of the target.
+    /// The directory in which the copy is made. For the root of the tree, it is the root of the target.
     target: Dir<D>,
-    /// The directory of the entry. `None` for the root of the tree.
+    /// The attributes of this directory, which are set when all its entries are complete. `None` for the
+    /// root of the tree.
     directory: Option<Arc<PendingDirectory>>,
 }
 
