@@ -1,5 +1,5 @@
-//! The two ends of a copy or a move: a path on the host or in a volume, with the calls that `cp` and `mv`
-//! need.
+//! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
+//! calls that `cp`, `mv` and `diff` need.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ impl Endpoint {
     }
 
     /// Returns true if both endpoints are on the host, or in the same volume.
-    pub fn is_with(&self, other: &Endpoint) -> bool {
+    pub fn shares_file_system(&self, other: &Endpoint) -> bool {
         match (&*self.file_system, &*other.file_system) {
             (FileSystem::Host(_), FileSystem::Host(_)) => true,
             (FileSystem::Volume(left, _), FileSystem::Volume(right, _)) => left == right,
@@ -166,12 +166,12 @@ fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVol
     Ok(end)
 }
 
-/// A step of a command, which works between any two file systems.
-pub trait Step {
-    /// The result of the step.
+/// A part of a command that works with any two file systems.
+pub trait BetweenFileSystems {
+    /// The result.
     type Output;
 
-    /// Makes the step between the file systems of two endpoints.
+    /// Does the work. `source` and `target` are the file systems of two endpoints.
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Self::Output>
     where
         S: Posix + Clone + Sync + Send,
@@ -186,7 +186,7 @@ struct CopyTree<'a> {
     verbose: bool,
 }
 
-impl Step for CopyTree<'_> {
+impl BetweenFileSystems for CopyTree<'_> {
     type Output = Tally;
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
@@ -208,7 +208,7 @@ struct CopyAttributes<'a> {
     to: &'a Endpoint,
 }
 
-impl Step for CopyAttributes<'_> {
+impl BetweenFileSystems for CopyAttributes<'_> {
     type Output = Tally;
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
@@ -223,16 +223,16 @@ impl Step for CopyAttributes<'_> {
     }
 }
 
-/// Makes a step between the file systems of two endpoints.
+/// Runs `work` with the file systems of two endpoints.
 ///
 /// # Errors
-/// The error of the step.
-pub fn between<T: Step>(from: &Endpoint, to: &Endpoint, step: &mut T) -> Result<T::Output> {
+/// The error of `work`.
+pub fn between<T: BetweenFileSystems>(from: &Endpoint, to: &Endpoint, work: &mut T) -> Result<T::Output> {
     match (&*from.file_system, &*to.file_system) {
-        (FileSystem::Host(source), FileSystem::Host(target)) => step.run(source, target),
-        (FileSystem::Host(source), FileSystem::Volume(_, target)) => step.run(source, target),
-        (FileSystem::Volume(_, source), FileSystem::Host(target)) => step.run(source, target),
-        (FileSystem::Volume(_, source), FileSystem::Volume(_, target)) => step.run(source, target),
+        (FileSystem::Host(source), FileSystem::Host(target)) => work.run(source, target),
+        (FileSystem::Host(source), FileSystem::Volume(_, target)) => work.run(source, target),
+        (FileSystem::Volume(_, source), FileSystem::Host(target)) => work.run(source, target),
+        (FileSystem::Volume(_, source), FileSystem::Volume(_, target)) => work.run(source, target),
     }
 }
 
@@ -268,16 +268,17 @@ pub fn with_both<T>(
     })
 }
 
-/// Calls `work` for each source and the endpoint of its copy. The failure of one source is printed, and the
-/// next source follows. The volumes of sources are opened for `purpose`, except the volume of the target.
-/// Closes the volumes even after an error. `what` is the name of the command.
+/// Calls `work` for each source and the endpoint of its copy. A failure of `work` is printed, and the next
+/// source follows. Any other failure ends the command. The volume of the target is opened for changes, and
+/// other volumes for `purpose`. Closes the volumes even after an error. `command` is the name of the command.
 ///
 /// # Errors
-/// Fails if a source failed, if a volume cannot be opened or closed, or if the target is wrong.
+/// Fails if a call of `work` failed, if a volume cannot be opened or closed, or if the target is wrong. Fails
+/// after an interrupt.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,
-    what: &str,
+    command: &str,
     purpose: Purpose,
     work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
 ) -> Result<()> {
@@ -289,7 +290,7 @@ pub fn for_each_source(
     with_target(purpose, changed, |volumes| {
         let mut failures = Failures::default();
         for source in sources {
-            interrupt::check(what)?;
+            interrupt::check(command)?;
             let from = Endpoint::new(source, volumes)?;
             let to = destination(source, target, sources.len() > 1, volumes)?;
             failures.add(work(&from, &to))?;

@@ -33,8 +33,8 @@ Examples:
   eyrie bench profile varmail --against tmpfs,ext4 --threads 1,2
 
 Every side gets new files, and the run removes all of them. Rounds of the sides alternate. A result is the \
-median of the rounds. A ratio (×) is the median of the ratios of single rounds; above 1, Eyrie is faster. \
-The run fails if a side returns a wrong byte.")]
+median of the rounds. A ratio (×) is the time of the other side divided by the time of Eyrie: the median of \
+the ratios of single rounds. Above 1, Eyrie is faster. The run fails if a side returns a wrong byte.")]
 pub struct BenchArgs {
     #[command(subcommand)]
     workload: BenchWorkload,
@@ -67,7 +67,7 @@ Examples:
   eyrie bench catd --threads 1,2
   eyrie bench catd --files 1000 --medium paged --against ext4")]
     Catd(CatdOptions),
-    /// Appends and random writes of several sizes, new files, mails, a tree: those of the paper about BPFS
+    /// Appends and random writes of several sizes, new files, mails, a tree: as in the paper about BPFS
     #[command(after_help = "\
 Examples:
   eyrie bench bpfs --against tmpfs,ext4")]
@@ -77,14 +77,16 @@ Examples:
 Examples:
   eyrie bench jobs --against tmpfs,mount --json")]
     Jobs(BenchOptions),
-    /// The calls of `micro` in this process, and beside it as a client of a service in another process
+    /// The calls of `micro`, in this process and as a client of a service in another process
     #[command(after_help = "\
 Examples:
   eyrie bench shared
   eyrie bench shared --against served,tmpfs --threads 1,2
 
-Without --against, the only other side is `served`. Above 1, a call through the service is slower.")]
-    Shared(BenchOptions),
+Without --against, the only other side is `served`. A ratio above 1 means that a call through the service is \
+slower. The option --shared is about the threads of one side, not about the service.")]
+    #[command(name = "shared")]
+    Service(BenchOptions),
 }
 
 /// The options of `catd`.
@@ -113,7 +115,7 @@ struct ProfileOptions {
     keys: bool,
 }
 
-/// The value of the profile's name.
+/// A profile, as the command line names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum BenchProfile {
     /// Create, append, read, delete and stat large files in many directories
@@ -129,12 +131,12 @@ enum BenchProfile {
 /// The value of `--parameters`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 enum BenchParameters {
-    /// Those of filebench
+    /// The parameters of filebench
     #[default]
     Stock,
-    /// Those of the paper about Aerie
+    /// The parameters of the paper about Aerie
     Aerie,
-    /// Those of the paper about SpanFS
+    /// The parameters of the paper about SpanFS
     Spanfs,
 }
 
@@ -161,10 +163,10 @@ impl ProfileOptions {
 struct KvOptions {
     #[command(flatten)]
     options: BenchOptions,
-    /// Number of keys [default: 1,000, then 100,000, and 1,000,000 keys with values of 100 bytes]
+    /// Number of keys [default: one store of 1,000 keys, one of 100,000 and one of 1,000,000]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: Option<u64>,
-    /// Size of each value, such as 100 or 16K [default: 4K]
+    /// Size of each value, such as 100 or 16K [default: 4K, but 100 bytes in the store of 1,000,000 keys]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     value: Option<u64>,
     /// The moment at which each change is durable, on all sides [default: later on dram, else each]
@@ -232,7 +234,7 @@ struct BenchOptions {
     #[arg(long, value_name = "NUMBER", default_value_t = ROUNDS)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Use tiny amounts, which prove the workload in seconds; their figures mean little
+    /// Use tiny amounts, to check in seconds that the workload runs; the figures mean little
     #[arg(long)]
     quick: bool,
     /// Print the report as JSON
@@ -292,7 +294,7 @@ pub fn run(arguments: &BenchArgs, output: &mut Output) -> Result<()> {
             let workload = if options.quick { Bpfs::quick() } else { Bpfs::new(options.rounds) };
             measure(&workload, options, Durability::Later, output)
         }
-        BenchWorkload::Shared(options) => {
+        BenchWorkload::Service(options) => {
             let against = options.against.clone().unwrap_or_else(|| vec![Rival::Served]);
             let options = BenchOptions { against: Some(against), ..options.clone() };
             let amounts = if options.quick { Amounts::quick() } else { Amounts::aerie(options.rounds) };
@@ -367,7 +369,7 @@ fn measure(
 fn failure(title: &str, error: &Error) -> Failure {
     match error {
         Error::Interrupted => {
-            let failure = Failure::new("interrupted", title, "everything that it made is removed");
+            let failure = Failure::new("interrupted", title, "everything that the run made is removed");
             failure.with_status(interrupt::STATUS)
         }
         Error::Request(reason) => Failure::usage("cannot measure", title, reason),
@@ -388,7 +390,7 @@ fn progress() -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} rows: {msg} ({elapsed})") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} groups: {msg} ({elapsed})") {
         bar.set_style(style);
     }
     bar

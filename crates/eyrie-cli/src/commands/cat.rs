@@ -34,7 +34,8 @@ pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
         let mut data = DataRuns::new(&file).doing("read", inside)?;
         let (mut offset, mut known) = (0, 0);
         loop {
-            // A range of data and the hole before it are read together. No data follows the last range.
+            // A range of data and the hole before it are read together. A hole after the last range is read
+            // until the file ends.
             if offset == known {
                 known = data.next().doing("read", inside)?.map_or(u64::MAX, |run| run.end);
             }

@@ -69,7 +69,7 @@ Examples:
   eyrie fsck /dev/shm/vol
 
 Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 3 a file, a volume or a key of the \
-arguments does not exist (and nothing else failed), 130 interrupted. See also diff and fsck."
+arguments does not exist (and nothing else failed), 130 interrupted. See also diff, fsck and scrub."
 )]
 pub struct Arguments {
     /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half

@@ -47,7 +47,7 @@ pub fn run(arguments: MvArgs) -> Result<()> {
 }
 
 fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> Result<()> {
-    if from.is_with(to) {
+    if from.shares_file_system(to) {
         let place = format!("{} to {}", from.shown(), to.shown());
         let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         match from.rename(&from.path, &to.path, mode) {

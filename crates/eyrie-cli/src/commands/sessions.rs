@@ -17,8 +17,8 @@ Examples:
   eyrie sessions /dev/shm/vol
   eyrie sessions --json vol
 
-Columns: the process when it connected, its user, the threads that are reading, the requests without an \
-answer, and the reserved numbers of new files.")]
+Columns: the process that connected, its user, and the numbers of threads that are reading, of requests \
+without an answer, and of reserved inode numbers for new files.")]
 pub struct SessionsArgs {
     /// Served volume, or the socket of its service
     #[arg(value_name = "VOLUME")]

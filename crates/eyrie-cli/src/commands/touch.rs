@@ -47,7 +47,7 @@ pub struct TouchArgs {
     #[arg(long, short, value_name = "PLACE", value_parser = Place::parser())]
     #[arg(conflicts_with_all = ["date", "stamp"])]
     reference: Option<Place>,
-    /// Set the times of symbolic links themselves instead of their targets; links are not made
+    /// Set the times of symbolic links themselves instead of their targets, and do not make missing files
     #[arg(long, short = 'h')]
     no_dereference: bool,
     /// Print help
@@ -96,7 +96,7 @@ fn touch(files: &Files, inside: &Inside, times: &Times, create: bool) -> Result<
             options.open(&inside.path).and_then(|file| file.close()).doing("make", inside)?;
             times.set(files, inside).doing("set the times of", inside)
         }
-        // With `-c` a missing file is no error, as for touch(1).
+        // With `-c` a missing file is no error, unless `-h` is given, too.
         Err(error) if error.errno() == Errno::NOENT && times.follow => Ok(()),
         result => result.doing("set the times of", inside),
     }

@@ -23,7 +23,8 @@ Examples:
   eyrie xattr list vol:/photo
   eyrie xattr rm vol:/photo user.author
 
-A name is user.NAME (only on files and directories), trusted.NAME or security.NAME (set only by root).")]
+A name is user.NAME (only on files and directories), trusted.NAME or security.NAME (both set only by root), \
+or that of an ACL: system.posix_acl_access or system.posix_acl_default.")]
 pub struct XattrArgs {
     /// The action.
     #[command(subcommand)]

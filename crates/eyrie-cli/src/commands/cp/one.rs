@@ -71,8 +71,8 @@ fn report(from: &Endpoint, tally: &Tally) -> Result<()> {
 }
 
 /// Copies the entries of the directory `from` into the directory `to`. If an entry cannot be copied, the
-/// error is printed, and the next entry follows. Two names of one file become two files, unless both are in
-/// one directory that is new in the target.
+/// error is printed, and the next entry follows. Two names of one file become two files, unless both are
+/// below one directory that is new in the target.
 fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     if is_same_file(from, &from.lstat().doing("copy", from.shown())?, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
@@ -90,7 +90,7 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
 
 fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
     let there = to.lstat().doing("copy to", to.shown())?;
-    Ok(from.is_with(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
+    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
 }
 
 /// Fails if the directory `from` must not be copied to `to`.
@@ -98,10 +98,10 @@ fn check_directory(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()
     if !recursive {
         return Err(Failure::new("cannot copy", from.shown(), "it is a directory: use -r"));
     }
-    if from.is_with(to) && to.path == from.path {
+    if from.shares_file_system(to) && to.path == from.path {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
     }
-    if from.is_with(to) && to.path.starts_with(&from.path) {
+    if from.shares_file_system(to) && to.path.starts_with(&from.path) {
         return Err(Failure::new("cannot copy", from.shown(), format_args!("{} is inside it", to.shown())));
     }
     Ok(())
@@ -117,7 +117,7 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
 }
 
 /// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, and
-/// both must not be one path of one file system.
+/// their paths must not be the same path of one file system.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use eyrie::{File, Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use crate::copy::{DataRuns, PAGE_BYTES, comparable_xattrs, open_entry};
-use crate::endpoint::Step;
+use crate::endpoint::BetweenFileSystems;
 use crate::failure::{Doing, Result, print_error, reason};
 use crate::interrupt;
 use crate::place::Place;
@@ -88,7 +88,7 @@ impl<'a> Compare<'a> {
     }
 }
 
-impl Step for Compare<'_> {
+impl BetweenFileSystems for Compare<'_> {
     type Output = ();
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<()>
@@ -231,8 +231,8 @@ impl<'a, P: Posix + Clone> Data<'a, P> {
         Ok(Data { file, runs: DataRuns::new(file)?, run: Some(run) })
     }
 
-    /// Returns the next range of data that begins at `offset` or later. Each call must
-    /// pass at least the offset of the call before.
+    /// Returns the data of the next range from `offset` on, or `None` if no data follows. Each call must pass
+    /// at least the offset of the call before.
     fn next_from(&mut self, offset: u64) -> eyrie::Result<Option<Range<u64>>> {
         while self.run.as_ref().is_some_and(|run| run.end <= offset) {
             self.run = self.runs.next()?;

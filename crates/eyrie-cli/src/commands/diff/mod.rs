@@ -30,7 +30,7 @@ Examples:
 
 Each path that only one tree has is printed, and each path at which the trees differ, with the differences: \
 type, mode, owner, size, contents, target, device or xattrs. Times are not compared. Of the extended \
-attributes, only those of the namespaces user and trusted are compared. A hole equals zeros.
+attributes, only ACLs and those of the namespaces user and trusted are compared. A hole equals zeros.
 
 {}
 

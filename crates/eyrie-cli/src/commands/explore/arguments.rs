@@ -59,7 +59,8 @@ pub struct ExploreArgs {
     /// Stop after this time, such as 60s, 5m or 2h [default: 60s without --script, else no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Explore every call, every pair of calls, and 1000 scripts of each endless kind, without a time limit
+    /// Explore every call, every pair of calls, and 1000 or more scripts of each endless kind, without a time
+    /// limit
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Explore only one part of the built-in scripts, such as 2/4 for the second of four parts
@@ -87,15 +88,15 @@ pub struct ExploreArgs {
     /// Explore a second crash in the recovery of this many images of each crash
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub recoveries: u64,
-    /// Kill each process at this many moments; up to three processes are killed in a row before the power
-    /// fails
+    /// Kill each process at this many moments; up to three processes in a row are killed or lose power before
+    /// the last one
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub kills: u64,
     /// Close the volume after the last call, and explore crashes in the close, too
     #[arg(long)]
     pub close: bool,
-    /// Leave out the fence, publish or checksum at this line of the sources, such as redo.rs:106, to test the
-    /// explorer
+    /// Leave out the point (fence, publish, checksum, flush or write) at this line of the sources, such as
+    /// redo.rs:106, to test the explorer
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
     /// Make each access to the host fail, one at a time, with ENOSPC or EIO

@@ -23,7 +23,7 @@ use crate::output::Output;
 const SAMPLES: usize = 1000;
 
 /// Makes the message about a failure of a script, with the scripts and the command that repeat it.
-fn lost(
+fn wrong(
     name: &str,
     work: &Scripts,
     arguments: &ExploreArgs,
@@ -115,14 +115,14 @@ impl Workload {
             if work.kills {
                 let images = recorded.explore_kills(kill_limits(arguments), &mut || deadline.goes_on());
                 self.after_kills +=
-                    images.map_err(|failure| lost(self.name, &work, arguments, &run, &failure))?;
+                    images.map_err(|failure| wrong(self.name, &work, arguments, &run, &failure))?;
                 self.scripts += 1;
             } else {
                 let found = recorded.explore(limits, &mut |seen| {
                     self.distinct += u64::from(contents.insert(seen.fingerprint));
                     deadline.goes_on()
                 });
-                self.add(found.map_err(|failure| lost(self.name, &work, arguments, &run, &failure))?);
+                self.add(found.map_err(|failure| wrong(self.name, &work, arguments, &run, &failure))?);
             }
             self.complete &= deadline.goes_on();
         }

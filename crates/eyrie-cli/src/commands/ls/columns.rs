@@ -52,7 +52,7 @@ impl Columns {
         };
         let time =
             if self.full_time { self.zone.full(stat.modified) } else { self.zone.minute(stat.modified) };
-        // As GNU ls, the mode of a file with an ACL ends with a plus sign.
+        // As in GNU ls, the mode of a file with an ACL ends with a plus sign.
         let mode = text::mode(stat.kind, stat.mode) + if has_acl { "+" } else { "" };
         [mode, stat.links.to_string(), user, group, self.size(stat), time]
     }

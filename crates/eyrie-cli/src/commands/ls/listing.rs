@@ -26,7 +26,7 @@ pub(super) struct Listing<'a> {
     pub skipped: Skipped,
 }
 
-/// True if the file at `path` has an ACL.
+/// Returns true if the file at `path` has an ACL.
 fn has_acl<P: Posix>(files: &P, path: &Path, kind: Kind) -> bool {
     let has = |acl: AclKind| files.getxattr(Target::NoFollow(path.into()), acl.name(), &mut []).is_ok();
     kind != Kind::Symlink && (has(AclKind::Access) || kind == Kind::Directory && has(AclKind::Default))
@@ -45,12 +45,12 @@ impl<'a> Listing<'a> {
         name.extend_from_slice(place.path.as_os_str().as_bytes());
         let stat = files.stat(Target::NoFollow((&place.path).into())).doing("list", place)?;
         let listed = self.listed(files, &place.path, OsString::from_vec(name), place.clone());
-        let is_root = !self.arguments.directory
+        let lists_contents = !self.arguments.directory
             && (stat.is_dir()
                 || stat.is_symlink()
                     && !self.arguments.has_columns()
                     && files.stat((&place.path).into()).is_ok_and(|stat| stat.is_dir()));
-        Ok((Listed { kind: stat.kind, ..listed.doing("list", place)? }, is_root))
+        Ok((Listed { kind: stat.kind, ..listed.doing("list", place)? }, lists_contents))
     }
 
     /// Reads the attributes of the file at `path` of `files`, and the target of a symbolic link.

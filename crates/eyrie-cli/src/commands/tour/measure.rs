@@ -114,7 +114,7 @@ pub fn measure<E: Posix + Clone, H: Posix + Clone>(
     mut progress: impl FnMut(),
 ) -> Result<Option<Vec<Measurement>>> {
     let mut results = Vec::new();
-    let share = budget / u32::try_from(steps(amounts)).unwrap_or(u32::MAX);
+    let share = budget / u32::try_from(group_count(amounts)).unwrap_or(u32::MAX);
     for group in groups(amounts) {
         let Some(samples) = measure_group(&group, eyrie, host, amounts, share)? else { return Ok(None) };
         for samples in samples {
@@ -151,8 +151,8 @@ fn measure_group<E: Posix + Clone, H: Posix + Clone>(
     Ok(Some(all))
 }
 
-/// Returns the number of times that `measure` reports progress.
-pub fn steps(amounts: Amounts) -> u64 {
+/// Returns the number of groups of rows. `measure` reports progress after each group.
+pub fn group_count(amounts: Amounts) -> u64 {
     groups(amounts).count() as u64
 }
 

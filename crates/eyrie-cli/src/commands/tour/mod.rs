@@ -127,7 +127,7 @@ fn choose_place(need: u64) -> Result<PathBuf> {
 }
 
 /// Returns the name of the file system that holds `path`, or "host" for an unknown file system.
-fn host_name(path: &Path) -> &'static str {
+fn file_system_name(path: &Path) -> &'static str {
     let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
     match kind {
         0x0102_1994 => "tmpfs",
@@ -168,7 +168,7 @@ impl Guide<'_> {
         let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
         let measurements = result.map_err(|failure| failure.with_note(&note))?;
         closed.and(removed)?;
-        let host = host_name(place);
+        let host = file_system_name(place);
         if self.arguments.json {
             self.steps["measurements"] = report::json(&measurements);
             self.steps["host"] = json!(host);
@@ -186,7 +186,8 @@ impl Guide<'_> {
         if !self.arguments.json {
             self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
         }
-        let made = format!("{}, up to {} on {}", text::path(place), text::size(size), host_name(place));
+        let made =
+            format!("{}, up to {} on {}", text::path(place), text::size(size), file_system_name(place));
         self.step("volume", &made, json!({ "path": place.to_string_lossy(), "size_bytes": size }))?;
         self.import(&files, &copy)?;
         self.verify(volume, &files, &copy)?;
@@ -274,7 +275,7 @@ impl Guide<'_> {
         }
 
         let amounts = self.amounts;
-        let bar = bar(WHAT, measure::steps(amounts));
+        let bar = bar(WHAT, measure::group_count(amounts));
         let of_volume = [&stores[0], &stores[1]];
         let mut ours = Subject::new(files, of_volume, Some(of_volume), amounts).doing(WHAT, "Eyrie")?;
         let mut theirs = Subject::new(&on_host, [&host_stores[0], &host_stores[1]], None, amounts)

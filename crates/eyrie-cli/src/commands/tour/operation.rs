@@ -98,7 +98,8 @@ pub struct Row {
     pub scale: Scale,
 }
 
-/// Operations that are measured together, because one makes the files that the next needs.
+/// Groups of operations. Those of one group are measured together, because one makes the files that the next
+/// needs.
 const GROUPS: [&[Operation]; 13] = [
     &[Operation::Open],
     &[Operation::Stat],

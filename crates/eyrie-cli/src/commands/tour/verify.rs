@@ -13,7 +13,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::place::join;
 use crate::{interrupt, text};
 
-/// Bytes that are read and hashed in one step.
+/// Maximum number of bytes that are read and hashed at once.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum number of differences that the message shows.
 const SHOWN: usize = 5;
@@ -45,8 +45,8 @@ impl Verified {
 }
 
 /// Reads all entries of the copy and compares them with the source: kind, mode, size, modification time,
-/// device, `user` and `trusted` attributes, targets of links, names in directories, and checksums of the
-/// bytes. Root also compares owners.
+/// device, `user` and `trusted` attributes, ACLs, targets of links, names in directories, and checksums of
+/// the bytes. Root also compares owners.
 pub fn files<P: Posix + Clone>(
     survey: &Survey,
     (host, root): (&Host, &Path),
@@ -104,8 +104,8 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     .find_map(|(what, equal)| (!equal).then_some(what))
 }
 
-/// Returns true if source and target have the same `user` and `trusted` attributes. Attributes of the target
-/// that cannot be read are a difference.
+/// Returns true if source and target have the same `user` and `trusted` attributes and the same ACLs.
+/// Attributes of the target that cannot be read are a difference.
 fn same_xattrs<S: Posix + Clone, D: Posix + Clone>(
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
