@@ -14,17 +14,19 @@ use crate::{text, volumes};
 /// The word with which the background process reports that it is ready.
 const READY: &str = "ready";
 
-/// Returns the path without links, because the background process changes its directory to the root.
+/// Returns the absolute path, because a relative path would lead elsewhere after the background process has
+/// entered the root directory. A path that cannot be resolved stays unchanged.
 pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Starts this program with these arguments in the background, and waits until it is ready. `volume` is the
-/// volume of the command.
+/// Starts this program with these arguments in the background, and waits until the new process is ready.
+/// Messages name the volume `volume`.
 ///
 /// # Errors
-/// With the exit status of the background process if it ends before it is ready. The process then has printed
-/// its error.
+/// Fails if the process cannot be started. If the process ends before it is ready, the failure has the exit
+/// status of the process, or 1 if the process was killed or its status is 0. This failure is silent, because
+/// the process prints its own error.
 pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
     let doing = |result: std::io::Result<_>| result.doing("start the server", text::path(volume));
     let program = std::env::current_exe().doing("start the server", text::path(volume))?;
@@ -44,13 +46,17 @@ pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
     Err(Failure::silent(status.unwrap_or(1)))
 }
 
-/// Makes the background process the leader of a session. A process that already leads one stays in it.
+/// Makes this process, which is the background process, the leader of a new session. The leader of a process
+/// group cannot start a session, and stays in its old session.
 pub fn lead_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Detaches from the terminal, and tells the starting process that this process is ready. The steps that can
-/// fail come before the report.
+/// Detaches from the terminal, and tells the starting process that this process is ready. Standard output
+/// carries the report, so only its replacement by `/dev/null` comes later.
+///
+/// # Errors
+/// Fails if one of the system calls fails. The starting process notices this only if the report was not sent.
 pub fn report_ready() -> std::io::Result<()> {
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     std::env::set_current_dir("/")?;

@@ -15,7 +15,8 @@ pub const NOT_FOUND: u8 = 3;
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// The error of a command: the line to print and the exit status.
+/// The error of a command: the text to print, which is one line except for `eyrie explore`, and the exit
+/// status.
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
@@ -30,12 +31,12 @@ impl Failure {
         Failure::of_line(format_args!("{what}: {place}: {why}"))
     }
 
-    /// Makes a failure with exit status 1 and the whole text `line`, which may have several lines.
+    /// Makes a failure with exit status 1 and the text `line`.
     pub fn of_line(line: impl Display) -> Failure {
         Failure { status: 1, line: line.to_string(), ends: false }
     }
 
-    /// Makes a failure that prints nothing, because its line has been printed or none is needed.
+    /// Makes a failure that prints nothing, because its text has been printed or none is needed.
     pub fn silent(status: u8) -> Failure {
         Failure { status, line: String::new(), ends: false }
     }
@@ -64,7 +65,7 @@ impl Failure {
         self
     }
 
-    /// Appends a note to the line.
+    /// Appends a note to the text.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
         self.line.push_str(note);
@@ -89,7 +90,7 @@ impl Failure {
     }
 }
 
-/// Prints the line, which may be empty.
+/// Prints the text, which may be empty.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line)
@@ -108,7 +109,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints one line to standard error. Ignores a closed standard error.
+/// Prints `line`, which may have several lines, to standard error. Ignores a closed standard error.
 pub fn print_error(line: &str) {
     let _ = writeln!(io::stderr(), "eyrie: {line}");
 }

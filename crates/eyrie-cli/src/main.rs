@@ -3,8 +3,8 @@
 //! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
 //! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
 //! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck`
-//! has the statuses of fsck(8), and `diff` those of diff(1). A closed standard output is no error, except for
-//! an archive, which would be incomplete.
+//! has the statuses of fsck(8), `scrub` has some of them, and `diff` has those of diff(1). A closed standard
+//! output is no error, except for an archive, which would be incomplete.
 
 #![forbid(unsafe_code)]
 
@@ -62,8 +62,7 @@ fn subcommand() -> String {
     found.map_or_else(String::new, |found| found.get_name().to_owned())
 }
 
-/// Prints the help or the version that was asked for, or the error of an argument as one line. Returns the
-/// exit status.
+/// Prints the help, the version, or the error of an argument as one line. Returns the exit status.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     let is_help = matches!(

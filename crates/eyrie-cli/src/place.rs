@@ -40,7 +40,7 @@ pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
 }
 
-/// Returns the file that `path` names, or with `follow` the file that it leads to.
+/// Returns the target of a call on `path`. With `follow`, the call follows a symbolic link at `path`.
 pub fn target<H>(path: &Path, follow: bool) -> Target<'_, H> {
     if follow { path.into() } else { Target::NoFollow(path.into()) }
 }
@@ -73,12 +73,12 @@ impl Place {
     /// argument with no bytes before the separating colon, such as `:/x`, is also a path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
-        let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {
+        let separator = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {
             let colon = bytes.iter().position(|&byte| byte == b':')?;
-            let is_name = !bytes[..colon].contains(&b'/') || colon + 1 == bytes.len();
-            is_name.then_some(colon)
+            let separates = !bytes[..colon].contains(&b'/') || colon + 1 == bytes.len();
+            separates.then_some(colon)
         });
-        match cut {
+        match separator {
             Some(colon) if colon > 0 => {
                 let mut path = vec![b'/'];
                 path.extend_from_slice(bytes[colon + 1..].strip_prefix(b"/").unwrap_or(&bytes[colon + 1..]));

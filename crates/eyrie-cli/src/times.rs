@@ -57,13 +57,13 @@ fn parse_in(argument: &str, zone: &Zone) -> Option<Time> {
 /// Fails with a message for the user.
 pub fn parse_stamp(argument: &str) -> Result<Time, String> {
     let zone = Zone::of_host();
-    let now = Timestamp::now().to_zoned(zone.0.clone()).year();
-    stamp_in(argument, &zone, now)
+    let this_year = Timestamp::now().to_zoned(zone.0.clone()).year();
+    stamp_in(argument, &zone, this_year)
         .ok_or_else(|| "times are written like 202611201014, 11201014 or 202611201014.30".to_owned())
 }
 
-/// Parses a time as [`parse_stamp`] does. `now` is the present year.
-fn stamp_in(argument: &str, zone: &Zone, now: i16) -> Option<Time> {
+/// Parses a time as [`parse_stamp`] does.
+fn stamp_in(argument: &str, zone: &Zone, this_year: i16) -> Option<Time> {
     let (digits, second) = argument.split_once('.').unwrap_or((argument, "00"));
     if !argument.is_ascii() || second.len() != 2 || !(8..=12).contains(&digits.len()) {
         return None;
@@ -71,7 +71,7 @@ fn stamp_in(argument: &str, zone: &Zone, now: i16) -> Option<Time> {
     let (year, rest) = digits.split_at(digits.len() - 8);
     let number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok())?;
     let year = match (year.len(), year) {
-        (0, _) => now,
+        (0, _) => this_year,
         (2, year) => number(year).map(|year: i16| if year < 69 { 2000 + year } else { 1900 + year })?,
         (4, year) => number(year)?,
         _ => return None,

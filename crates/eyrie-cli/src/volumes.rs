@@ -59,7 +59,8 @@ pub fn create(path: &Path, options: VolumeOptions, note: &str) -> Result<Volume>
 pub enum Purpose {
     /// The command only reads the volume, so other commands can read it meanwhile.
     Read,
-    /// The command may change the volume, so no other command can use it meanwhile.
+    /// The command may change the volume, so no other command can use it meanwhile, unless a service shares
+    /// it.
     Change,
 }
 
