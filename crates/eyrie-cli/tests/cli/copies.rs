@@ -47,17 +47,17 @@ fn cp_copies_into_existing_directories() {
     write(&sandbox.path("dir/inner/kept"), "older", 2000);
     write(&sandbox.path("dir/inner/deep/new"), "new", 1000);
     fs::set_permissions(sandbox.path("dir/inner"), fs::Permissions::from_mode(0o751)).unwrap();
-    let mode = || sandbox.succeed(["stat", "vol:/dir/inner"]).contains(" 0751 ");
+    let has_mode = || sandbox.succeed(["stat", "vol:/dir/inner"]).contains(" 0751 ");
     sandbox.succeed(["cp", "-ru", "dir", "vol:/"]);
     let all = |names: &[&str]| sandbox.succeed(["cat"].iter().chain(names));
     assert_eq!(
         all(&["vol:/dir/inner/old", "vol:/dir/inner/kept", "vol:/dir/inner/deep/new"]),
         "changedkeptnew"
     );
-    assert!(!mode(), "without -a an existing directory must keep its attributes");
+    assert!(!has_mode(), "without -a an existing directory must keep its attributes");
     sandbox.succeed(["cp", "-a", "dir", "vol:/"]);
     assert_eq!(all(&["vol:/dir/inner/kept"]), "older");
-    assert!(mode());
+    assert!(has_mode());
     // A directory and a file do not replace each other. The other entries are copied.
     fs::write(sandbox.path("dir/inner/clash"), "").unwrap();
     fs::write(sandbox.path("dir/later"), "later").unwrap();

@@ -193,8 +193,9 @@ fn put(sandbox: &Sandbox, bytes: &[u8]) {
 const TABLES: [&str; 6] =
     ["Superblock", "Volume page", "Redo slot", "Saved allocator", "Saved slab page", "Saved header chunk"];
 
-/// Runs the reading commands on each image with a value in one field of these structures, and the changing
-/// commands and the repair on one of every 16 images. Returns the number of repaired images.
+/// Runs the reading commands on each image of the volume `base` in which a field of a chosen structure has
+/// another value. Runs the changing commands and the repair on one of every 16 images. Returns the number of
+/// repaired images.
 fn meet_fields_of(base: &str, is_chosen: impl Fn(&str) -> bool) -> u32 {
     let sandbox = with_inputs();
     let bases = bases();
@@ -248,7 +249,7 @@ fn commands_end_for_a_damaged_journal() {
     let (mut sound, mut refused) = (0, 0);
     for (index, (_, bytes)) in journal_damages(&killed).enumerate() {
         put(&sandbox, &bytes);
-        // Most of these values end the journal early. The volume is then that of an earlier sync.
+        // Most of these values end the journal early. The volume then has the contents of an earlier sync.
         match bounded(&sandbox, &["fsck", "vol"]).status.code() {
             Some(0) => sound += 1,
             _ => refused += 1,

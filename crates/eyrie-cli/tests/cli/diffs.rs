@@ -41,8 +41,8 @@ fn equal_trees_have_no_differences() {
     // A hole equals zeros, and times are not compared.
     sandbox.succeed(["truncate", "-s", "1M", "vol:/tree/hole"]);
     fs::write(sandbox.path("tree/hole"), vec![0; 1 << 20]).unwrap();
-    let mode = sandbox.command(["touch", "-d", "@5", "vol:/tree/a"]).status().unwrap();
-    assert!(mode.success());
+    let touched = sandbox.command(["touch", "-d", "@5", "vol:/tree/a"]).status().unwrap();
+    assert!(touched.success());
     assert_eq!(sandbox.succeed(["diff", "--contents", "vol:/tree", "tree"]), "");
 }
 

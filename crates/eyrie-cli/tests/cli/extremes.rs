@@ -1,4 +1,4 @@
-//! Tests that everything that calls can store can be exported, archived, loaded and checked.
+//! Tests of `export`, `dump`, `load` and `fsck` with the largest names, links, attributes and times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

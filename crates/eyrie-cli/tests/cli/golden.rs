@@ -12,9 +12,10 @@ const FORMAT_VERSION: usize = 8;
 const JOURNAL_VERSION: usize = 40;
 const PAGE: usize = 4096;
 
-/// A golden volume, and the versions that it proves.
+/// A golden volume, and the versions of its structures.
 struct Golden {
     name: &'static str,
+    /// Version of the format.
     format: u8,
     /// Version of the journal, if the volume is on the medium `paged`.
     journal: Option<u8>,

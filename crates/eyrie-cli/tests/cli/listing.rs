@@ -8,8 +8,8 @@ use eyrie::{AclKind, Credentials, Posix, Volume, XattrMode};
 
 use crate::Sandbox;
 
-/// The first of the modification times of the files.
-const FIRST_SECOND: u64 = 1_795_000_000;
+/// The modification time of the newest file, in seconds since 1970.
+const NEWEST_SECOND: u64 = 1_795_000_000;
 
 /// Makes a volume with the files `a` (2000 bytes, the newest), `b` (3 bytes, the oldest), `c` (3000 bytes),
 /// `.hidden`, the directory `dir` with the file `inner`, and the symbolic link `link` to `dir`.
@@ -21,11 +21,11 @@ fn sandbox() -> Sandbox {
     {
         let file = fs::File::create(sandbox.path("tree").join(name)).unwrap();
         file.set_len(bytes).unwrap();
-        file.set_modified(UNIX_EPOCH + Duration::from_secs(FIRST_SECOND - age)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(NEWEST_SECOND - age)).unwrap();
     }
     std::os::unix::fs::symlink("dir", sandbox.path("tree/link")).unwrap();
     let dir = fs::File::open(sandbox.path("tree/dir")).unwrap();
-    dir.set_modified(UNIX_EPOCH + Duration::from_secs(FIRST_SECOND - 100)).unwrap();
+    dir.set_modified(UNIX_EPOCH + Duration::from_secs(NEWEST_SECOND - 100)).unwrap();
     sandbox.succeed(["import", "tree", "vol:/t"]);
     sandbox
 }
@@ -75,7 +75,7 @@ fn ls_continues_after_a_missing_file() {
     assert_eq!(complaints.lines().count(), 2, "{complaints}");
     assert!(complaints.contains("vol:/none: ") && complaints.contains("vol:/nowhere: "), "{complaints}");
     assert_eq!(output.status.code(), Some(3), "nothing but look-ups failed");
-    // A second kind of failure gives the status of failures.
+    // If the failures differ, the status is 1.
     let output = sandbox.run(["cat", "vol:/none", "vol:/t"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
@@ -126,7 +126,7 @@ fn long_listing_has_the_columns_of_gnu_ls() {
     let own: Vec<Vec<&str>> = own.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(own.len(), 6);
     for (own, expected) in own.iter().zip(&expected) {
-        // The size of a directory depends on the file system, and GNU ls truncates no name.
+        // The size of a directory depends on the file system, so it is not compared.
         let is_dir = own[0].starts_with('d');
         let kept = |column: &usize| !(is_dir && *column == 4);
         for column in (0..expected.len()).filter(kept) {

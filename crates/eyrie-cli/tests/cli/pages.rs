@@ -35,7 +35,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// True if `text` equals `shown`, in which each `…` stands for any text.
+/// Returns true if `text` equals `shown`, in which each `…` stands for any text.
 fn fits(shown: &str, text: &str) -> bool {
     let Some((first, mut rest)) = shown.split_once('…') else { return shown == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };

@@ -73,7 +73,7 @@ fn repair_replaces_and_keeps_the_damaged_volume() {
     let sandbox = damaged();
     let before = bytes(&sandbox.path("vol"));
     let readable = files(&sandbox, "vol", "before");
-    // The export has opened the volume and so changed its file.
+    // The repair must start from the bytes `before`, even if the export changed the volume.
     fs::write(segment(&sandbox), &before).unwrap();
     let output = sandbox.run(["fsck", "--repair", "vol"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -41,7 +41,7 @@ impl Drop for Service {
     }
 }
 
-/// A program of its own that has the served volume open: this test.
+/// The process of the test, as a program that has the served volume open.
 struct Program {
     volume: Volume,
     files: Files,
@@ -221,8 +221,8 @@ fn each_change_is_made_once_although_services_are_killed() {
     program.end(service.expect("it runs"), &sandbox);
 }
 
-/// A client that keeps old bytes in place does not fill the volume for others. It reads on after it was
-/// expelled.
+/// A client whose pin keeps old storage does not fill the volume for others, because the service expels this
+/// client. The client joins again, and reads on.
 #[test]
 fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     let sandbox = Sandbox::with_volume("16M");
@@ -243,7 +243,7 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     program.end(service, &sandbox);
 }
 
-/// A client believes nothing that it reads after another process has taken the volume of its killed service.
+/// A client returns no bytes that it reads after another process has opened the volume of the killed service.
 #[test]
 fn changes_after_the_kill_of_a_service_reach_its_clients() {
     let sandbox = Sandbox::with_volume("64M");
@@ -285,7 +285,7 @@ fn changes_after_the_kill_of_a_service_reach_its_clients() {
     program.end(service, &sandbox);
 }
 
-/// Clients that fill a volume together get the error, and none of them is expelled.
+/// Clients that fill a volume together get `ENOSPC`, and none of them is expelled.
 #[test]
 fn writers_of_a_full_volume_keep_their_sessions() {
     let sandbox = Sandbox::with_volume("16M");
@@ -324,7 +324,7 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// A run of the benchmark beside a service ends the service.
+/// A run of `bench shared` ends the service that it starts.
 #[test]
 fn benchmark_compares_with_a_client_of_a_service() {
     let sandbox = Sandbox::with_volume("8M");
