@@ -31,10 +31,11 @@ pub enum Error {
         /// The kind of the targets, such as blocks.
         unit: &'static str,
     },
-    /// The arguments of the run make no sense together.
+    /// The run cannot begin: its arguments do not fit together, the space is too small, or a side lacks what
+    /// the workload needs.
     #[error("{0}")]
     Request(String),
-    /// Something outside the measured calls failed, such as a mount.
+    /// A call outside the workload failed, such as the creation of a directory.
     #[error("{action}: {source}")]
     Host {
         /// The action that failed.
@@ -75,6 +76,6 @@ impl Error {
 
 impl From<io::Error> for Error {
     fn from(source: io::Error) -> Error {
-        Error::host("a call", source)
+        Error::host("a call of the host", source)
     }
 }

@@ -7,7 +7,8 @@ use eyrie::{Batch, Host, HostStore, KeyRange, KeyValueStore, Order, Store, Volum
 
 use crate::error::Result;
 
-/// The moment at which a change of a key survives a failure of power.
+/// The moment at which a change of a key is durable: it then survives every failure that the storage of its
+/// side survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Some time after the call, or never.
@@ -28,7 +29,8 @@ pub trait KeyStore: Send + Sync {
 /// A function that gets a key and its value.
 pub type VisitPair<'v> = dyn FnMut(&[u8], &[u8]) + 'v;
 
-/// The access of one thread to a store. Each call is one transaction.
+/// The access of one thread to a store. Each call is one transaction, except [`KeySession::put_all`] on a
+/// store of files.
 ///
 /// # Errors
 /// The methods fail as the calls of the store.
@@ -39,8 +41,8 @@ pub trait KeySession: Send {
     /// As the store.
     fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
 
-    /// Calls `visit` with the value of `key` in place, without a copy. Returns false if the key does not
-    /// exist.
+    /// Calls `visit` with the value of `key`, in place if [`KeySession::has_views`]. Returns false if the key
+    /// does not exist.
     ///
     /// # Errors
     /// As the store.
@@ -68,7 +70,8 @@ pub trait KeySession: Send {
     /// As the store.
     fn erase(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Sets the values of all keys in one transaction, if the store has transactions of several keys.
+    /// Sets the values of all keys: in one transaction if the store has transactions of several keys, and
+    /// otherwise one after another.
     ///
     /// # Errors
     /// As the store.

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 
-/// Bytes that an image of a file system has beyond the files of a workload.
+/// Bytes of an image beyond the requested room and an eighth of it, for the tables of the file system.
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Attempts to unmount a busy file system, and the time between them.
 const UNMOUNTS: u32 = 50;
@@ -106,8 +106,8 @@ pub(crate) struct HostMount {
     image: Option<PathBuf>,
 }
 
-/// Runs a program. Its own group keeps it from an interrupt of the terminal, so that a mount is never half
-/// made.
+/// Runs a program in a process group of its own. So an interrupt of the terminal does not reach the program,
+/// and no mount is left half made.
 fn run<I: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = I>,
@@ -176,14 +176,14 @@ impl HostMount {
 impl Drop for HostMount {
     fn drop(&mut self) {
         if !self.directory.as_os_str().is_empty() {
-            let tries = (0..UNMOUNTS).any(|_| {
+            let unmounted = (0..UNMOUNTS).any(|_| {
                 let done = unmount(&self.directory, UnmountFlags::empty()).is_ok();
                 if !done {
                     sleep(PAUSE);
                 }
                 done
             });
-            if !tries {
+            if !unmounted {
                 // The file system disappears from the tree now, and ends with its last user.
                 let _ = unmount(&self.directory, UnmountFlags::DETACH);
             }

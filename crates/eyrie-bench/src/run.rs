@@ -57,15 +57,16 @@ pub struct Setting<'a> {
     pub command: String,
     /// Returns true after an interrupt.
     pub stop: fn() -> bool,
-    /// Gets the number of finished rows, the number of all rows, and the name of the next row.
+    /// Gets the number of finished groups of rows, the number of all groups, and the name of the next work,
+    /// such as the first row of a group.
     pub progress: &'a mut dyn FnMut(usize, usize, &str),
 }
 
 /// Runs a workload on all sides.
 ///
 /// # Errors
-/// As the calls. Fails after an interrupt, if a result is wrong, and if a row covers too little. Nothing of
-/// the run stays on the host.
+/// As the calls. Fails for a number of threads below 1, after an interrupt, if a result is wrong, and if a
+/// row covers too little. Nothing of the run stays on the host.
 pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchReport> {
     let started = Instant::now();
     setting.request.bytes = workload.bytes();
@@ -74,7 +75,7 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
         return Err(Error::Request("the number of threads is 1 or more".to_owned()));
     }
     (setting.progress)(0, 0, "provide memory");
-    let needed = setting.request.bytes.saturating_mul(setting.request.needed());
+    let needed = setting.request.bytes.saturating_mul(setting.request.side_count());
     let machine = Machine::prepare(needed);
     let groups: usize =
         setting.threads.iter().map(|&threads| workload.plan(threads as u64).groups.len()).sum();
@@ -91,7 +92,7 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
         };
         let control = Control { rounds: setting.rounds, stop: setting.stop, progress: &mut next };
         let measured = measure_on(workload, &arena.sides, (threads, setting.shared), control);
-        // The last step of each number of threads compares contents, and is no row.
+        // The last name of each number of threads was that of the final comparison, which is no group.
         done = done.saturating_sub(1);
         rows.extend(measured?);
         arena.note_used_bytes();

@@ -15,17 +15,17 @@ use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
 
-/// Room of a volume beyond the files of a workload, in bytes.
-const VOLUME_BYTES: u64 = 256 << 20;
+/// Bytes of a volume beyond twice the bytes that the workload needs.
+const SPARE_BYTES: u64 = 256 << 20;
 
-/// The place and the promise of a side, for the report.
+/// The place and the durability of a side, for the report.
 #[derive(Clone, Debug, Serialize)]
 pub struct SideInformation {
     /// The name.
     pub name: String,
     /// The place of its files.
     pub place: String,
-    /// The promise of its changes, and the settings that matter for it.
+    /// The failures that its changes survive, or the calls and settings that make its changes durable.
     pub durability: String,
     /// Bytes that the side used at the end of the run.
     pub used_bytes: Option<u64>,
@@ -72,7 +72,7 @@ pub struct SideRequest {
     pub directory: PathBuf,
     /// The medium of the volume.
     pub medium: MediumChoice,
-    /// The promise of each change of a key.
+    /// The moment at which each change of a key is durable.
     pub durability: Durability,
     /// The sides beside Eyrie.
     pub against: Vec<Rival>,
@@ -100,23 +100,23 @@ pub struct Arena {
     /// A line for each side that could not be made, with the reason.
     pub skipped: Vec<String>,
     /// Dropped last, because the sides have their files in it.
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Arena {
     /// Makes the sides. A side beside Eyrie that cannot be made is skipped.
     ///
     /// # Errors
-    /// Fails if Eyrie's own side cannot be made.
+    /// Fails if Eyrie's own side cannot be made, or if the directory has too little free space.
     pub fn new(request: &SideRequest) -> Result<Arena> {
         let scratch = Scratch::new(&request.directory)?;
-        let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.needed()));
+        let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.side_count()));
         if room < needed {
             let (place, room, needed) = (request.directory.display(), room >> 20, needed >> 20);
             let text = format!("{place} has {room} MiB free, but the run needs about {needed} MiB");
             return Err(Error::Request(text));
         }
-        let mut arena = Arena { sides: Vec::new(), skipped: Vec::new(), _scratch: scratch };
+        let mut arena = Arena { sides: Vec::new(), skipped: Vec::new(), scratch };
         let volume = arena
             .volume("eyrie", request, Way::Embedded)
             .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
@@ -131,8 +131,8 @@ impl Arena {
     }
 
     fn volume(&self, name: &str, request: &SideRequest, way: Way) -> std::result::Result<Side, String> {
-        let place = self._scratch.path().join(name);
-        let size = (2 * request.bytes + VOLUME_BYTES).next_multiple_of(64 << 20);
+        let place = self.scratch.path().join(name);
+        let size = (2 * request.bytes + SPARE_BYTES).next_multiple_of(64 << 20);
         let options = Volume::options().size(size).medium(request.medium);
         let mut volume = options.create(&place).map_err(|error| error.to_string())?;
         let mut service = None;
@@ -149,7 +149,7 @@ impl Arena {
         let information = volume.information();
         let files = volume.files(Credentials::of_process());
         let mount = if way == Way::Mounted {
-            let at = self._scratch.directory(&format!("{name}-at")).map_err(|error| error.to_string())?;
+            let at = self.scratch.directory(&format!("{name}-at")).map_err(|error| error.to_string())?;
             let mount = eyrie_fuse::mount(&volume, &at, &MountOptions::default());
             let mount = mount.map_err(|error| error.to_string())?;
             let host = Host::new(&at).map_err(|error| error.to_string())?;
@@ -184,14 +184,16 @@ impl Arena {
 
     fn rival(&self, rival: Rival, request: &SideRequest) -> std::result::Result<Side, String> {
         let name = rival.name();
-        let directory = || self._scratch.directory(name).map_err(|error| error.to_string());
-        let image = || self._scratch.path().join(format!("{name}.image"));
+        let directory = || self.scratch.directory(name).map_err(|error| error.to_string());
+        let image = || self.scratch.path().join(format!("{name}.image"));
         let (path, mount, place) = match rival {
             Rival::Mount => return self.volume(name, request, Way::Mounted),
             Rival::Served => return self.volume(name, request, Way::Served),
             Rival::Store(peer) => return self.peer(peer, directory()?, request),
-            Rival::Host => (directory()?, None, format!("{}, in {}", self.host(), request.shown())),
-            Rival::Tmpfs if self.host() == name => (directory()?, None, format!("in {}", request.shown())),
+            Rival::Host => (directory()?, None, format!("{}, in {}", self.file_system(), request.shown())),
+            Rival::Tmpfs if self.file_system() == name => {
+                (directory()?, None, format!("in {}", request.shown()))
+            }
             Rival::Tmpfs => return Err(format!("--dir {} is not on a tmpfs", request.shown())),
             Rival::Ramfs => {
                 let path = directory()?;
@@ -203,11 +205,11 @@ impl Arena {
                 (
                     path,
                     Some(mount),
-                    format!("a loop device on a file in {} ({})", request.shown(), self.host()),
+                    format!("a loop device on a file in {} ({})", request.shown(), self.file_system()),
                 )
             }
         };
-        let in_memory = matches!(rival, Rival::Ramfs | Rival::Tmpfs) || self.host() == "tmpfs";
+        let in_memory = matches!(rival, Rival::Ramfs | Rival::Tmpfs) || self.file_system() == "tmpfs";
         let sync = match (request.keys, request.durability) {
             (true, Durability::EachCall) => "a syncfs after each change of a key",
             (true, Durability::Later) => "no sync",
@@ -235,7 +237,7 @@ impl Arena {
         Ok(Side {
             information: SideInformation {
                 name: Rival::Store(peer).name().to_owned(),
-                place: format!("files in {} ({})", request.shown(), self.host()),
+                place: format!("files in {} ({})", request.shown(), self.file_system()),
                 durability,
                 used_bytes: None,
             },
@@ -244,8 +246,8 @@ impl Arena {
     }
 
     /// Returns the name of the file system of the directory.
-    fn host(&self) -> &'static str {
-        file_system_name(self._scratch.path())
+    fn file_system(&self) -> &'static str {
+        file_system_name(self.scratch.path())
     }
 
     /// Notes the bytes that each side uses now.
@@ -257,7 +259,8 @@ impl Arena {
 }
 
 impl SideRequest {
-    /// Asks for these sides. A run fills in the other fields.
+    /// Makes a request for these sides. [`run`](crate::run()) sets `bytes` and `keys`. The caller sets
+    /// `command` if the side `served` is wanted.
     pub fn new(
         directory: impl Into<PathBuf>,
         medium: MediumChoice,
@@ -279,13 +282,13 @@ impl SideRequest {
         self.directory.display().to_string()
     }
 
-    /// Returns the number of sides whose files are in the directory or in memory.
-    pub(crate) fn needed(&self) -> u64 {
+    /// Returns the number of sides, Eyrie's own included.
+    pub(crate) fn side_count(&self) -> u64 {
         1 + self.against.len() as u64
     }
 }
 
-/// Adds up the bytes of the files below a directory.
+/// Returns the bytes of storage that the files below a directory take.
 fn bytes_below(path: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(path) else { return 0 };
     let bytes = |entry: fs::DirEntry| match entry.metadata() {
@@ -335,7 +338,7 @@ impl Side {
     /// Makes the worker of one thread of a workload on files.
     ///
     /// # Errors
-    /// As the workload.
+    /// As [`FileWork::worker`]. Fails on a side without files.
     pub fn file_worker(&self, work: &impl FileWork, part: ThreadPart) -> Result<Box<dyn Worker>> {
         match &*self.stores.storage {
             Storage::Volume { mount: Some((_, host)), .. } => work.worker(host.clone(), part),
@@ -398,11 +401,10 @@ impl StorePlace {
         StorePlace { storage: Arc::new(storage), durability }
     }
 
-    /// Makes an empty store with this name, for values of about `value_bytes`. A store with the name must not
-    /// exist.
+    /// Makes an empty store with this name, for values of about `value_bytes`.
     ///
     /// # Errors
-    /// As the side.
+    /// Fails if the name exists, or if the side cannot make a directory or open a store.
     pub fn new_store(&self, name: &str, value_bytes: usize) -> Result<Arc<dyn KeyStore>> {
         match &*self.storage {
             Storage::Volume { mount: Some((mount, host)), .. } => {
@@ -430,7 +432,7 @@ impl StorePlace {
     /// Removes a store, which nobody may use any more.
     ///
     /// # Errors
-    /// As the side.
+    /// Fails if the side cannot remove the directory of the store.
     pub fn remove_store(&self, name: &str) -> Result<()> {
         match &*self.storage {
             Storage::Volume { files, .. } => Ok(files.remove_dir_all(name)?),

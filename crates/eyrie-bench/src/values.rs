@@ -7,8 +7,8 @@ use std::path::Path;
 
 /// Number of digits of a numbered name.
 const DIGITS: usize = 8;
-/// An odd number: consecutive words of a content differ by it.
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// An odd number: the difference of consecutive words of a content, and of consecutive states of a generator.
+const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Mixes the bits of a number, as the generator SplitMix64 does.
 fn mixed(number: u64) -> u64 {
@@ -24,13 +24,13 @@ pub struct Chooser(u64);
 impl Chooser {
     /// Makes a generator. Generators with different seeds give different numbers.
     pub fn new(seed: u64) -> Chooser {
-        Chooser(mixed(seed.wrapping_add(STEP)))
+        Chooser(mixed(seed.wrapping_add(INCREMENT)))
     }
 
     /// Returns the next number.
     #[inline]
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(STEP);
+        self.0 = self.0.wrapping_add(INCREMENT);
         mixed(self.0)
     }
 
@@ -70,7 +70,7 @@ impl Pattern {
     }
 
     fn word(self, index: u64) -> [u8; 8] {
-        self.first.wrapping_add(index.wrapping_mul(STEP)).to_le_bytes()
+        self.first.wrapping_add(index.wrapping_mul(INCREMENT)).to_le_bytes()
     }
 
     /// Writes the bytes from `offset` on into `out`.

@@ -21,8 +21,8 @@ fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// The sides of a run, and its other settings.
-struct Try {
+/// The settings of a small run.
+struct SmallRun {
     medium: MediumChoice,
     durability: Durability,
     against: Vec<Rival>,
@@ -31,9 +31,9 @@ struct Try {
     stop: fn() -> bool,
 }
 
-impl Default for Try {
-    fn default() -> Try {
-        Try {
+impl Default for SmallRun {
+    fn default() -> SmallRun {
+        SmallRun {
             medium: MediumChoice::Auto,
             durability: Durability::Later,
             against: vec![Rival::Host],
@@ -44,7 +44,7 @@ impl Default for Try {
     }
 }
 
-impl Try {
+impl SmallRun {
     /// Runs a workload in a new directory, which must be empty afterwards.
     fn run(self, workload: &dyn Workload) -> Result<BenchReport> {
         let place = place();
@@ -63,8 +63,9 @@ impl Try {
     }
 }
 
-/// Checks that every row of a report has figures of all sides.
-fn require_complete(report: &BenchReport, sides: usize) {
+/// Checks that every row of a report has figures of Eyrie, and that the figures of each side make sense.
+/// Other sides may lack an operation.
+fn require_figures(report: &BenchReport, sides: usize) {
     assert!(report.skipped.is_empty(), "{:?}", report.skipped);
     assert_eq!(report.sides.len(), sides);
     assert!(!report.rows.is_empty());
@@ -79,8 +80,8 @@ fn require_complete(report: &BenchReport, sides: usize) {
 
 #[test]
 fn micro_runs_on_volume_and_host() {
-    let report = Try::default().run(&Micro::new(Amounts::quick())).unwrap();
-    require_complete(&report, 2);
+    let report = SmallRun::default().run(&Micro::new(Amounts::quick())).unwrap();
+    require_figures(&report, 2);
     let random = report.rows.iter().find(|row| row.name == "read 4 KiB").unwrap();
     let figures = random.sides[1].as_ref().unwrap();
     assert_eq!((figures.rounds, figures.operations), (2, 128));
@@ -92,16 +93,16 @@ fn micro_runs_on_volume_and_host() {
 #[test]
 fn micro_runs_with_threads_apart_and_together() {
     for shared in [false, true] {
-        let settings = Try { threads: vec![1, 2], shared, ..Try::default() };
+        let settings = SmallRun { threads: vec![1, 2], shared, ..SmallRun::default() };
         let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
-        require_complete(&report, 2);
+        require_figures(&report, 2);
         assert!(report.rows.iter().any(|row| row.threads == 2));
     }
 }
 
 #[test]
 fn disks_count_their_bytes() {
-    let settings = Try { medium: MediumChoice::Paged, ..Try::default() };
+    let settings = SmallRun { medium: MediumChoice::Paged, ..SmallRun::default() };
     let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
     let row = report.rows.iter().find(|row| row.name == "write 4 KiB + fsync").unwrap();
     let figures = row.sides[0].as_ref().unwrap();
@@ -114,9 +115,9 @@ fn keys_run_on_volume_and_host() {
     for (durability, threads, shared) in
         [(Durability::Later, 1, false), (Durability::EachCall, 1, false), (Durability::Later, 2, true)]
     {
-        let settings = Try { durability, threads: vec![threads], shared, ..Try::default() };
+        let settings = SmallRun { durability, threads: vec![threads], shared, ..SmallRun::default() };
         let report = settings.run(&Keys::new(Keys::quick(), durability)).unwrap();
-        require_complete(&report, 2);
+        require_figures(&report, 2);
         let row = report.rows.iter().find(|row| row.name.starts_with("get in place")).unwrap();
         assert!(row.sides[1].is_none(), "a file cannot be lent");
     }
@@ -129,8 +130,8 @@ fn profiles_run_with_every_source_of_parameters() {
         for parameters in [Parameters::Stock, Parameters::Aerie, Parameters::Spanfs] {
             for keys in [false, true] {
                 let Ok(workload) = Filebench::new(profile, parameters, keys) else { continue };
-                let settings = Try { threads: vec![1 + runs % 2], ..Try::default() };
-                require_complete(&settings.run(&workload.quick()).unwrap(), 2);
+                let settings = SmallRun { threads: vec![1 + runs % 2], ..SmallRun::default() };
+                require_figures(&settings.run(&workload.quick()).unwrap(), 2);
                 runs += 1;
             }
         }
@@ -143,8 +144,8 @@ fn papers_and_jobs_run_with_one_and_two_threads() {
     let workloads: [&dyn Workload; 3] = [&Catd::new(100), &Bpfs::quick(), &Jobs::quick()];
     for workload in workloads {
         for shared in [false, true] {
-            let settings = Try { threads: vec![1, 2], shared, ..Try::default() };
-            require_complete(&settings.run(workload).unwrap(), 2);
+            let settings = SmallRun { threads: vec![1, 2], shared, ..SmallRun::default() };
+            require_figures(&settings.run(workload).unwrap(), 2);
         }
     }
 }
@@ -152,11 +153,11 @@ fn papers_and_jobs_run_with_one_and_two_threads() {
 #[test]
 fn store_without_feature_or_files_is_left_out_with_a_reason() {
     let lmdb: Rival = "lmdb".parse().unwrap();
-    let settings = Try { against: vec![lmdb, Rival::Host], ..Try::default() };
+    let settings = SmallRun { against: vec![lmdb, Rival::Host], ..SmallRun::default() };
     let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
     assert!(report.skipped[0].starts_with("lmdb is left out: it has no files"), "{:?}", report.skipped);
     assert_eq!(report.sides.len(), 2);
-    let settings = Try { against: vec![lmdb], ..Try::default() };
+    let settings = SmallRun { against: vec![lmdb], ..SmallRun::default() };
     let report = settings.run(&Keys::new(Keys::quick(), Durability::Later)).unwrap();
     if cfg!(feature = "peers") {
         assert!(report.skipped.is_empty());
@@ -168,19 +169,20 @@ fn store_without_feature_or_files_is_left_out_with_a_reason() {
 
 #[cfg(feature = "peers")]
 #[test]
-fn every_result_of_every_store_is_compared() {
+fn every_store_returns_right_results() {
     let against: Vec<Rival> =
         ["lmdb", "redb", "fjall", "sqlite"].into_iter().map(|name| name.parse().unwrap()).collect();
     for (durability, threads) in [(Durability::Later, 1), (Durability::Later, 2), (Durability::EachCall, 1)] {
         for shared in [false, true] {
             let against = against.clone();
-            let settings = Try { durability, against, threads: vec![threads], shared, ..Try::default() };
+            let settings =
+                SmallRun { durability, against, threads: vec![threads], shared, ..SmallRun::default() };
             let report = settings.run(&Keys::new(Keys::quick(), durability)).unwrap();
-            require_complete(&report, 5);
+            require_figures(&report, 5);
         }
     }
     let workload = Filebench::new(Profile::Webproxy, Parameters::Aerie, true).unwrap();
-    require_complete(&Try { against, ..Try::default() }.run(&workload.quick()).unwrap(), 5);
+    require_figures(&SmallRun { against, ..SmallRun::default() }.run(&workload.quick()).unwrap(), 5);
 }
 
 #[test]
@@ -188,7 +190,8 @@ fn interrupt_ends_the_run_and_leaves_nothing() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     for _ in 0..5 {
         CALLS.store(0, Ordering::Relaxed);
-        let settings = Try { stop: || CALLS.fetch_add(1, Ordering::Relaxed) > 300, ..Try::default() };
+        let settings =
+            SmallRun { stop: || CALLS.fetch_add(1, Ordering::Relaxed) > 300, ..SmallRun::default() };
         let error = settings.run(&Micro::new(Amounts::quick())).unwrap_err();
         assert!(matches!(error, Error::Interrupted), "{error}");
     }
@@ -198,13 +201,13 @@ fn interrupt_ends_the_run_and_leaves_nothing() {
 fn mounts_of_the_run_disappear() {
     let mounts = || std::fs::read_to_string("/proc/mounts").unwrap();
     let against = vec![Rival::Ramfs, Rival::Ext4, Rival::Xfs, Rival::Mount];
-    let report = Try { against, ..Try::default() }.run(&Micro::new(Amounts::quick())).unwrap();
+    let report = SmallRun { against, ..SmallRun::default() }.run(&Micro::new(Amounts::quick())).unwrap();
     assert_eq!(report.sides.len() + report.skipped.len(), 5);
     let place = format!("eyrie-bench-{}", std::process::id());
     assert!(!mounts().contains(&place), "{}", mounts());
 }
 
-/// A workload that damages a file of its side before the final comparison.
+/// A workload that changes or adds the file with this path before the final comparison.
 struct Damaging(Micro, &'static str);
 
 impl Workload for Damaging {
@@ -229,7 +232,7 @@ impl Workload for Damaging {
     }
 }
 
-/// The work of the damaging workload: another worker, and the damage.
+/// The work of one thread of [`Damaging`]: the undamaged work, the file system, and the path.
 struct DamagingWorker<P>(Box<dyn Worker>, P, &'static str);
 
 impl FileWork for Damaging {
@@ -266,7 +269,7 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
         ("/bench-0/many/more", "1001 names in place of 1000"),
     ] {
         let work = Damaging(Micro::new(Amounts::quick()), path);
-        let error = Try::default().run(&work).unwrap_err().to_string();
+        let error = SmallRun::default().run(&work).unwrap_err().to_string();
         assert!(error.starts_with("eyrie: at the end: ") && error.contains(message), "{error}");
     }
 }
@@ -283,7 +286,7 @@ fn sides_that_exist_can_be_measured() {
 
 #[test]
 fn page_has_everything_in_itself() {
-    let report = Try::default().run(&Micro::new(Amounts::quick())).unwrap();
+    let report = SmallRun::default().run(&Micro::new(Amounts::quick())).unwrap();
     let page = report.html();
     assert!(page.matches("<svg").count() == 2 && page.contains("prefers-color-scheme: dark"));
     for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<script"] {
@@ -296,8 +299,9 @@ fn page_has_everything_in_itself() {
 
 #[test]
 fn impossible_requests_have_reasons() {
-    let too_many = Try { threads: vec![0], ..Try::default() }.run(&Micro::new(Amounts::quick()));
-    assert!(matches!(too_many.unwrap_err(), Error::Request(_)));
+    let without_threads =
+        SmallRun { threads: vec![0], ..SmallRun::default() }.run(&Micro::new(Amounts::quick()));
+    assert!(matches!(without_threads.unwrap_err(), Error::Request(_)));
     for (profile, parameters, keys) in [
         (Profile::Varmail, Parameters::Aerie, false),
         (Profile::Webproxy, Parameters::Spanfs, false),

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{Durability, Peer};
 use crate::Result;
 
-/// Largest value for which SQLite's documentation advises a table `WITHOUT ROWID`: a twentieth of a page of
-/// 4 KiB, in bytes.
+/// Largest value for which the table has no rowid, in bytes. SQLite's documentation advises this for rows up
+/// to about a twentieth of a page, and a page has 4 KiB.
 const SMALL_BYTES: usize = 200;
 const PUT: &str = "INSERT INTO store (key, value) VALUES (?1, ?2) \
                    ON CONFLICT (key) DO UPDATE SET value = excluded.value";

@@ -50,7 +50,7 @@ impl Crew {
         for (number, (member, task)) in self.threads.iter().zip(tasks).enumerate() {
             let done = done.clone();
             let task: Task = Box::new(move || {
-                // The receiver waits for every result.
+                // The receiver lives until it has every result, so this cannot fail.
                 let _ = done.send((number, task()));
             });
             member.queue.as_ref().expect("a thread has its queue until the crew is dropped").send(task).ok();

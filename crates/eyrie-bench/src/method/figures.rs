@@ -34,8 +34,8 @@ impl Latency {
 /// The figures of one side in one row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Median of the rounds: µs for one operation. With several threads it is the time divided by the
-    /// operations of all threads.
+    /// Median of the rounds: µs for one operation. With several threads this is the inverse of the sum of the
+    /// rates of the threads.
     pub us: f64,
     /// Lower and upper quartile of the rounds, in µs.
     pub quartiles_us: [f64; 2],
@@ -81,13 +81,13 @@ pub struct Row {
     pub unit: &'static str,
     /// Number of targets from which the threads choose.
     pub among: u64,
-    /// Number of different targets that they touched on each side.
+    /// Number of different targets that they touched, on the side on which they touched most.
     pub touched: u64,
     /// The figures of each side. `None` if a side lacks the operation.
     pub sides: Vec<Option<Figures>>,
 }
 
-/// Returns the value at a fraction of the sorted values, or NaN without values.
+/// Returns the quantile `fraction` of the values, or NaN without values. Between two values it interpolates.
 fn quantile(values: &[f64], fraction: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -20,7 +20,8 @@ pub struct Counters {
     pub drains: Option<u64>,
 }
 
-/// Makes the changes of a side durable, and returns the work of its medium. `None` if nobody counts it.
+/// Makes the changes of a side durable, and returns the work of its medium. `None` if this work is not
+/// counted.
 pub type Count = Box<dyn Fn() -> Result<Option<Counters>>>;
 
 /// One side of a run, with a worker for each thread.
@@ -29,21 +30,22 @@ pub struct Contestant {
     pub name: String,
     /// The workers.
     pub workers: Vec<Box<dyn Worker>>,
-    /// Counts the work of the medium.
+    /// Returns the work of the medium.
     pub count: Count,
 }
 
-/// The outside of a run.
+/// The number of rounds of a run, and the functions by which its caller stops and follows it.
 pub struct Control<'a> {
     /// The rounds of each row.
     pub rounds: Rounds,
     /// Returns true after an interrupt.
     pub stop: fn() -> bool,
-    /// Gets the name of each row before its rounds.
+    /// Gets the name of the first row of each group before the rounds of the group, and at the end the name
+    /// of the final comparison.
     pub progress: &'a mut dyn FnMut(&str),
 }
 
-/// A worker and its tallies, one for each row. It moves to the thread for each round.
+/// A worker, and a tally for each row. Both move to a thread for each round.
 struct Station {
     worker: Box<dyn Worker>,
     tallies: Vec<Tally>,
@@ -168,7 +170,7 @@ fn group(
     }
 }
 
-/// Measures all rows of a plan on all sides, and proves the contents of the sides at the end.
+/// Measures all rows of a plan on all sides, and compares the contents of the sides at the end.
 ///
 /// # Errors
 /// As the calls. Fails after an interrupt, if a result is wrong, and if a row covers too little.

@@ -2,9 +2,10 @@
 //!
 //! A *row* is one operation of a workload. A *round* of a row makes the same operations, with the same
 //! targets and bytes, on one side after the other. The first round of a row does not count, because it warms
-//! caches and memory. The result of a side is the median over its counted rounds. Its ratio to the first side
-//! is the median of the ratios of single rounds, because the two times of one round have the same noise. In a
-//! last round every call is timed for itself, for the percentiles of the latency.
+//! caches and memory. A row with a single round is the exception: this round counts. The result of a side is
+//! the median over its counted rounds. Its ratio to the first side is the median of the ratios of single
+//! rounds, because both times of a round suffer from the same load of the machine. In a last round every call
+//! is timed by itself, for the percentiles of the latency.
 //!
 //! Invariants:
 //! - A run fails if a side returns wrong bytes, or if a row touches too few different blocks, files or keys.

@@ -61,7 +61,8 @@ pub struct Rounds {
     pub least: u32,
     /// Maximum number.
     pub most: u32,
-    /// Time for all rounds. If it is over, rows have the minimum number of rounds.
+    /// Time for all rounds. Each group of rows gets an equal part. When this part is over, the group ends as
+    /// soon as it has the minimum number of rounds.
     pub budget: Duration,
     /// True if a last round measures the latency of single calls.
     pub latency: bool,

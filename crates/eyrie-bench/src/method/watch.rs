@@ -7,10 +7,10 @@ use hdrhistogram::Histogram;
 use super::coverage::Coverage;
 use crate::error::{Error, Result};
 
-/// Longest latency that is told from a longer one, in ns.
+/// Limit of the recorded latencies, in ns. A longer latency is recorded as this one.
 const MOST_NS: u64 = 60_000_000_000;
 
-/// The work of one thread in one row, over all its counted rounds.
+/// The work of one thread in one row, over all its counted rounds and the round for the latency.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub coverage: Coverage,
@@ -25,7 +25,7 @@ pub(super) struct Tally {
 pub struct Watch {
     stop: fn() -> bool,
     tally: Tally,
-    /// True in the round in which each call is timed for itself.
+    /// True in the round in which each call is timed by itself.
     single: bool,
     spent: Duration,
     operations: u64,
@@ -101,7 +101,7 @@ impl Watch {
     /// Notes that a result was compared. Fails unless it was right.
     ///
     /// # Errors
-    /// Fails with the text of `what` unless `right`.
+    /// Fails with the text that `what` returns unless `right`.
     pub fn require(&mut self, right: bool, what: impl FnOnce() -> String) -> Result<()> {
         self.tally.compared += 1;
         if right { Ok(()) } else { Err(Error::wrong(what())) }

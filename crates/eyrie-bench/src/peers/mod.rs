@@ -1,6 +1,7 @@
 //! Other stores of keys and values, which the feature `peers` compiles.
 //!
-//! Each store has its default settings, except for those that [`settings`] names.
+//! Each store has its default settings, except for those that its module names. [`settings`] describes the
+//! settings that decide about durability.
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -36,28 +37,28 @@ pub enum Peer {
 const MISSING: &str = "this program was built without other stores; `cargo install eyriefs-cli --features \
                        peers` builds it with them";
 
-/// Returns the settings of a store that give this durability.
+/// Stands for the function with this name in a program without the feature.
 ///
 /// # Errors
-/// Returns the reason why the store cannot be used.
+/// Always fails.
 #[cfg(not(feature = "peers"))]
 pub(crate) fn settings(_: Peer, _: Durability) -> std::result::Result<&'static str, String> {
     Err(MISSING.to_owned())
 }
 
-/// Makes an empty store in an empty directory, for values of about `value_bytes`.
+/// Stands for the function with this name in a program without the feature.
 ///
 /// # Errors
-/// As the store.
+/// Always fails.
 #[cfg(not(feature = "peers"))]
 pub(crate) fn open(_: Peer, _: &Path, _: Durability, _: usize) -> Result<Arc<dyn KeyStore>> {
     Err(crate::error::Error::Request(MISSING.to_owned()))
 }
 
-/// Returns the settings of a store that give this durability.
+/// Returns a text about the settings that give a store this durability.
 ///
 /// # Errors
-/// Returns the reason why the store cannot be used.
+/// Never fails. It has this type because the function without the feature always fails.
 #[cfg(feature = "peers")]
 pub(crate) fn settings(peer: Peer, durability: Durability) -> std::result::Result<&'static str, String> {
     Ok(match (peer, durability) {

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore, VisitPair};
 
-/// Largest value for which SQLite's documentation advises a table `WITHOUT ROWID`: a twentieth of a page of
-/// 4 KiB, in bytes.
+/// Largest value for which the table has no rowid, in bytes. SQLite's documentation advises this for rows up
+/// to about a twentieth of a page, and a page has 4 KiB.
 const SMALL_BYTES: usize = 200;
 /// Longest time that a thread waits for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ const GAP: f64 = 10.0;
 /// Height of the scale above the bars.
 const HEAD: f64 = 24.0;
 
-/// A bar, or the mark of a range with its middle.
+/// A bar between two values of the scale.
 #[derive(Clone, Debug)]
 pub(super) struct Bar {
     /// The number of the side, which chooses the colour.

@@ -32,7 +32,7 @@ fn ratios(report: &BenchReport) -> String {
     bars(&groups, true)
 }
 
-/// Draws the latencies: from the fastest half to the slowest hundredth of the calls.
+/// Draws the latencies. A bar goes from the median to the 99th percentile.
 fn latencies(report: &BenchReport) -> String {
     let group = |row: &crate::method::Row| {
         let bar = |(side, figures): (usize, &Option<crate::method::Figures>)| {
@@ -99,15 +99,15 @@ pub(super) fn page(report: &BenchReport) -> String {
     if !chart.is_empty() {
         let _ = write!(
             html,
-            "<h2>Time beside {first}</h2>\n<p>A bar to the right of the line: {first} is as many times as \
-             fast. The scale is logarithmic.</p>\n<figure>{chart}</figure>\n"
+            "<h2>Time, divided by the time of {first}</h2>\n<p>If the bar of a side goes to the right of the \
+             line, {first} is faster. The scale is logarithmic.</p>\n<figure>{chart}</figure>\n"
         );
     }
     let times = report.times();
     let _ = write!(html, "<h2>{}</h2>\n{}", escaped(&times.title), table(&times));
     html.push_str(
-        "<p>± is half of the distance between the quartiles of the rounds. × is the median of the ratios of \
-         single rounds.</p>\n",
+        "<p>± is half of the distance between the quartiles of the rounds, in percent of the median. × is \
+         the median of the ratios of single rounds.</p>\n",
     );
     let chart = latencies(report);
     if !chart.is_empty() {

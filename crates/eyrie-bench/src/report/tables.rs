@@ -6,11 +6,11 @@ use crate::method::{Row, digits};
 /// A table of text.
 #[derive(Clone, Debug)]
 pub struct ReportTable {
-    /// The heading.
+    /// The heading of the whole table.
     pub title: String,
-    /// The header.
+    /// The headings of the columns.
     pub header: Vec<String>,
-    /// The rows. The first column is text, and all others are numbers.
+    /// The rows, each with a cell for every column. The first cell is the name of a row of the report.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -88,7 +88,7 @@ impl BenchReport {
         }
     }
 
-    /// Returns the table of the work of media that count it, or `None` if no medium does.
+    /// Returns the table of written bytes and drains, or `None` if no side counts them.
     pub fn media(&self) -> Option<ReportTable> {
         let header = ["operation", "side", "bytes written", "drains"];
         let mut rows = Vec::new();
@@ -105,7 +105,7 @@ impl BenchReport {
                 ]);
             }
         }
-        let title = "Work of the medium for each operation, with a sync at the end".to_owned();
+        let title = "Work of the medium for each operation, in a round that ends with a sync".to_owned();
         let header = header.map(str::to_owned).to_vec();
         (!rows.is_empty()).then_some(ReportTable { title, header, rows })
     }
@@ -123,8 +123,9 @@ impl BenchReport {
                 machine.load
             ),
             format!(
-                "memory: first touch {} ms/MiB ({} before the run), touch of returned memory {} ms/MiB, \
-                 cold copy of 4 KiB blocks {} MiB/s; clock {:.0} ns; peak {}",
+                "memory: first touch {} ms/MiB ({} touched before the run), touch of memory that was freed \
+                 just before {} ms/MiB, copy of cold blocks of 4 KiB {} MiB/s; one reading of the clock \
+                 {:.0} ns; largest memory of the process {}",
                 digits(machine.first_touch_ms),
                 size(machine.touched_bytes),
                 digits(machine.second_touch_ms),

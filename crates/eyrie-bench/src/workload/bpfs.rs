@@ -1,9 +1,10 @@
-//! `bpfs`: the workloads of the paper about BPFS: appends and random writes of several sizes, creation of
-//! files, small files as of a mail server, and a tree of sources that is unpacked and patched.
+//! `bpfs`: the workloads of section 5 of the paper about BPFS (SOSP 2009): appends and random writes of
+//! several sizes, creation of files, small files like those of a mail server, and a tree of sources that is
+//! unpacked and patched.
 
 use eyrie::{File, OpenFlags, Posix};
 
-use super::files::{MIB, NEW, make_dir, make_file, names_below, open, read_file, read_whole, write_all};
+use super::files::{MIB, NEW, count_names, make_dir, make_file, open, read_file, read_whole, write_all};
 use super::micro::thousands;
 use super::tree::{FILE_BYTES, Tree};
 use crate::error::Result;
@@ -16,10 +17,11 @@ use crate::values::{Chooser, NumberedName, Pattern};
 const SIZES: [usize; 4] = [8, 64, 512, 4096];
 /// Numbers of files that are created in an empty directory.
 const CREATED: [u64; 3] = [100, 1000, 10_000];
-/// Calls between two readings of the clock.
-const STEP: u64 = 64;
-/// Files of the small mail server, and their sizes at the start: the defaults of PostMark.
+/// Number of calls that are timed together.
+const TIMED_CALLS: u64 = 64;
+/// Files of the small mail server.
 const MAILS: u64 = 100;
+/// Limits of the sizes of mails at the start, in bytes: the defaults of PostMark.
 const LEAST_BYTES: u64 = 500;
 const MOST_BYTES: u64 = 10_000;
 
@@ -43,9 +45,9 @@ enum BpfsRow {
 #[derive(Clone, Debug)]
 pub struct Bpfs {
     groups: Vec<Vec<BpfsRow>>,
-    /// Appends in a round.
+    /// Appends of each size in a round.
     appends: u64,
-    /// Random writes in a round, and the size of their file.
+    /// Random writes of each size in a round, and the size of their file.
     writes: u64,
     file_bytes: usize,
     /// Transactions on mails in a round.
@@ -56,7 +58,8 @@ pub struct Bpfs {
 }
 
 impl Bpfs {
-    /// Makes the workload. So many rounds together make the paper's number of calls.
+    /// Makes the workload. `rounds` rounds together make the paper's number of appends and of random writes,
+    /// of each size. The other amounts do not depend on the number of rounds.
     pub fn new(rounds: u32) -> Bpfs {
         let rounds = u64::from(rounds);
         Bpfs {
@@ -93,8 +96,8 @@ impl Workload for Bpfs {
 
     fn notes(&self) -> Vec<String> {
         vec![format!(
-            "{} appends and {} random writes in a round, in a file of {} MiB; {MAILS} mails and {} \
-             transactions; a tree of {} files with a mean of {} KiB",
+            "{} appends and {} random writes of each size in a round, the writes in a file of {} MiB; \
+             {MAILS} mails and {} transactions; a tree of {} files with a mean of {} KiB",
             thousands(self.appends),
             thousands(self.writes),
             self.file_bytes >> 20,
@@ -157,7 +160,7 @@ struct BpfsWorker<P: Posix + Clone> {
     growing: Vec<(File<P>, u64)>,
     /// The file of the random writes, and the bytes that it should have.
     file: File<P>,
-    shadow: Vec<u8>,
+    expected: Vec<u8>,
     tree: Tree,
     chooser: Chooser,
     /// Number of rounds of mails.
@@ -177,10 +180,10 @@ impl FileWork for Bpfs {
         let growing = |size: usize| Ok((open(&fs, &path(&format!("append-{size}")))?, 0));
         let growing = SIZES.into_iter().map(growing).collect::<Result<_>>()?;
         let file = open(&fs, &path("random"))?;
-        let mut shadow = vec![0; part.share(self.file_bytes as u64) as usize];
-        Pattern::new(part.thread, 0).fill(&mut shadow, 0);
-        for (chunk, at) in shadow.chunks(MIB).zip(0..) {
-            write_all(&fs, file.handle(), chunk, at * MIB as u64)?;
+        let mut expected = vec![0; part.share(self.file_bytes as u64) as usize];
+        Pattern::new(part.thread, 0).fill(&mut expected, 0);
+        for (part, at) in expected.chunks(MIB).zip(0..) {
+            write_all(&fs, file.handle(), part, at * MIB as u64)?;
         }
         Ok(Box::new(BpfsWorker {
             rows: self.groups.iter().flatten().copied().collect(),
@@ -192,7 +195,7 @@ impl FileWork for Bpfs {
             directory,
             growing,
             file,
-            shadow,
+            expected,
             mailed: 0,
         }))
     }
@@ -206,13 +209,13 @@ impl<P: Posix + Clone> BpfsWorker<P> {
     fn append(&mut self, size: usize, watch: &mut Watch) -> Result<()> {
         let (pattern, calls) = (self.append_pattern(size), self.part.share(self.work.appends));
         let Some(at) = SIZES.iter().position(|other| *other == size) else { return Ok(()) };
-        let mut data = vec![0; size * STEP as usize];
-        for first in (0..calls).step_by(STEP as usize) {
-            let count = STEP.min(calls - first);
+        let mut data = vec![0; size * TIMED_CALLS as usize];
+        for first in (0..calls).step_by(TIMED_CALLS as usize) {
+            let count = TIMED_CALLS.min(calls - first);
             let (file, done) = &mut self.growing[at];
             pattern.fill(&mut data, *done * size as u64);
-            watch.time(count as usize, |step| {
-                self.fs.append(file.handle(), &data[step * size..][..size])?;
+            watch.time(count as usize, |at| {
+                self.fs.append(file.handle(), &data[at * size..][..size])?;
                 Ok(())
             })?;
             (*done..*done + count).for_each(|place| watch.touch(place));
@@ -222,19 +225,19 @@ impl<P: Posix + Clone> BpfsWorker<P> {
     }
 
     fn write(&mut self, size: usize, watch: &mut Watch) -> Result<()> {
-        let (calls, places) = (self.part.share(self.work.writes), self.shadow.len() / size);
-        for first in (0..calls).step_by(STEP as usize) {
-            let count = STEP.min(calls - first) as usize;
+        let (calls, places) = (self.part.share(self.work.writes), self.expected.len() / size);
+        for first in (0..calls).step_by(TIMED_CALLS as usize) {
+            let count = TIMED_CALLS.min(calls - first) as usize;
             let chosen: Vec<usize> = (0..count).map(|_| self.chooser.below(places as u64) as usize).collect();
             for &place in &chosen {
                 let pattern = Pattern::new(self.chooser.number(), 0);
-                pattern.fill(&mut self.shadow[place * size..][..size], 0);
+                pattern.fill(&mut self.expected[place * size..][..size], 0);
                 watch.touch(place as u64);
             }
             // A place that is chosen twice gets its last bytes twice.
-            watch.time(count, |step| {
-                let offset = chosen[step] * size;
-                write_all(&self.fs, self.file.handle(), &self.shadow[offset..][..size], offset as u64)
+            watch.time(count, |at| {
+                let offset = chosen[at] * size;
+                write_all(&self.fs, self.file.handle(), &self.expected[offset..][..size], offset as u64)
             })?;
         }
         Ok(())
@@ -244,21 +247,21 @@ impl<P: Posix + Clone> BpfsWorker<P> {
         let directory = format!("{}/new-{}", self.directory, self.part.thread);
         let mut names = NumberedName::new(&format!("{directory}/file-"));
         let files = self.part.share(files);
-        for first in (0..files).step_by(STEP as usize) {
-            let count = STEP.min(files - first);
+        for first in (0..files).step_by(TIMED_CALLS as usize) {
+            let count = TIMED_CALLS.min(files - first);
             watch.time(count as usize, |at| {
                 let handle = self.fs.open(names.path(first + at as u64).into(), NEW, 0o644)?;
                 Ok(self.fs.close(handle)?)
             })?;
             (first..first + count).for_each(|file| watch.touch(file));
         }
-        let found = names_below(&self.fs, &directory)?;
+        let found = count_names(&self.fs, &directory)?;
         watch.require(found == files, || format!("{found} names in place of {files}"))?;
         (0..files).try_for_each(|file| Ok(self.fs.unlink(names.path(file).into())?))
     }
 
-    /// Makes the mails, makes the transactions, and deletes the mails. All of this is timed, and a
-    /// transaction counts as one operation.
+    /// Makes the mails, makes the transactions, and deletes the mails. All of these calls are timed, but only
+    /// a transaction counts as an operation.
     fn mail(&mut self, watch: &mut Watch) -> Result<()> {
         self.mailed += 1;
         let mut names = NumberedName::new(&format!("{}/mail-{}-", self.directory, self.part.thread));
@@ -331,8 +334,8 @@ where
             let right = count == bytes && self.append_pattern(size).matches(&found[..count], 0);
             watch.require(right, || format!("the file of the appends of {size} bytes is wrong"))?;
         }
-        let mut found = vec![0; self.shadow.len() + 1];
+        let mut found = vec![0; self.expected.len() + 1];
         let count = read_whole(&self.fs, self.file.handle(), &mut found)?;
-        watch.require(found[..count] == self.shadow, || "the file of the random writes is wrong".to_owned())
+        watch.require(found[..count] == self.expected, || "the file of the random writes is wrong".to_owned())
     }
 }

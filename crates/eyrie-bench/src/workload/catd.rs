@@ -1,5 +1,5 @@
-//! `catd`: the calls with which the paper about SpanFS measures metadata: create, append with `fsync`,
-//! truncate and delete, each of many files in a directory.
+//! `catd`: the calls with which the paper about SpanFS (ATC 2015) measures metadata: create, append with
+//! `fsync`, truncate and delete, each of many files in a directory.
 
 use eyrie::{OpenFlags, Posix, Target};
 
@@ -11,8 +11,8 @@ use crate::run::{Workload, file_workers};
 use crate::side::Side;
 use crate::values::{NumberedName, Pattern};
 
-/// Calls between two readings of the clock.
-const STEP: u64 = 16;
+/// Number of calls that are timed together.
+const TIMED_CALLS: u64 = 16;
 /// The rows, in their order.
 const ROWS: [&str; 4] = ["create", "append 4 KiB + fsync", "truncate", "delete"];
 
@@ -40,7 +40,7 @@ impl Workload for Catd {
     }
 
     fn bytes(&self) -> u64 {
-        // The runs have few threads, each with its own files.
+        // This is enough for about 16 threads, because each thread has its own files.
         self.files * 16 * BLOCK_BYTES as u64 + (64 << 20)
     }
 
@@ -86,10 +86,11 @@ impl<P: Posix> CatdWorker<P> {
 impl<P: Posix + Send> Worker for CatdWorker<P> {
     fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
         let (fs, end) = (&self.fs, self.first + self.files);
-        for first in (self.first..end).step_by(STEP as usize) {
-            let count = STEP.min(end - first);
+        for first in (self.first..end).step_by(TIMED_CALLS as usize) {
+            let count = TIMED_CALLS.min(end - first);
             if row == 1 {
-                // A number gives its file the same bytes in every round, and each round makes the file anew.
+                // The files of these calls get equal bytes, the same ones in every round. Each round makes
+                // the files anew, so no file keeps these bytes from an earlier round.
                 Pattern::new(first, 0).fill(&mut self.buffer[..BLOCK_BYTES], 0);
             }
             let (names, data) = (&mut self.names, &self.buffer[..BLOCK_BYTES]);
@@ -117,10 +118,10 @@ impl<P: Posix + Send> Worker for CatdWorker<P> {
                     watch.require(size == 0, || format!("file {number} has {size} bytes"))?;
                 }
                 1 => {
-                    let step = number - (number - self.first) % STEP;
+                    let first = number - (number - self.first) % TIMED_CALLS;
                     let found = read_file(&self.fs, self.names.path(number), &mut self.buffer)?;
                     let right =
-                        found == BLOCK_BYTES && Pattern::new(step, 0).matches(&self.buffer[..found], 0);
+                        found == BLOCK_BYTES && Pattern::new(first, 0).matches(&self.buffer[..found], 0);
                     watch.require(right, || format!("file {number} is wrong"))?;
                 }
                 _ => {
@@ -137,6 +138,6 @@ impl<P: Posix + Send> Worker for CatdWorker<P> {
 
     fn prove(&mut self, watch: &mut Watch) -> Result<()> {
         let found = self.size(self.first);
-        watch.require(found.is_err(), || "a file is left".to_owned())
+        watch.require(found.is_err(), || "the first file is left".to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! Steps that several workloads on files share.
+//! Functions that several workloads on files share.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(super) fn make_dir<P: Posix + Clone>(fs: &P, path: &str) -> Result<()> {
     }
 }
 
-/// Makes a new file with the first `bytes` of a content. `buffer` is memory for the bytes.
+/// Makes a new file with the first `bytes` of a content. `buffer` is reused memory.
 pub(super) fn make_file<P: Posix>(
     fs: &P,
     path: &Path,
@@ -53,7 +53,7 @@ pub(super) fn write_all<P: Posix>(
     Ok(())
 }
 
-/// Reads a file from its start into `out`, in steps of at most 1 MiB, until its end or the end of `out`.
+/// Reads a file from its start into `out`, with calls of at most 1 MiB, until its end or the end of `out`.
 /// Returns the number of bytes.
 pub(super) fn read_whole<P: Posix>(fs: &P, handle: &P::Handle, out: &mut [u8]) -> Result<usize> {
     let mut done = 0;
@@ -85,7 +85,7 @@ pub(super) fn open<P: Posix + Clone>(fs: &P, path: &str) -> Result<File<P>> {
 ///
 /// # Errors
 /// As the listing.
-pub(super) fn names_below<P: Posix + Clone>(fs: &P, path: &str) -> Result<u64> {
+pub(super) fn count_names<P: Posix + Clone>(fs: &P, path: &str) -> Result<u64> {
     let mut names = 0;
     for entry in fs.read_dir(path)? {
         entry?;

@@ -95,7 +95,7 @@ struct JobsWorker<P: Posix + Clone> {
     tree: Tree,
     database: File<P>,
     journal: File<P>,
-    /// The number of the first page, and the number of changes of each page.
+    /// The number of the content of the first page, and the number of changes of each page.
     first: u64,
     versions: Vec<u32>,
     chooser: Chooser,

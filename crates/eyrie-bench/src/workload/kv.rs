@@ -10,8 +10,8 @@ use crate::run::Workload;
 use crate::side::{Side, StorePlace};
 use crate::values::{Chooser, NumberedName, Pattern};
 
-/// Calls between two readings of the clock. Their results are kept, and compared afterwards.
-const STEP: usize = 16;
+/// Number of calls that are timed together. Their results are kept, and compared afterwards.
+const TIMED_CALLS: usize = 16;
 /// Keys in one transaction of a load.
 const LOAD: u64 = 1000;
 /// Keys in one transaction of a batch.
@@ -36,7 +36,8 @@ pub struct Keys {
     scales: Vec<StoreScale>,
     durability: Durability,
     wanted: Vec<KeyOperation>,
-    /// Gets and changes in a round, if they do not follow from the number of keys.
+    /// Number of gets, and number of single changes, in a round. `None` if they follow from the number of
+    /// keys.
     calls: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ pub enum KeyOperation {
     Batch,
     /// Visit all keys and read each byte of their values, in any order.
     Scan,
-    /// The same, in the order of the keys.
+    /// As `Scan`, but in the order of the keys.
     ScanSorted,
 }
 
@@ -87,7 +88,8 @@ impl Keys {
         Keys { scales, durability, wanted: OPERATIONS.to_vec(), calls: None }
     }
 
-    /// Makes the workload with a load and these calls, so many of them in a round.
+    /// Makes the workload with a load and the operations `wanted`. A round makes `calls` gets, puts or
+    /// erases.
     pub fn of(scales: Vec<StoreScale>, wanted: &[KeyOperation], calls: u64) -> Keys {
         let wanted = [&[Load], wanted].concat();
         Keys { scales, durability: Durability::Later, wanted, calls: Some(calls) }
@@ -100,7 +102,7 @@ impl Keys {
             .to_vec()
     }
 
-    /// Returns sizes that prove the workload in less than a second. The figures mean little.
+    /// Returns sizes with which a test of the workload takes less than a second. The figures mean little.
     pub fn quick() -> Vec<StoreScale> {
         [(100, 4096), (2000, 100)].map(|(keys, value_bytes)| StoreScale { keys, value_bytes }).to_vec()
     }
@@ -111,7 +113,7 @@ impl Keys {
         (0..self.scales.len()).flat_map(of).collect()
     }
 
-    /// Returns the calls of an operation in a round of one thread, with so many keys.
+    /// Returns the number of calls of an operation that a thread with `keys` keys makes in a round.
     fn calls(&self, operation: KeyOperation, keys: u64) -> u64 {
         let durable = self.durability == Durability::EachCall;
         let calls = match operation {
@@ -146,7 +148,7 @@ impl Workload for Keys {
     }
 
     fn bytes(&self) -> u64 {
-        // During a load the old store may still use its storage. Trees of keys are half full at worst.
+        // During a load the removed store may still use its storage. Trees of keys are half full at worst.
         let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 200) * 3;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
     }
@@ -232,7 +234,7 @@ struct Scale {
     first: u64,
     /// The number of changes of each key.
     versions: Vec<u32>,
-    /// Number of keys of the store, with those of other threads.
+    /// Number of keys of the store, including those of other threads.
     all: u64,
     value_bytes: usize,
     /// The keys at which the next erases and the next batch begin.
@@ -353,7 +355,7 @@ impl Worker for KeyWorker {
 }
 
 impl KeyWorker {
-    /// Puts all keys: into a new store, or with several threads into the store of the thread.
+    /// Puts all keys: with one thread into a new store, and with several threads into the store that exists.
     fn load(&mut self, at: usize, is_many: bool, watch: &mut Watch) -> Result<bool> {
         let scale = &mut self.scales[at];
         if self.work.scales[at].keys == scale.keys() {
@@ -378,22 +380,22 @@ impl KeyWorker {
         Ok(true)
     }
 
-    fn random_keys(&mut self, at: usize) -> [u64; STEP] {
+    fn random_keys(&mut self, at: usize) -> [u64; TIMED_CALLS] {
         let keys = self.scales[at].keys();
         std::array::from_fn(|_| self.chooser.below(keys))
     }
 
     fn get(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
         // A buffer that is larger than the value lets a file be read with one call.
-        let mut found: [Vec<u8>; STEP] =
+        let mut found: [Vec<u8>; TIMED_CALLS] =
             std::array::from_fn(|_| Vec::with_capacity(2 * self.scales[at].value_bytes));
-        for _ in 0..calls.div_ceil(STEP as u64) {
+        for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
             let scale = &mut self.scales[at];
             let first = scale.first;
             let session = scale.session()?;
-            watch.time(STEP, |step| {
-                session.get(self.key.key(first + numbers[step]), &mut found[step])?;
+            watch.time(TIMED_CALLS, |at| {
+                session.get(self.key.key(first + numbers[at]), &mut found[at])?;
                 Ok(())
             })?;
             for (number, found) in numbers.into_iter().zip(&found) {
@@ -405,15 +407,15 @@ impl KeyWorker {
     }
 
     fn view(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
-        for _ in 0..calls.div_ceil(STEP as u64) {
+        for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
             let scale = &mut self.scales[at];
             let first = scale.first;
             let session = scale.session()?;
-            let mut found = [(0, [0; 8]); STEP];
-            watch.time(STEP, |step| {
-                session.view(self.key.key(first + numbers[step]), &mut |value| {
-                    found[step] = (value.len(), value.first_chunk().copied().unwrap_or_default());
+            let mut found = [(0, [0; 8]); TIMED_CALLS];
+            watch.time(TIMED_CALLS, |at| {
+                session.view(self.key.key(first + numbers[at]), &mut |value| {
+                    found[at] = (value.len(), value.first_chunk().copied().unwrap_or_default());
                 })?;
                 Ok(())
             })?;
@@ -428,11 +430,11 @@ impl KeyWorker {
     }
 
     fn put(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
-        for _ in 0..calls.div_ceil(STEP as u64) {
+        for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
             let pairs = self.scales[at].pairs(numbers.into_iter());
             let session = self.scales[at].session()?;
-            watch.time(STEP, |step| session.put(&pairs[step].0, &pairs[step].1))?;
+            watch.time(TIMED_CALLS, |at| session.put(&pairs[at].0, &pairs[at].1))?;
             numbers.into_iter().for_each(|number| watch.touch(number));
         }
         Ok(())
@@ -442,7 +444,7 @@ impl KeyWorker {
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
         let scale = &mut self.scales[at];
         let (keys, first, start) = (scale.keys(), scale.first, scale.erased);
-        // A stride spreads the keys, and visits each before any twice.
+        // A stride spreads the keys over the store, so that a round erases no key twice.
         let stride = (keys / calls).max(1);
         let number = |call: u64| (start + call * stride) % keys;
         scale.erased = (start + 1) % keys;

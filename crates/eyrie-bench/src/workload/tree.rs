@@ -32,7 +32,7 @@ pub(super) struct Tree {
     files: Vec<TreeFile>,
     buffer: Vec<u8>,
     chooser: Chooser,
-    /// Numbers of the files that random reads have not taken yet.
+    /// The order in which `load` reads the files. The field keeps its memory for the next round.
     order: Vec<usize>,
 }
 

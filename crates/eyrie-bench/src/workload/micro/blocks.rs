@@ -8,9 +8,9 @@ use crate::method::Watch;
 use crate::values::{Chooser, Pattern};
 use crate::workload::files::{BLOCK_BYTES, MIB, read_whole, write_all};
 
-/// Blocks between two readings of the clock. Their bytes are kept, and compared afterwards.
-pub(super) const STEP: usize = 16;
-/// Blocks of 1 MiB.
+/// Number of calls that are timed together. The bytes of their blocks are kept, and compared afterwards.
+pub(super) const TIMED_CALLS: usize = 16;
+/// Number of blocks in 1 MiB.
 const MIB_BLOCKS: u64 = (MIB / BLOCK_BYTES) as u64;
 
 /// The numbers of the blocks of the three files begin at different values, so no two files have equal blocks.
@@ -67,8 +67,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Reads the blocks of one step, and compares them.
-    fn read_step(&mut self, blocks: &[u64], watch: &mut Watch) -> Result<()> {
+    /// Reads blocks with calls that are timed together, and compares them.
+    fn read_blocks(&mut self, blocks: &[u64], watch: &mut Watch) -> Result<()> {
         let base = self.base();
         watch.time(blocks.len(), |at| {
             self.fs.read_at(self.large.handle(), &mut self.buffers[at], offset(base + blocks[at]))?;
@@ -82,8 +82,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Overwrites the blocks of one step.
-    fn overwrite_step(&mut self, blocks: &[u64], sync: bool, watch: &mut Watch) -> Result<()> {
+    /// Overwrites blocks with calls that are timed together.
+    fn overwrite_blocks(&mut self, blocks: &[u64], sync: bool, watch: &mut Watch) -> Result<()> {
         let base = self.base();
         for (at, &block) in blocks.iter().enumerate() {
             self.versions[block as usize] += 1;
@@ -99,37 +99,39 @@ impl<P: Posix + Clone> MicroWorker<P> {
         })
     }
 
-    fn random_blocks(&mut self) -> [u64; STEP] {
+    fn random_blocks(&mut self) -> [u64; TIMED_CALLS] {
         std::array::from_fn(|_| self.chooser.below(self.share.blocks))
     }
 
-    /// Returns the next blocks of a sequence through `all` blocks. At the end it begins again.
-    fn next_blocks(&mut self, sequence: usize, all: u64) -> [u64; STEP] {
+    /// Returns the next blocks of a sequence through `all` blocks. After its last block a sequence begins
+    /// again.
+    fn next_blocks(&mut self, sequence: usize, all: u64) -> [u64; TIMED_CALLS] {
         let first = self.next[sequence];
-        self.next[sequence] = (first + STEP as u64) % all;
+        self.next[sequence] = (first + TIMED_CALLS as u64) % all;
         std::array::from_fn(|at| (first + at as u64) % all)
     }
 
     pub(super) fn read_random(&mut self, watch: &mut Watch) -> Result<()> {
-        for _ in 0..self.share.random.div_ceil(STEP as u64) {
+        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.random_blocks();
-            self.read_step(&blocks, watch)?;
+            self.read_blocks(&blocks, watch)?;
         }
         Ok(())
     }
 
     pub(super) fn read_on(&mut self, watch: &mut Watch) -> Result<()> {
-        for _ in 0..self.share.sequential.div_ceil(STEP as u64) {
+        for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(0, self.share.blocks);
-            self.read_step(&blocks, watch)?;
+            self.read_blocks(&blocks, watch)?;
         }
         Ok(())
     }
 
     pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Watch) -> Result<()> {
-        for _ in 0..self.share.random.div_ceil(STEP as u64) {
+        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let mut blocks = self.random_blocks();
-            // A block that is chosen twice is left out once, because a step makes its bytes before its calls.
+            // A block that is chosen twice is written once. Sorting finds such blocks, and the swaps make the
+            // order random again.
             blocks.sort_unstable();
             let distinct = blocks.chunk_by(|left, right| left == right).count();
             let mut order: Vec<u64> =
@@ -139,24 +141,24 @@ impl<P: Posix + Clone> MicroWorker<P> {
             for at in 0..half {
                 order.swap(at, half + self.chooser.below((distinct - half) as u64) as usize);
             }
-            self.overwrite_step(&order, sync, watch)?;
+            self.overwrite_blocks(&order, sync, watch)?;
         }
         Ok(())
     }
 
     pub(super) fn overwrite_on(&mut self, watch: &mut Watch) -> Result<()> {
-        for _ in 0..self.share.sequential.div_ceil(STEP as u64) {
+        for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(1, self.share.blocks);
-            self.overwrite_step(&blocks, false, watch)?;
+            self.overwrite_blocks(&blocks, false, watch)?;
         }
         Ok(())
     }
 
     pub(super) fn read_scattered(&mut self, watch: &mut Watch) -> Result<()> {
         let all = self.share.scattered;
-        for _ in 0..self.share.random.div_ceil(STEP as u64) {
+        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(2, all);
-            watch.time(STEP, |at| {
+            watch.time(TIMED_CALLS, |at| {
                 self.fs.read_at(self.scattered.handle(), &mut self.buffers[at], offset(blocks[at]))?;
                 Ok(())
             })?;
@@ -169,11 +171,11 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Appends to the growing file, which is empty at the start.
+    /// Makes the growing file empty, and then appends to it.
     pub(super) fn append(&mut self, watch: &mut Watch) -> Result<()> {
         self.growing.set_len(0)?;
-        for first in (0..self.share.random).step_by(STEP) {
-            let count = (self.share.random - first).min(STEP as u64);
+        for first in (0..self.share.random).step_by(TIMED_CALLS) {
+            let count = (self.share.random - first).min(TIMED_CALLS as u64);
             for at in 0..count {
                 let content = self.content(GROWING, first + at, 0);
                 content.fill(&mut self.buffers[at as usize], 0);
@@ -194,7 +196,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Returns a random multiple of 1 MiB in the part of this thread, as a number of blocks.
+    /// Returns the first block of a random MiB in the part of this thread.
     fn random_mib(&mut self) -> u64 {
         self.chooser.below((self.share.blocks / MIB_BLOCKS).max(1)) * MIB_BLOCKS
     }

@@ -1,7 +1,9 @@
-//! `micro`: single calls on files, with the sizes of Aerie's Table 3, and further calls.
+//! `micro`: single calls on files, with the sizes of Table 3 of the paper about Aerie (EuroSys 2014), and
+//! further calls.
 //!
-//! The large file has 1 GiB. Random reads and writes choose blocks of 4 KiB, 100 MiB in all. Sequential calls
-//! go through the whole file. Calls on names work in a directory with 1,024 files and in one with 100,000.
+//! With [`Amounts::aerie`] the large file has 1 GiB. The counted rounds of a row together make random reads
+//! or writes of 100 MiB in blocks of 4 KiB, or go through the large file once. Most calls on names are
+//! measured in a directory with 1,024 files and in one with 100,000.
 
 mod blocks;
 mod names;
@@ -22,7 +24,7 @@ use crate::values::Chooser;
 pub enum FileOperation {
     /// Write a new large file, 1 MiB in each call.
     Fill,
-    /// Make the files of the directory.
+    /// Make the files of the directory, each with one block.
     Make,
     /// Open an existing file by its path, and close it.
     Open,
@@ -32,7 +34,7 @@ pub enum FileOperation {
     Create,
     /// Remove a file that `Create` made.
     Unlink,
-    /// Rename a file within its directory, or back.
+    /// Rename a file within its directory, or give it its old name again.
     Rename,
     /// Make a directory.
     MakeDirectory,
@@ -42,7 +44,7 @@ pub enum FileOperation {
     Symlink,
     /// Read the target of a symbolic link.
     ReadLink,
-    /// Cut a file of one block to no bytes, by its path.
+    /// Truncate a file of one block to no bytes, by its path.
     Truncate,
     /// List the directory. Each name counts as one operation.
     List,
@@ -84,20 +86,21 @@ pub struct Amounts {
     pub scattered_bytes: u64,
     /// Files of the small directory.
     pub few: u64,
-    /// Files of the large directory. Without it, the rows of this directory are left out.
+    /// Files of the large directory. If it is 0, the rows of this directory are left out.
     pub many: u64,
-    /// Random blocks, and appended blocks, in a round.
+    /// Blocks in a round of random calls, of appends, or of reads of the scattered file.
     pub random: u64,
-    /// Sequential blocks in a round.
+    /// Blocks in a round of sequential calls on the large file.
     pub sequential: u64,
-    /// Calls on names in a round.
+    /// Names in a round of calls on names.
     pub names: u64,
     /// Calls with 1 MiB in a round.
     pub large_calls: u64,
 }
 
 impl Amounts {
-    /// The amounts of `eyrie bench micro`, of which the rounds together make the amounts of Aerie's Table 3.
+    /// Returns the amounts of `eyrie bench micro`. `rounds` counted rounds together make the calls on blocks
+    /// of Table 3 of the paper about Aerie. Each single round has 1,024 names.
     pub fn aerie(rounds: u32) -> Amounts {
         let (large_bytes, rounds) = (1_u64 << 30, u64::from(rounds));
         Amounts {
@@ -112,7 +115,7 @@ impl Amounts {
         }
     }
 
-    /// Amounts that prove the workload in less than a second. The figures mean little.
+    /// Returns amounts with which a test of the workload takes less than a second. The figures mean little.
     pub fn quick() -> Amounts {
         let mib = 1 << 20;
         Amounts {
@@ -145,7 +148,8 @@ use FileOperation::{
     WriteSync,
 };
 
-/// The calls that look up a name, so that their time may depend on the number of names.
+/// The calls that are measured in both directories, because their time may depend on the number of names. The
+/// calls of one group alternate.
 const NAMED: [&[FileOperation]; 7] =
     [&[Make], &[Open], &[Stat], &[Create, Unlink], &[Rename], &[MakeDirectory, RemoveDirectory], &[List]];
 /// The calls that are measured in the small directory only.
@@ -177,7 +181,8 @@ impl Micro {
         Micro::of(amounts, |_| true)
     }
 
-    /// Makes the workload with the calls that `wanted` chooses, and those that make their files.
+    /// Makes the workload with each group of calls whose first call is `wanted`, such as create and unlink.
+    /// `Make` and `Fill` are always part of it, because they make the files.
     pub fn of(amounts: Amounts, wanted: impl Fn(FileOperation) -> bool) -> Micro {
         let many = NAMED.iter().filter(|_| amounts.many > 0).map(|group| (group, Scale::Many));
         let few = BLOCKS.iter().chain(&NAMED).chain(&SMALL).map(|group| (group, Scale::Few));
@@ -300,12 +305,13 @@ struct MicroWorker<P: Posix + Clone> {
     /// The block at which the next sequential read, the next sequential write, and the next read of the
     /// scattered file begin.
     next: [u64; 3],
-    /// Number of names that rounds have made so far, for each scale.
+    /// Number of files that earlier rounds have created and removed, for each scale. New files get later
+    /// numbers.
     made: [u64; 2],
     /// Number of the file that the next rename takes, for each scale.
     renamed: [u64; 2],
     chooser: Chooser,
-    /// Memory for the blocks of one step.
+    /// Memory for the blocks of the calls that are timed together.
     buffers: Vec<Vec<u8>>,
 }
 
@@ -342,7 +348,7 @@ impl FileWork for Micro {
             made: [0; 2],
             renamed: [0; 2],
             chooser: Chooser::new(part.thread),
-            buffers: vec![vec![0; BLOCK_BYTES]; blocks::STEP],
+            buffers: vec![vec![0; BLOCK_BYTES]; blocks::TIMED_CALLS],
             fs,
         }))
     }

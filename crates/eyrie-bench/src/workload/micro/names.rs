@@ -8,19 +8,21 @@ use super::{MicroWorker, Scale};
 use crate::error::Result;
 use crate::method::Watch;
 use crate::values::{NumberedName, Pattern};
-use crate::workload::files::{BLOCK_BYTES, NEW, make_file, names_below, read_file, write_all};
+use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file, write_all};
 
-/// Calls between two readings of the clock.
-const STEP: u64 = 64;
-/// The numbers of the files of a directory, and of the files that rounds make, begin here.
+/// Number of calls that are timed together, except those of `write_new`, which has memory for fewer blocks.
+const TIMED_CALLS: u64 = 64;
+/// The content of a file has the number of the file plus one of these numbers: the first two for the files of
+/// the two directories, and `MADE` for the files that `create` makes.
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
 const MADE: u64 = 6 << 40;
-/// Numbers of one thread in a directory that all threads share.
+/// Distance of the first numbers of two threads, so that their names differ in a shared directory.
 const PER_THREAD: u64 = 1_000_000;
 
-/// Returns the ranges of at most [`STEP`] numbers below `count`.
-fn steps(count: u64) -> impl Iterator<Item = (u64, u64)> {
-    (0..count).step_by(STEP as usize).map(move |first| (first, STEP.min(count - first)))
+/// Splits the numbers below `count` into ranges of at most [`TIMED_CALLS`] numbers. Returns the first number
+/// and the length of each range.
+fn ranges(count: u64) -> impl Iterator<Item = (u64, u64)> {
+    (0..count).step_by(TIMED_CALLS as usize).map(move |first| (first, TIMED_CALLS.min(count - first)))
 }
 
 impl<P: Posix + Clone> MicroWorker<P> {
@@ -29,7 +31,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         format!("{}/{dir}", self.part.directory())
     }
 
-    /// Returns names of three components.
+    /// Returns paths of three components, of which the last is `base` and a number.
     fn names(&self, scale: Scale, base: &str) -> NumberedName {
         NumberedName::new(&format!("{}/{base}", self.directory(scale)))
     }
@@ -45,13 +47,13 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     fn random_files(&mut self, scale: Scale) -> Vec<u64> {
         let files = self.files(scale);
-        (0..STEP).map(|_| self.chooser.below(files)).collect()
+        (0..TIMED_CALLS).map(|_| self.chooser.below(files)).collect()
     }
 
     /// Makes the files of the directory.
     pub(super) fn make(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
-        for (from, count) in steps(self.files(scale)) {
+        for (from, count) in ranges(self.files(scale)) {
             self.write_new(&mut names, FILES[scale as usize], first + from, count, watch)?;
             (from..from + count).for_each(|file| watch.touch(file));
         }
@@ -84,7 +86,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn open(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
-        for _ in steps(self.share.names) {
+        for _ in ranges(self.share.names) {
             let files = self.random_files(scale);
             watch.time(files.len(), |at| {
                 let handle = self.fs.open(names.path(first + files[at]).into(), OpenFlags::READ, 0)?;
@@ -97,8 +99,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn stat(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
-        let mut sizes = [0; STEP as usize];
-        for _ in steps(self.share.names) {
+        let mut sizes = [0; TIMED_CALLS as usize];
+        for _ in ranges(self.share.names) {
             let files = self.random_files(scale);
             watch.time(files.len(), |at| {
                 sizes[at] = self.fs.stat(names.path(first + files[at]).into())?.size;
@@ -116,7 +118,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn create(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let from = self.first() + self.made[scale as usize];
         let mut names = self.names(scale, "new-");
-        for (at, count) in steps(self.share.names) {
+        for (at, count) in ranges(self.share.names) {
             self.write_new(&mut names, MADE, from + at, count, watch)?;
             for number in from + at..from + at + count {
                 watch.touch(number - from);
@@ -133,9 +135,9 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn unlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let from = self.first() + self.made[scale as usize];
         let mut names = self.names(scale, "new-");
-        for (at, count) in steps(self.share.names) {
-            watch.time(count as usize, |step| {
-                Ok(self.fs.unlink(names.path(from + at + step as u64).into())?)
+        for (at, count) in ranges(self.share.names) {
+            watch.time(count as usize, |call| {
+                Ok(self.fs.unlink(names.path(from + at + call as u64).into())?)
             })?;
             (at..at + count).for_each(|number| watch.touch(number));
         }
@@ -147,7 +149,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn rename(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (files, offset) = (self.files(scale), self.first());
         let (mut names, mut moved) = (self.names(scale, "file-"), self.names(scale, "two-"));
-        for (_, count) in steps(self.share.names.min(files)) {
+        for (_, count) in ranges(self.share.names.min(files)) {
             let first = self.renamed[scale as usize];
             let file = |at: usize| offset + (first + at as u64) % files;
             watch.time(count as usize, |at| {
@@ -168,7 +170,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn make_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "dir-"));
-        for (from, count) in steps(self.share.names) {
+        for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
                 Ok(self.fs.mkdir(names.path(first + from + at as u64).into(), 0o755)?)
             })?;
@@ -179,7 +181,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn remove_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "dir-"));
-        for (from, count) in steps(self.share.names) {
+        for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
                 Ok(self.fs.rmdir(names.path(first + from + at as u64).into())?)
             })?;
@@ -191,7 +193,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn symlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "link-"));
         let mut targets = NumberedName::new("target-");
-        for (from, count) in steps(self.share.names) {
+        for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
                 let number = first + from + at as u64;
                 Ok(self.fs.symlink(targets.path(number), names.path(number).into())?)
@@ -205,8 +207,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn read_link(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "link-"));
         let mut targets = NumberedName::new("target-");
-        let mut found = vec![Vec::new(); STEP as usize];
-        for (from, count) in steps(self.share.names) {
+        let mut found = vec![Vec::new(); TIMED_CALLS as usize];
+        for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
                 found[at] = self.fs.readlink(names.path(first + from + at as u64).into())?;
                 Ok(())
@@ -222,10 +224,10 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Cuts files of one block to no bytes. They are made before and removed afterwards.
+    /// Truncates files of one block to no bytes. The files are made before and removed afterwards.
     pub(super) fn truncate(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
-        let (first, mut names) = (self.first(), self.names(scale, "cut-"));
-        for (from, count) in steps(self.share.names) {
+        let (first, mut names) = (self.first(), self.names(scale, "truncated-"));
+        for (from, count) in ranges(self.share.names) {
             let numbers = first + from..first + from + count;
             for number in numbers.clone() {
                 let content = Pattern::new(number, 0);
@@ -245,7 +247,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Lists the directory, and compares the sum of the numbers in its names.
+    /// Lists the directory, and compares the number of its names and the sum of the numbers in them.
     pub(super) fn list(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
         let directory = self.directory(scale);
         let (own, shared) = (self.files(scale), self.part.shared);
@@ -268,7 +270,9 @@ impl<P: Posix + Clone> MicroWorker<P> {
             Ok(self.fs.close(handle)?)
         })?;
         (0..own).for_each(|file| watch.touch(file));
-        watch.require(count == files && sum == wanted, || format!("a listing has {count} of {files} names"))
+        watch.require(count == files && sum == wanted, || {
+            format!("a listing has {count} of {files} names, whose numbers have the sum {sum}, not {wanted}")
+        })
     }
 
     /// Compares the files of both directories, and the number of names.
@@ -290,7 +294,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
                 watch.require(right, || format!("file {number} is wrong"))?;
             }
             let wanted = if self.part.shared { files * self.part.threads } else { files };
-            let found = names_below(&self.fs, &self.directory(scale))?;
+            let found = count_names(&self.fs, &self.directory(scale))?;
             watch.require(found == wanted, || format!("{found} names in place of {wanted}"))?;
         }
         self.fs.metadata(self.part.directory())?;

@@ -30,7 +30,8 @@ impl FileWork for Filebench {
         make_dir(&fs, &directory)?;
         let mut set = FileSet::new(self.numbers, part, directory);
         for file in 0..set.members.len() {
-            // The first file of a directory has a number that the width divides.
+            // Only the first file of each directory makes the directory. Its number is a multiple of the
+            // width.
             if set.depth == 0 || !(file as u64).is_multiple_of(set.numbers.width) {
                 continue;
             }
@@ -49,7 +50,7 @@ impl FileWork for Filebench {
 }
 
 impl<P: Posix> FileProfile<P> {
-    /// Makes the files of the start.
+    /// Makes the files that exist at the start.
     fn make(&mut self, watch: &mut Watch) -> Result<()> {
         for _ in 0..self.set.start() {
             let file = self.set.add();
@@ -63,7 +64,7 @@ impl<P: Posix> FileProfile<P> {
         Ok(())
     }
 
-    /// Opens, reads and closes files, and then compares them. The reads are steps of one pass.
+    /// Makes one pass of the profile's loop, and compares the results.
     fn pass(&mut self, watch: &mut Watch) -> Result<()> {
         match self.work.profile {
             Profile::Fileserver => self.fileserver(watch),
@@ -150,7 +151,7 @@ impl<P: Posix> FileProfile<P> {
         for (file, read) in chosen.into_iter().zip(&mut *reads) {
             self.set.room(file, read);
         }
-        let logs = self.work.numbers.log;
+        let has_log = self.work.numbers.log;
         let start = if self.set.log(&mut rest[1]) { 0 } else { self.set.log_bytes - rest[1].len() };
         let Some(log) = self.log.as_ref() else { return Ok(()) };
         let (mut counts, fs) = ([0; 5], &self.fs);
@@ -162,7 +163,7 @@ impl<P: Posix> FileProfile<P> {
             for ((path, read), count) in paths.iter().zip(&mut *reads).zip(&mut counts) {
                 *count = read_file(fs, path.as_ref(), read)?;
             }
-            if logs { write_all(fs, log, &rest[1], start as u64) } else { Ok(()) }
+            if has_log { write_all(fs, log, &rest[1], start as u64) } else { Ok(()) }
         })?;
         watch.touch(made as u64);
         watch.touch(removed as u64);

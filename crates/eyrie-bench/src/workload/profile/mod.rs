@@ -40,9 +40,9 @@ pub enum Profile {
 pub enum Parameters {
     /// Those of filebench.
     Stock,
-    /// Those of the paper about Aerie.
+    /// Those of the paper about Aerie (EuroSys 2014).
     Aerie,
-    /// Those of the paper about SpanFS.
+    /// Those of the paper about SpanFS (ATC 2015).
     Spanfs,
 }
 
@@ -67,7 +67,7 @@ pub struct Filebench {
     parameters: Parameters,
     numbers: Numbers,
     passes: u64,
-    /// True if files are values: put, get and erase.
+    /// True if each file is the value of a key, so that the calls are put, get and erase.
     keys: bool,
 }
 
@@ -101,7 +101,7 @@ impl Filebench {
         Ok(Filebench { profile, parameters, numbers, passes: PASSES, keys })
     }
 
-    /// Makes the amounts tiny, so that they prove the workload in less than a second.
+    /// Makes the amounts tiny, so that a test of the workload takes less than a second.
     #[must_use]
     pub fn quick(mut self) -> Filebench {
         self.numbers.files /= 50;

@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::keys::KeySession;
 use crate::method::{ThreadPart, Watch, Worker};
 
-/// Bytes of the log at which it begins again if it is a value, which a put writes as a whole.
+/// Largest size of the log, in bytes. A log that would become larger becomes empty first. The log is smaller
+/// than a log in a file, because each append puts the whole value.
 const LOG_VALUE_BYTES: usize = 64 << 10;
 
 /// The work of one thread of `webproxy` with keys: put, get and erase.

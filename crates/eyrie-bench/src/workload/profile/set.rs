@@ -7,11 +7,12 @@ use crate::error::Result;
 use crate::method::{ThreadPart, Watch};
 use crate::values::{Chooser, Pattern};
 
-/// Bytes of the log at which it begins again. filebench lets it grow, but the first log of a run would then
-/// be smaller than the last.
+/// Largest size of the log, in bytes. A log that would become larger begins again at its start. In filebench
+/// the log grows without end, but then later rounds would have a larger log than earlier ones.
 pub(super) const LOG_BYTES: usize = 16 << 20;
-/// The number of the log among the contents.
+/// The contents of logs have the numbers from this one on.
 const LOG: u64 = 1 << 50;
+
 /// A file of a set: its content and its size, or no file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetFile {
@@ -55,7 +56,7 @@ impl FileSet {
         }
     }
 
-    /// Returns the path of a file, or of its directory at a smaller depth. The memory is used again.
+    /// Returns the path of a file. The next call uses the same memory.
     pub fn path(&mut self, file: usize) -> &str {
         self.path.clear();
         self.path.push_str(&self.directory);
@@ -87,7 +88,7 @@ impl FileSet {
         let at = self.chooser.below(self.existing.len() as u64) as usize;
         let file = self.existing.swap_remove(at);
         self.members[file].bytes = None;
-        // The new file takes a place at random, so that all numbers are used.
+        // `add` takes one of the absent numbers at random, so that all numbers are used.
         self.absent.push(file);
         file
     }
@@ -102,7 +103,7 @@ impl FileSet {
         file
     }
 
-    /// Notes an append to a file, and puts its bytes into `out`.
+    /// Notes an append to a file, and puts the appended bytes into `out`. Returns the offset of the append.
     pub fn append(&mut self, file: usize, bytes: usize, out: &mut Vec<u8>) -> u64 {
         let content = self.content(file);
         let size = self.members[file].bytes.get_or_insert(0);
@@ -113,7 +114,8 @@ impl FileSet {
         offset
     }
 
-    /// Notes an append to the log, and puts its bytes into `out`. Returns true if the log begins again.
+    /// Notes an append to the log, and puts the appended bytes into `out`. Returns true if the log begins
+    /// again at its start.
     pub fn log(&mut self, out: &mut Vec<u8>) -> bool {
         let bytes = self.chooser.below(self.numbers.append_bytes) as usize + 1;
         let again = self.log_bytes + bytes > LOG_BYTES;
