@@ -10,8 +10,8 @@ use crate::{Result, Rounds};
 
 /// Bytes of a read or a write.
 const BLOCK: usize = 4096;
-/// Calls between two readings of the clock. Their results are kept, and compared afterwards.
-const CHUNK: usize = 16;
+/// Number of calls that are timed together. Their results are kept, and compared afterwards.
+const TIMED_CALLS: usize = 16;
 /// Files that are opened and examined.
 const FILES: usize = 100;
 
@@ -90,8 +90,9 @@ struct Calls<'a, P: Posix + Clone> {
     proven: u64,
 }
 
-/// The number of a block determines its bytes. The blocks of the growing file have numbers from `APPENDED`
-/// on, and the blocks of the made files have numbers from `CREATED` on. So no two files have equal blocks.
+/// The number of a block and its version determine its bytes. The blocks of the growing file have numbers
+/// from `APPENDED` on, and the blocks of the made files have numbers from `CREATED` on. So the large
+/// file, the growing file and the made files have no equal blocks.
 const APPENDED: usize = 1 << 30;
 const CREATED: usize = 1 << 31;
 
@@ -144,13 +145,13 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
         if found == block(number, version) { Ok(()) } else { Err(format!("block {number} is wrong").into()) }
     }
 
-    fn few(&mut self) -> Vec<String> {
-        (0..CHUNK).map(|_| format!("/bench/few/file-{:08}", self.random.below(FILES))).collect()
+    fn random_paths(&mut self) -> Vec<String> {
+        (0..TIMED_CALLS).map(|_| format!("/bench/few/file-{:08}", self.random.below(FILES))).collect()
     }
 
     fn read(&mut self) -> Result<Duration> {
-        let numbers: Vec<usize> = (0..CHUNK).map(|_| self.random.below(self.versions.len())).collect();
-        let mut outs = vec![vec![0; BLOCK]; CHUNK];
+        let numbers: Vec<usize> = (0..TIMED_CALLS).map(|_| self.random.below(self.versions.len())).collect();
+        let mut outs = vec![vec![0; BLOCK]; TIMED_CALLS];
         let time = time(numbers.iter().zip(&mut outs), |(number, out)| {
             Ok(self.large.read_exact_at(out, (number * BLOCK) as u64)?)
         })?;
@@ -166,7 +167,7 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
             self.versions[number] += 1;
             ((number * BLOCK) as u64, block(number, self.versions[number]))
         };
-        let changes: Vec<(u64, Vec<u8>)> = (0..CHUNK).map(change).collect();
+        let changes: Vec<(u64, Vec<u8>)> = (0..TIMED_CALLS).map(change).collect();
         time(&changes, |(offset, bytes)| {
             self.large.write_all_at(bytes, *offset)?;
             if sync {
@@ -178,9 +179,9 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
 
     fn append(&mut self, sync: bool) -> Result<Duration> {
         let first = self.appended;
-        self.appended += CHUNK;
+        self.appended += TIMED_CALLS;
         let blocks: Vec<(usize, Vec<u8>)> =
-            (first..first + CHUNK).map(|number| (number, block(APPENDED + number, 0))).collect();
+            (first..first + TIMED_CALLS).map(|number| (number, block(APPENDED + number, 0))).collect();
         time(&blocks, |(number, bytes)| {
             self.growing.write_all_at(bytes, (number * BLOCK) as u64)?;
             if sync {
@@ -192,9 +193,10 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
 
     fn create(&mut self, sync: bool) -> Result<Duration> {
         let first = self.created;
-        self.created += CHUNK;
-        let files: Vec<(String, Vec<u8>)> =
-            (first..first + CHUNK).map(|number| (old_name(number), block(CREATED + number, 0))).collect();
+        self.created += TIMED_CALLS;
+        let files: Vec<(String, Vec<u8>)> = (first..first + TIMED_CALLS)
+            .map(|number| (old_name(number), block(CREATED + number, 0)))
+            .collect();
         time(&files, |(name, bytes)| {
             let file = self.fs.options().write(true).create_new(true).open(name)?;
             file.write_all_at(bytes, 0)?;
@@ -207,16 +209,16 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
 
     fn rename(&mut self) -> Result<Duration> {
         let first = self.renamed;
-        self.renamed += CHUNK;
+        self.renamed += TIMED_CALLS;
         let names: Vec<(String, String)> =
-            (first..first + CHUNK).map(|number| (old_name(number), new_name(number))).collect();
+            (first..first + TIMED_CALLS).map(|number| (old_name(number), new_name(number))).collect();
         time(&names, |(from, to)| Ok(self.fs.rename(from, to)?))
     }
 
     fn unlink(&mut self) -> Result<Duration> {
         let first = self.unlinked;
-        self.unlinked += CHUNK;
-        let names: Vec<String> = (first..first + CHUNK).map(new_name).collect();
+        self.unlinked += TIMED_CALLS;
+        let names: Vec<String> = (first..first + TIMED_CALLS).map(new_name).collect();
         for (number, name) in (first..).zip(&names) {
             let found = self.fs.read(name)?;
             self.compare(&found, CREATED + number, 0)?;
@@ -228,11 +230,11 @@ impl<'a, P: Posix + Clone> Calls<'a, P> {
 impl<P: Posix + Clone> Side for Calls<'_, P> {
     fn round(&mut self, call: Call, count: usize) -> Result<f64> {
         let mut total = Duration::ZERO;
-        let chunks = count.div_ceil(CHUNK);
-        for _ in 0..chunks {
+        let repeats = count.div_ceil(TIMED_CALLS);
+        for _ in 0..repeats {
             total += match call {
-                Call::OpenClose => time(self.few(), |path| Ok(self.fs.open_file(path)?.close()?))?,
-                Call::Stat => time(self.few(), |path| {
+                Call::OpenClose => time(self.random_paths(), |path| Ok(self.fs.open_file(path)?.close()?))?,
+                Call::Stat => time(self.random_paths(), |path| {
                     let size = self.fs.metadata(path)?.size;
                     if size == BLOCK as u64 { Ok(()) } else { Err("a file has a wrong size".into()) }
                 })?,
@@ -247,7 +249,7 @@ impl<P: Posix + Clone> Side for Calls<'_, P> {
                 Call::CreateSync => self.create(true)?,
             };
         }
-        Ok(total.as_secs_f64() * 1e6 / (chunks * CHUNK) as f64)
+        Ok(total.as_secs_f64() * 1e6 / (repeats * TIMED_CALLS) as f64)
     }
 
     fn prove(&mut self) -> Result<u64> {
@@ -318,7 +320,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes one change behind the driver of a run, and returns the error of the run.
+    /// Makes some calls, changes a file without the knowledge of [`Calls`], and returns the error of the next
+    /// comparison.
     fn error_after(change: impl FnOnce(&Host) -> eyrie::Result<()>) -> String {
         let dir = tempfile::tempdir().expect("a directory");
         let host = Host::new(dir.path()).expect("the host");

@@ -8,8 +8,8 @@ use crate::table::Row;
 use crate::values::{Random, key, value};
 use crate::{Result, Rounds};
 
-/// Operations between two readings of the clock. Their results are kept, and compared afterwards.
-const CHUNK: usize = 16;
+/// Number of operations that are timed together. Their results are kept, and compared afterwards.
+const TIMED_CALLS: usize = 16;
 /// Keys in one transaction of a load.
 const LOAD: usize = 1000;
 /// Keys in one transaction of a batch.
@@ -42,7 +42,7 @@ struct Side {
     proven: Proven,
 }
 
-/// The work of which a run proved the results.
+/// The work whose results a run has compared.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Proven {
     /// Values of which every byte was compared.
@@ -110,11 +110,11 @@ impl Side {
     }
 
     fn gets(&mut self, count: usize) -> Result<f64> {
-        let (mut outs, mut wanted) = (vec![Vec::new(); CHUNK], Vec::new());
+        let (mut outs, mut wanted) = (vec![Vec::new(); TIMED_CALLS], Vec::new());
         let mut total = Duration::ZERO;
-        let chunks = count.div_ceil(CHUNK);
-        for _ in 0..chunks {
-            let numbers = self.random_numbers(CHUNK);
+        let repeats = count.div_ceil(TIMED_CALLS);
+        for _ in 0..repeats {
+            let numbers = self.random_numbers(TIMED_CALLS);
             let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| key(number)).collect();
             total += time(|| {
                 keys.iter().zip(&mut outs).try_for_each(|(key, out)| self.peer.get(key, out).map(drop))
@@ -123,18 +123,18 @@ impl Side {
                 self.prove(number, out, &mut wanted)?;
             }
         }
-        Ok(each(total, chunks * CHUNK))
+        Ok(each(total, repeats * TIMED_CALLS))
     }
 
     fn puts(&mut self, count: usize) -> Result<f64> {
         let mut total = Duration::ZERO;
-        let chunks = count.div_ceil(CHUNK);
-        for _ in 0..chunks {
-            let numbers = self.random_numbers(CHUNK);
+        let repeats = count.div_ceil(TIMED_CALLS);
+        for _ in 0..repeats {
+            let numbers = self.random_numbers(TIMED_CALLS);
             let pairs = self.pairs(numbers);
             total += time(|| pairs.iter().try_for_each(|(key, value)| self.peer.put(key, value)))?;
         }
-        Ok(each(total, chunks * CHUNK))
+        Ok(each(total, repeats * TIMED_CALLS))
     }
 
     fn batches(&mut self, count: usize) -> Result<f64> {
@@ -211,7 +211,7 @@ impl Side {
 /// One measurement of a side: µs an operation.
 type Measurement = fn(&mut Side, Amounts) -> Result<f64>;
 
-/// The operations on a full store, and whether they change it.
+/// The operations on a full store: the name, true if it changes the store, and the function.
 const OPERATIONS: [(&str, bool, Measurement); 6] = [
     ("get", false, |side, amounts| side.gets(amounts.gets)),
     ("put", true, |side, amounts| side.puts(amounts.changes)),
@@ -234,7 +234,7 @@ pub fn measure(
     let mut sides: Vec<Option<Side>> = stores.iter().map(|_| None).collect();
     for round in amounts.rounds.loads() {
         for (at, (name, open)) in stores.iter().enumerate() {
-            // The previous store goes first, because its storage is needed.
+            // The previous store is closed first, because its storage is needed.
             sides[at] = None;
             let place = dir.join(name);
             if place.exists() {

@@ -353,7 +353,7 @@ impl Side {
         self.stores.clone()
     }
 
-    /// Makes the contestant of a run from its workers.
+    /// Makes the contestant of a run from this side and its workers.
     pub fn contestant(&self, workers: Vec<Box<dyn Worker>>) -> Contestant {
         let name = self.information.name.clone();
         let count: Box<dyn Fn() -> Result<Option<Counters>>> = match &*self.stores.storage {

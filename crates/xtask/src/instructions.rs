@@ -57,8 +57,8 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
     if above == 0 { Ok(()) } else { Err(format!("{above} calls have over 2 % more instructions").into()) }
 }
 
-/// Copies the program of calls to the other commit. In commits without `Posix::rename_with` that call is
-/// `rename`, and calls take paths of any type.
+/// Copies the program of calls to the other commit. In a commit without `Posix::rename_with`, the copy calls
+/// `rename` instead, and passes paths without a conversion.
 fn copy_program(tree: &Path) -> Result<()> {
     let program = std::fs::read_to_string(PROGRAM)?;
     let found = Command::new("git").arg("-C").arg(tree).args(["grep", "-q", "fn rename_with("]).status()?;

@@ -17,7 +17,7 @@ struct Eyrie {
 }
 
 impl Eyrie {
-    /// Makes the changes so far durable, if each call promises it.
+    /// Makes the changes so far durable, if each call must be durable.
     fn end_call(&self) -> Result<()> {
         if self.durability == Durability::EachCall {
             self.volume.sync()?;

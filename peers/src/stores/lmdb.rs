@@ -1,5 +1,5 @@
-//! LMDB, with its default settings except for the size of the map. If nothing need be durable, also with
-//! `MDB_NOSYNC`.
+//! LMDB, with its default settings except for the size of the map. If changes need not be durable, the
+//! setting `MDB_NOSYNC` is added.
 
 use std::path::Path;
 

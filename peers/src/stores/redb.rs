@@ -1,4 +1,5 @@
-//! redb, with its default settings and one table.
+//! redb, with one table and its default settings. If changes need not be durable, a transaction has
+//! `Durability::None`.
 
 use std::path::Path;
 

@@ -104,17 +104,17 @@ impl Boot {
         Err(self.failure(&format!("did not say `{word}`{late}")))
     }
 
-    /// Lets the guest run for the time `while_it_runs`, and then kills QEMU. The kill stands for a power
-    /// failure. Returns every line of the guest's console.
-    pub fn kill_after(mut self, while_it_runs: Duration) -> Result<Vec<String>> {
-        let end = Instant::now() + while_it_runs;
+    /// Lets the guest run for `run_time`, and then kills QEMU. The kill stands for a power failure. Returns
+    /// every line of the guest's console.
+    pub fn kill_after(mut self, run_time: Duration) -> Result<Vec<String>> {
+        let end = Instant::now() + run_time;
         while self.line(end).is_some() {}
         if Instant::now() < end {
             return Err(self.failure("ended by itself"));
         }
         self.child.kill()?;
         self.child.wait()?;
-        // The pipe may still have lines. The pipe has an end, because the process has ended.
+        // The pipe may still have lines. Its end comes after them, because the killed process has closed it.
         let deadline = self.deadline;
         while self.line(deadline).is_some() {}
         if self.log.iter().any(|line| line.contains(FAILURE)) {

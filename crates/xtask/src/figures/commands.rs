@@ -28,7 +28,7 @@ const VOLUME_BYTES: u64 = 4 << 30;
 /// Maximum time of a command of Eyrie, divided by that of the GNU command.
 const RATIO: f64 = 1.0;
 
-/// A command, as its GNU arguments before the directory. Eyrie's command has the same arguments.
+/// A command. Eyrie's command and the GNU command have the same name and the same options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DirectoryCommand {
     Ls,

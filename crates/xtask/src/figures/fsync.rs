@@ -127,7 +127,7 @@ impl Side {
         [&self.alone, &self.beside].map(|times| times.value_at_quantile(quantile) as f64 / 1e3)
     }
 
-    /// Prints the proof of the work that the figures cover.
+    /// Prints the number and the times of the calls, and the work of the writer.
     fn print(&self, name: &str, side: &str) {
         let times = |times: &Histogram<u64>| {
             let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| times.value_at_quantile(q) as f64 / 1e3);

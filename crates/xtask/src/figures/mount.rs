@@ -218,7 +218,7 @@ fn small(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("files/file-{number:06}"))
 }
 
-/// Returns the microseconds of one of `calls` calls.
+/// Runs `work`, which makes `calls` calls. Returns the mean time of a call in microseconds.
 fn per_call(calls: usize, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let started = Instant::now();
     work()?;
@@ -269,14 +269,14 @@ fn read_cached(dir: &Path, size: usize) -> Result<f64> {
     per_call(LARGE_BYTES / size, || read_all(&file, &mut buffer))
 }
 
-/// Reads what the kernel has not cached.
+/// Reads the large file in order, after the kernel has dropped it from its cache.
 fn read_first(dir: &Path, size: usize) -> Result<f64> {
     let (file, mut buffer) = (File::open(dir.join("large"))?, vec![0; size]);
     fadvise(&file, 0, None, Advice::DontNeed)?;
     per_call(LARGE_BYTES / size, || read_all(&file, &mut buffer))
 }
 
-/// Reads 4 KiB at places that neither the kernel has cached nor reads ahead.
+/// Reads 4 KiB at places that the kernel has not cached and does not read ahead.
 fn read_random(dir: &Path) -> Result<f64> {
     const BLOCK: usize = 4 << 10;
     const BLOCKS: usize = LARGE_BYTES / BLOCK;
@@ -285,7 +285,7 @@ fn read_random(dir: &Path) -> Result<f64> {
     fadvise(&file, 0, None, Advice::Random)?;
     per_call(BLOCKS / 4, || {
         (0..BLOCKS / 4).try_for_each(|number| {
-            // The factor is odd, so no block is read twice.
+            // The factor is odd, and the number of blocks is a power of two, so no block is read twice.
             let offset = number * 2_654_435_761 % BLOCKS * BLOCK;
             file.read_exact_at(&mut buffer, offset as u64)?;
             check_large(&buffer, offset)

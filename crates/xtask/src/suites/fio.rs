@@ -12,8 +12,8 @@ use super::mounted::{Home, Mounted};
 use super::tool::{Ended, command, run, succeed};
 use crate::run::Result;
 
-/// The engines, with the option that opens the file without a cache of the kernel where the engine is made
-/// for that.
+/// The engines, each with its option `direct`. Files are opened with `O_DIRECT` for `libaio` and `io_uring`,
+/// because these engines are made for such files.
 const ENGINES: [(&str, &str); 4] =
     [("psync", "--direct=0"), ("mmap", "--direct=0"), ("libaio", "--direct=1"), ("io_uring", "--direct=1")];
 /// Time limit of one program, in seconds.

@@ -21,7 +21,7 @@ const ROUNDS: u32 = 4;
 const WRITERS: u64 = 2;
 /// Number of directories of a thread.
 const DIRECTORIES: u64 = 5;
-/// Maximum time of a round before its kill, in milliseconds.
+/// Limit of the random part of the time before a kill, in milliseconds. Each round runs for 100 ms more.
 const MAX_RUN_MS: u64 = 1200;
 /// Time that `sqlite3` gets to notice that its file is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -203,8 +203,8 @@ fn change_files(place: &Path, home: Home, report: &Sender<Report>) -> std::io::E
     }
 }
 
-/// Creates a file. Renames it to another directory if its number is a multiple of three, and removes an older
-/// file if it is a multiple of five.
+/// Creates a file. If its number is a multiple of three, renames the file to another directory. If its number
+/// is a multiple of five, removes an older file, unless this older file was renamed.
 fn change_file(place: &Path, home: Home, number: u64, report: &Sender<Report>) -> std::io::Result<()> {
     let directory = |number: u64| place.join((number % DIRECTORIES).to_string());
     // On `dram` a change is durable when its call returns.

@@ -200,7 +200,7 @@ pub fn look_ups(context: &Context) -> Result<String> {
             let other = scope.spawn(|| look(1));
             look(0).and(other.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread has panicked"))))
         })?;
-        // The kernel drops its entries and nodes, and tells the server to forget them.
+        // The kernel drops its dentries and inodes, and tells the server to forget their nodes.
         fs::write("/proc/sys/vm/drop_caches", "2")?;
         if round == 0 {
             first = mounted.server_mib()?;

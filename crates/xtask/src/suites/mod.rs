@@ -185,7 +185,7 @@ pub struct MountSuitesArgs {
     disk: PathBuf,
 }
 
-/// The programs and directories of a run. A drop removes the directories.
+/// The programs and directories of a run. A drop removes the directories `memory` and `disk`.
 struct Context {
     /// The command `eyrie`.
     eyrie: PathBuf,
@@ -241,7 +241,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // The names of these directories have the process id. So one that stays disturbs no other run.
+        // The names of these directories have the process id. So a left directory disturbs no other run.
         let _ = std::fs::remove_dir_all(&self.memory);
         let _ = std::fs::remove_dir_all(&self.disk);
     }

@@ -98,12 +98,12 @@ pub fn pjdfstest(context: &Context) -> Result<String> {
         return Err(ended.failure(&failed.join("\n")).into());
     }
     let (_, theirs) = verdicts(&tmpfs, &point)?;
-    let fewer: Vec<String> = ours.skipped.difference(&theirs.skipped).cloned().collect();
+    let only_here: Vec<String> = ours.skipped.difference(&theirs.skipped).cloned().collect();
     if ours.passed == 0 || ours.passed < theirs.passed {
         return Err(format!("{} tests passed here, and {} on tmpfs", ours.passed, theirs.passed).into());
     }
-    if !fewer.is_empty() {
-        return Err(format!("skipped here, but not on tmpfs: {}", fewer.join(", ")).into());
+    if !only_here.is_empty() {
+        return Err(format!("skipped here, but not on tmpfs: {}", only_here.join(", ")).into());
     }
     mounted.finish()?;
     let (skipped, on_tmpfs) = (ours.skipped.len(), theirs.skipped.len());

@@ -22,7 +22,7 @@ const LIMIT_S: u64 = 120;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time in which a mount learns of the changes of others.
 const NOTICE: Duration = Duration::from_millis(500);
-/// Number of writes whose way to the other mount is measured.
+/// Number of writes whose delay is measured: the time until the other mount shows the write.
 const WRITES: u64 = 2000;
 /// Number of files that `make` makes from other files.
 const PARTS: u32 = 300;

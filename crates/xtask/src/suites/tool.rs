@@ -56,7 +56,8 @@ pub fn text_file(text: &str) -> Result<File> {
 /// seconds. A failed program is no error here.
 pub fn run(command: &mut Command, limit_s: u64) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
-    // A file needs no reader. So a process that the program leaves behind cannot keep the reader waiting.
+    // The output goes to a file and not to a pipe. A process that the program leaves behind could keep a pipe
+    // open, and the reader of the pipe would wait for this process.
     let mut output = text_file("")?;
     command.stdout(output.try_clone()?).stderr(output.try_clone()?);
     let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;

@@ -50,7 +50,7 @@ pub fn user(context: &Context) -> Result<String> {
     let _device = OpenDevice::new()?;
     let used = use_mount(&home, &point);
     if used.is_err() {
-        // Nothing may be mounted.
+        // This call fails if nothing is mounted.
         let _ = succeed(command("umount").arg("-l").arg(&point), LIMIT_S);
     }
     used.map(|()| format!("user {USER}, by fusermount3"))

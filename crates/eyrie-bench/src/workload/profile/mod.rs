@@ -1,5 +1,5 @@
-//! `profile`: the application profiles of filebench. Each operation of a row is one pass of the loop of a
-//! profile.
+//! `profile`: the application profiles of filebench. An operation of the first row makes a file. An operation
+//! of the second row is one pass of the loop of the profile.
 //!
 //! The bytes of a file follow from its number and version, and an append continues them. So a read of a whole
 //! file can be compared with the bytes that its creation and its appends have written.

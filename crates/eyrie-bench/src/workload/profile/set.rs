@@ -13,7 +13,7 @@ pub(super) const LOG_BYTES: usize = 16 << 20;
 /// The contents of logs have the numbers from this one on.
 const LOG: u64 = 1 << 50;
 
-/// A file of a set: its content and its size, or no file.
+/// A file of a set: the version of its content, and its size. The size is `None` if the file does not exist.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetFile {
     pub version: u32,
