@@ -68,8 +68,8 @@ trait Side {
     /// Makes `count` calls, and returns µs a call.
     fn round(&mut self, call: Call, count: usize) -> Result<f64>;
 
-    /// Compares all bytes with the ones that should be there. Returns the number of blocks that this object
-    /// has compared since it was made.
+    /// Compares all bytes with the ones that should be there. Returns the number of blocks that the rounds
+    /// and this call have compared.
     fn prove(&mut self) -> Result<u64>;
 }
 

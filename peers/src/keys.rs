@@ -96,7 +96,7 @@ impl Side {
         let keys = self.versions.len();
         let start = self.random.below(keys);
         let stride = keys / count;
-        (0..count).map(|step| (start + step * stride) % keys).collect()
+        (0..count).map(|nth| (start + nth * stride) % keys).collect()
     }
 
     fn load(&mut self) -> Result<f64> {

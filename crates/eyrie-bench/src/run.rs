@@ -24,7 +24,7 @@ pub trait Workload {
         false
     }
 
-    /// Returns the rows of a run with so many threads.
+    /// Returns the rows of a run with this number of threads.
     fn plan(&self, threads: u64) -> Plan;
 
     /// Makes the workers of one side.

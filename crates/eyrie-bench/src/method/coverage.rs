@@ -68,7 +68,7 @@ impl Coverage {
     ///
     /// # Errors
     /// Fails if the number is too small for the way in which the row chooses, or if it is 0.
-    pub fn proven(&self, targets: &Targets) -> Result<u64> {
+    pub fn require(&self, targets: &Targets) -> Result<u64> {
         let least = targets.least(self.done).max(1);
         if self.distinct < least {
             return Err(Error::Uncovered { touched: self.distinct, least, unit: targets.unit });
@@ -93,9 +93,9 @@ mod tests {
         let mut chooser = Chooser::new(3);
         for count in [100, 1000, 100_000] {
             let random = covered((0..count).map(|_| chooser.below(10_000)));
-            assert!(random.proven(&Targets::random("keys", 10_000)).is_ok());
+            assert!(random.require(&Targets::random("keys", 10_000)).is_ok());
             let each = covered((0..count).map(|number| number % 10_000));
-            assert_eq!(each.proven(&Targets::each("keys", 10_000)).unwrap(), count.min(10_000));
+            assert_eq!(each.require(&Targets::each("keys", 10_000)).unwrap(), count.min(10_000));
         }
     }
 
@@ -103,8 +103,8 @@ mod tests {
     fn too_few_targets_are_noticed() {
         let again = covered((0..10_000).map(|number| number % 200));
         for targets in [Targets::random("blocks", 1 << 18), Targets::each("blocks", 1 << 18)] {
-            assert!(matches!(again.proven(&targets), Err(Error::Uncovered { touched: 200, .. })));
+            assert!(matches!(again.require(&targets), Err(Error::Uncovered { touched: 200, .. })));
         }
-        assert!(Coverage::default().proven(&Targets::each("files", 10)).is_err());
+        assert!(Coverage::default().require(&Targets::each("files", 10)).is_err());
     }
 }

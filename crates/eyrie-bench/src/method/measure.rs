@@ -221,7 +221,7 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
         let mut all: Option<Histogram<u64>> = None;
         for tally in tallies {
             let place = || format!("{}: {}", bench.name, row.name);
-            distinct += tally.coverage.proven(&row.targets).map_err(|error| error.at(place()))?;
+            distinct += tally.coverage.require(&row.targets).map_err(|error| error.at(place()))?;
             compared += tally.compared;
             match (&mut all, &tally.latency) {
                 (Some(all), Some(latency)) => drop(all.add(latency)),

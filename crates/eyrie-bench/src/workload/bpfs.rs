@@ -32,7 +32,7 @@ enum BpfsRow {
     Append(usize),
     /// Write this many bytes at a random multiple of this size.
     Write(usize),
-    /// Create so many files in an empty directory.
+    /// Create this number of files in an empty directory.
     Create(u64),
     /// Read a mail or append to it. A round also makes and deletes the mails.
     Mail,

@@ -23,7 +23,7 @@ pub struct Catd {
 }
 
 impl Catd {
-    /// Makes the workload with so many files for each thread. The paper has 10,000.
+    /// Makes the workload with `files` files for each thread. The paper has 10,000.
     pub fn new(files: u64) -> Catd {
         Catd { files }
     }

@@ -22,7 +22,7 @@ const NORMAL: (u32, usize) = (100_000, 9);
 const LONG: (u32, usize) = (1_000_000, 5);
 /// Size of each file, in bytes.
 const FILE_BYTES: usize = 100;
-/// Minimum number of KiB that `du` must count for each file, because every file takes at least so many.
+/// Minimum number of KiB that `du` must count for each file, because every file takes at least this much.
 const LEAST_KIB: f64 = 64.0 / 1024.0;
 const VOLUME_BYTES: u64 = 4 << 30;
 /// Maximum time of a command of Eyrie, divided by that of the GNU command.

@@ -17,7 +17,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
 
 /// Returns lines of text that depend only on `seed`, with about `length` bytes.
 pub fn text(seed: u64, length: usize) -> String {
-    let line = |chunk: &[u8]| chunk.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
+    let line = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
     bytes(seed, length / 2).chunks(32).map(line).collect()
 }
 

@@ -195,7 +195,7 @@ impl Micro {
         Micro { amounts, groups }
     }
 
-    /// Returns the rows for runs with so many threads.
+    /// Returns the rows of a run with this number of threads.
     pub fn plan(&self, threads: u64) -> Plan {
         let part = ThreadPart { threads, ..ThreadPart::WHOLE };
         let row = |&(operation, scale): &(FileOperation, Scale)| self.row(operation, scale, part);
