@@ -19,7 +19,7 @@ const SIZES: [usize; 4] = [8, 64, 512, 4096];
 const CREATED: [u64; 3] = [100, 1000, 10_000];
 /// Number of calls that are timed together.
 const TIMED_CALLS: u64 = 64;
-/// Files of the small mail server.
+/// Number of mails. This number does not come from PostMark.
 const MAILS: u64 = 100;
 /// Limits of the sizes of mails at the start, in bytes: the defaults of PostMark.
 const LEAST_BYTES: u64 = 500;

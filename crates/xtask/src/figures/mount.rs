@@ -22,7 +22,7 @@ use crate::run::{Result, eyrie_command, output, serve};
 /// Source of `passthrough_ll` in the Debian package libfuse3-dev.
 const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 const VOLUME_SIZE: &str = "4G";
-/// Number of rounds of the rows of calls.
+/// Number of rounds of the rows of calls, of `git status` and of `find`.
 const ROUNDS: usize = 15;
 /// Number of rounds of `tar`.
 const PROGRAM_ROUNDS: usize = 5;
