@@ -19,7 +19,7 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// Maximum number of bytes of one read of a file.
-const CHUNK_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Optional parts of a canonical tree.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,7 +40,7 @@ pub struct Lines<'a, P> {
     /// First path of each object that has several names, by inode number.
     first: HashMap<u64, Vec<u8>>,
     /// Buffer for one read of a file.
-    chunk: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 /// Returns the text of the tree at `root`.
@@ -70,7 +70,7 @@ pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) 
         include,
         paths: Vec::new().into_iter(),
         first: HashMap::new(),
-        chunk: vec![0; CHUNK_BYTES],
+        buffer: vec![0; READ_BYTES],
     };
     lines.paths = lines.all_paths()?.into_iter();
     Ok(lines)
@@ -166,10 +166,10 @@ impl<P: Posix> Lines<'_, P> {
         let mut hasher = Xxh3::new();
         let mut offset = 0;
         loop {
-            match file.read_at(&mut self.chunk, offset).map_err(|error| error.at(place))? {
+            match file.read_at(&mut self.buffer, offset).map_err(|error| error.at(place))? {
                 0 => return Ok(hasher.digest128()),
                 count => {
-                    hasher.update(&self.chunk[..count]);
+                    hasher.update(&self.buffer[..count]);
                     offset += count as u64;
                 }
             }

@@ -8,7 +8,7 @@ use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
 use eyrie_medium::PAGE_SIZE;
 
 /// Maximum number of bytes of one read.
-const CHUNK: u64 = 1 << 20;
+const READ_BYTES: u64 = 1 << 20;
 /// Maximum number of data bytes of one object. No test writes more. An engine that reports a larger number
 /// has probably counted holes as data.
 const MAX_DATA: u64 = 1 << 30;
@@ -107,10 +107,10 @@ pub struct TreeError {
 pub(super) fn show(path: &TreePath) -> String {
     let mut out = String::new();
     for name in path {
-        let cut = &name[..name.len().min(24)];
-        let dots = if cut.len() < name.len() { "..." } else { "" };
+        let shown = &name[..name.len().min(24)];
+        let dots = if shown.len() < name.len() { "..." } else { "" };
         // Writing to a string cannot fail.
-        let _ = write!(out, "/{}{dots}", cut.escape_ascii());
+        let _ = write!(out, "/{}{dots}", shown.escape_ascii());
     }
     if out.is_empty() { "/".into() } else { out }
 }
@@ -318,7 +318,7 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         // and equal contents give equal pages.
         let mut at = start / PAGE_SIZE * PAGE_SIZE;
         while at < end {
-            let upto = size.min(end.next_multiple_of(PAGE_SIZE)).min(at + CHUNK);
+            let upto = size.min(end.next_multiple_of(PAGE_SIZE)).min(at + READ_BYTES);
             let bytes = read(engine, id, at, (upto - at) as usize)?;
             for (index, page) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
                 if page.iter().any(|&byte| byte != 0) {

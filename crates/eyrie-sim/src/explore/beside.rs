@@ -80,7 +80,7 @@ impl Made<'_> {
     }
 
     /// Returns the model with the new times of a write, but without the written bytes. Returns `None` if the
-    /// call is not a write, writes no bytes or failed.
+    /// call is not a write, writes no bytes or failed, or if the model has no such file.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
         if self.given.is_some() {

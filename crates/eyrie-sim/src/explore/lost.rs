@@ -22,7 +22,7 @@ const BYTES: u64 = 8 << 20;
 /// The second checksum page, as a page of the disk. The tables of the volume belong to the first one.
 const CHECKSUM_PAGE: usize = 1025;
 /// Number of pages: a checksum page, and the 1024 pages whose checksums it has.
-const CHUNK: usize = 1025;
+const COVERED: usize = 1025;
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -43,7 +43,7 @@ fn lose(start: &StartVolume, lost: Range<usize>) -> Result<(), String> {
 
 /// Writes a file while the disk cannot read the second checksum page. Before the write, no page with an entry
 /// there is in use.
-fn write_beside(start: &StartVolume) -> Result<(), String> {
+fn write_with_unreadable_page(start: &StartVolume) -> Result<(), String> {
     let disk = SimulatedDisk::holding(start.image());
     disk.make_bad(CHECKSUM_PAGE as u64, true);
     let bytes = vec![7; 6_000_000];
@@ -78,7 +78,8 @@ pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Count
     let start = empty.after(&script).map_err(text)?;
     let mut counts = Counts::default();
     let first = [CHECKSUM_PAGE, CHECKSUM_PAGE + 1];
-    let ranges = first.iter().flat_map(|&first| [1, 2, 200, CHUNK - 1, CHUNK].map(|len| first..first + len));
+    let ranges =
+        first.iter().flat_map(|&first| [1, 2, 200, COVERED - 1, COVERED].map(|len| first..first + len));
     for lost in ranges {
         if !should_continue() {
             return Ok(counts);
@@ -89,6 +90,6 @@ pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Count
             .map_err(|what| format!("the pages {lost:?} of the disk are zeros: {what}"))?;
     }
     counts.images += 1;
-    caught(|| write_beside(&empty)).unwrap_or_else(Err)?;
+    caught(|| write_with_unreadable_page(&empty)).unwrap_or_else(Err)?;
     Ok(counts)
 }

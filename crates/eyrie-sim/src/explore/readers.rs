@@ -17,7 +17,8 @@ use crate::script::{Script, perform};
 /// Number of rounds. Each round checks views of values, views of files, and an open file without a name.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
-/// Time for which a call that finds no room is repeated. Each repeat waits for readers, and they may be slow.
+/// Maximum time for which a call that finds no room is repeated. Slow readers of other threads may pin freed
+/// storage for that long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn call(files: &Pxfs<Scm>, text: &str) -> Result<(), String> {

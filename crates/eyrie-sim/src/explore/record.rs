@@ -121,10 +121,10 @@ impl StartVolume {
         let options = volume::Options { medium: choice, ..fixed_options(GROUP_BYTES, BORN) };
         let recorder = Recorder::default();
         let traced = Traced::empty(medium, recorder.clone()).map_err(failed)?;
-        let (medium, rest) = traced.split();
+        let (medium, disk) = traced.split();
         let engine = Scm::create_on(medium, &options, OWNER, BORN).map_err(failed)?;
         let model = Model::new(engine.root(), OWNER, BORN);
-        let image = closed(engine, &rest, &recorder)?.into();
+        let image = closed(engine, &disk, &recorder)?.into();
         Ok(StartVolume { rule, image, model: Arc::new(model), time: 1000 })
     }
 
@@ -136,7 +136,7 @@ impl StartVolume {
     pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         session.files.engine().sync().map_err(failed)?;
-        Ok(session.rest.bytes().unwrap_or_else(|| session.files.engine().volume().medium().snapshot()))
+        Ok(session.disk.bytes().unwrap_or_else(|| session.files.engine().volume().medium().snapshot()))
     }
 
     /// Returns the time of the close, in seconds.
@@ -165,17 +165,17 @@ impl StartVolume {
         let model = Arc::new(session.model.engine().fork());
         let time = self.time + script.lines().last().map_or(0, |line| line.number as i64);
         let recorder = session.recorder.clone();
-        let (engine, rest) = session.into_engine()?;
-        Ok(StartVolume { rule: self.rule, image: closed(engine, &rest, &recorder)?.into(), model, time })
+        let (engine, disk) = session.into_engine()?;
+        Ok(StartVolume { rule: self.rule, image: closed(engine, &disk, &recorder)?.into(), model, time })
     }
 }
 
 /// Closes a traced volume, and returns the bytes of the volume or of its disk.
-fn closed(engine: Scm, rest: &DiskBytes, recorder: &Recorder) -> Result<Vec<u8>, RecordError> {
+fn closed(engine: Scm, disk: &DiskBytes, recorder: &Recorder) -> Result<Vec<u8>, RecordError> {
     drop(recorder.take());
     let mut image = engine.volume().medium().snapshot();
     engine.close().map_err(failed)?;
-    if let Some(bytes) = rest.bytes() {
+    if let Some(bytes) = disk.bytes() {
         return Ok(bytes);
     }
     apply_stores(&mut image, &recorder.take());
@@ -212,7 +212,7 @@ impl Recorded {
 /// The files of an engine, and the same files of the model.
 pub(super) struct RecordSession {
     pub(super) recorder: Recorder,
-    pub(super) rest: DiskBytes,
+    pub(super) disk: DiskBytes,
     pub(super) files: Pxfs<Scm>,
     pub(super) model: Pxfs<Model>,
     pub(super) started: i64,
@@ -222,7 +222,7 @@ impl RecordSession {
     pub(super) fn open(start: &StartVolume, plan: &FaultPlan) -> Result<RecordSession, RecordError> {
         let recorder = Recorder::of(plan.clone());
         let traced = Traced::holding(start.rule, &start.image, recorder.clone()).map_err(failed)?;
-        let (medium, rest) = traced.split();
+        let (medium, disk) = traced.split();
         let engine = Scm::open_on(medium).map_err(failed)?;
         // On a disk, the writes of the open may still be unflushed when the script begins, so these writes
         // belong to the run.
@@ -231,7 +231,7 @@ impl RecordSession {
         }
         let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
         let model = Pxfs::new(Arc::new(start.model.fork()), Credentials::root()).with_clock(clock);
-        Ok(RecordSession { recorder, rest, files, model, started: start.time })
+        Ok(RecordSession { recorder, disk, files, model, started: start.time })
     }
 
     /// Sets the clock to the time of a call.
@@ -273,11 +273,11 @@ impl RecordSession {
     }
 
     pub(super) fn into_engine(self) -> Result<(Scm, DiskBytes), RecordError> {
-        let RecordSession { files, rest, .. } = self;
+        let RecordSession { files, disk, .. } = self;
         let engine = Arc::clone(files.engine());
         drop(files);
         let engine = Arc::into_inner(engine).ok_or_else(|| failed("the volume is still in use"))?;
-        Ok((engine, rest))
+        Ok((engine, disk))
     }
 }
 

@@ -79,17 +79,18 @@ fn judge(
 ) -> Result<(Vec<Choice>, u64), String> {
     let rule = image.rule();
     let medium = crashed(base, image.clone()).map_err(|error| format!("open: {error}"))?;
-    let vouched = {
+    let is_marked_clean = {
         let _pin = epoch::pin();
         medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN
     };
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
     // On a disk the first drain makes the cleared clean mark durable. Before that, the drain may write fresh
     // pages over the saved allocator, so a recovery is allowed even if the mark is set.
-    let may_recover = !vouched || rule == CrashRule::Sectors;
-    let is_right = if engine.recovered() { may_recover } else { vouched };
+    let may_recover = !is_marked_clean || rule == CrashRule::Sectors;
+    let is_right = if engine.recovered() { may_recover } else { is_marked_clean };
     if !is_right {
-        let (set, done) = if vouched { ("is set", "recovered") } else { ("is not set", "did not recover") };
+        let (set, done) =
+            if is_marked_clean { ("is set", "recovered") } else { ("is not set", "did not recover") };
         return Err(format!("the clean mark {set}, but the open {done} the volume"));
     }
     if expected.is_closed && engine.recovered() {

@@ -124,9 +124,9 @@ impl TracedRun {
                     let image = point.decided(points.base(), &choices);
                     let recovery = Recovery::of(self.rule, image, &self.plan);
                     let explored = recovery.and_then(|recovery| recovery.explore(limits, &self.plan));
-                    let (opened, lost) = explored.map_err(|what| failure(&picks, None, what))?;
+                    let (opened, failed) = explored.map_err(|what| failure(&picks, None, what))?;
                     counts.of_recovery += opened;
-                    if let Some((again, what)) = lost {
+                    if let Some((again, what)) = failed {
                         return Err(failure(&picks, Some(again), what));
                     }
                 }

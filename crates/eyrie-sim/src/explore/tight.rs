@@ -51,7 +51,7 @@ pub fn used_before() -> Script {
 
 /// Returns scripts whose new objects reuse the storage that [`used_before`] freed.
 pub fn reuse() -> Vec<Script> {
-    vec![headers(), gaps(), pieces(), values(), again()]
+    vec![headers(), sparse_files(), pieces(), values(), again()]
 }
 
 /// Returns a script that makes so many objects that their headers need a second header chunk.
@@ -67,7 +67,7 @@ fn headers() -> Script {
 }
 
 /// Returns a script that writes past the ends of files.
-fn gaps() -> Script {
+fn sparse_files() -> Script {
     let mut calls = Calls::default();
     for (number, (first, offset)) in
         [(10, 900), (100, 3000), (2000, 3900), (5000, 12_000), (4096, 30_000)].iter().enumerate()

@@ -44,8 +44,8 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that act on the objects of [`SETUP`] in different ways, one a line. The cases of the testkit use the
-/// same calls.
+/// Calls that act on the objects of [`SETUP`] in different ways, one a line. The crate `eyrie-testkit` makes
+/// Ops of these calls for its crash cases.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -415,7 +415,7 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     (script, ParallelScript { script: beside, seed: number })
 }
 
-/// Returns true if every name still belongs to the same object after the call.
+/// Returns true if the call neither moves nor removes a name, nor links an object to a name.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,

@@ -63,16 +63,16 @@ mod tests {
         fn a_piece_is_the_same_alone(
             seed: u64,
             start in any::<u64>(),
-            cut in 0_usize..40,
+            skipped in 0_usize..40,
             length in 0_usize..40,
         ) {
-            let mut whole = vec![0; cut + length];
+            let mut whole = vec![0; skipped + length];
             fill(seed, start, &mut whole);
             let mut piece = vec![0; length];
-            fill(seed, start.wrapping_add(cut as u64), &mut piece);
+            fill(seed, start.wrapping_add(skipped as u64), &mut piece);
             // Offsets have 64 bits, so no call writes past the largest offset.
-            prop_assume!(start.checked_add((cut + length) as u64).is_some());
-            prop_assert_eq!(&whole[cut..], &piece[..]);
+            prop_assume!(start.checked_add((skipped + length) as u64).is_some());
+            prop_assert_eq!(&whole[skipped..], &piece[..]);
         }
     }
 }

@@ -6,7 +6,7 @@ use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::{Call, bytes};
 
-/// Names that are usually directories.
+/// Paths that usually lead to directories.
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
 /// Names that are usually files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];

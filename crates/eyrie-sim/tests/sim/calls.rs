@@ -1,4 +1,5 @@
-//! Tests of every call except `batch`: its result, some of its errors, and the effects of most calls.
+//! Tests of every call except `batch` and `tmpfile`: its result, some of its errors, and the effects of most
+//! calls.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};

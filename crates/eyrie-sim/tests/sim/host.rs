@@ -29,8 +29,8 @@ fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
         eprintln!("skipped: only root can compare");
         return None;
     }
-    // The credentials of the volumes have no umask, so the host must have none. The umask belongs to the
-    // whole process.
+    // Calls on volumes use `Credentials::root`, which has no umask. So calls on the host must have none. This
+    // line changes the umask of the whole process, because a thread has no umask of its own.
     rustix::process::umask(rustix::fs::Mode::empty());
     let host = Host::new(dir.path()).unwrap();
     host.chmod("/".into(), 0o755).unwrap();

@@ -42,11 +42,11 @@ impl DiskRun {
         let engine = Traced::holding(CrashRule::Sectors, &image, Recorder::default())
             .and_then(|traced| Scm::open_on(traced.split().0))
             .map_err(|error| format!("opened again: {error}"))?;
-        let last = durable.last().map_or(0, |&last| last);
+        let oldest = durable.last().map_or(0, |&oldest| oldest);
         let found = tree(&engine);
         let differences: Vec<String> =
-            states[last..].iter().map_while(|state| difference(&found, state)).collect();
-        if differences.len() == states.len() - last {
+            states[oldest..].iter().map_while(|state| difference(&found, state)).collect();
+        if differences.len() == states.len() - oldest {
             return Err(format!(
                 "opened again, the volume (first) is not as it should be (second):\n{}",
                 differences.join("\nor:\n")
@@ -110,9 +110,9 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     has(engine, &expected)?;
     sound(engine)?;
     let failed_to_write = trial.has_failed_to(&[SiteKind::Write, SiteKind::Flush], &outcome.met);
-    let is_over = outcome.result.is_some() && failed_to_write;
+    let is_read_only = outcome.result.is_some() && failed_to_write;
     let again = engine.trim().err().map(|error| error.errno());
-    if again.is_some() && !(is_over && again == Some(Errno::ROFS)) {
+    if again.is_some() && !(is_read_only && again == Some(Errno::ROFS)) {
         return Err(format!("the next trim gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
@@ -143,24 +143,24 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
         sound(engine)?;
     }
 
-    let is_over = synced.is_some();
-    let again = match is_over {
+    let is_read_only = synced.is_some();
+    let again = match is_read_only {
         true => refused(&session, line)?,
         false => trial.no_room.again(&session, line, may_lose)?,
     };
     let last = tree(&**session.model.engine());
     has(engine, &last).map_err(|what| format!("made again: {what}"))?;
     let synced_again = sync();
-    if synced_again != is_over.then_some(Errno::ROFS) {
+    if synced_again != is_read_only.then_some(Errno::ROFS) {
         return Err(format!("after a sync that gave {synced:?}, the next sync gives {synced_again:?}"));
     }
     session.recorder.mark(2);
     let recorder = session.recorder.clone();
     let closed = session.into_engine().map_err(text)?.0.close().err().map(|error| error.errno());
-    if closed.is_some() && !(is_over && closed == Some(Errno::ROFS)) {
+    if closed.is_some() && !(is_read_only && closed == Some(Errno::ROFS)) {
         return Err(format!("the close gives {closed:?}"));
     }
-    let durable = if is_over { vec![0, 0, 0] } else { vec![0, 1, 2] };
+    let durable = if is_read_only { vec![0, 0, 0] } else { vec![0, 1, 2] };
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
     DiskRun { base, events, states: vec![before, after, last], durable, failed: met.failed }.examine()?;
     Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })

@@ -38,9 +38,9 @@ fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     let space = engine.space();
     let (free, objects) = opened(&engine.volume().medium().snapshot(), expected)?;
     if (space.free, space.objects) != (free, objects) {
-        let (is_free, are) = (space.free, space.objects);
+        let (bytes, counted) = (space.free, space.objects);
         return Err(format!(
-            "{is_free} bytes are free and {are} objects exist, should be {free} and {objects}"
+            "{bytes} bytes are free and {counted} objects exist, should be {free} and {objects}"
         ));
     }
     Ok(())

@@ -322,9 +322,9 @@ impl FaultTrial<'_> {
         }
     }
 
-    /// Makes the call on the model if engine and model have the same result, or if `is_done`. `actual` is the
-    /// engine's result. `is_done` means that a failure was injected and the call has changed the engine.
-    /// Returns true if the model has the same result.
+    /// Checks the engine's result `actual`, and makes the call on the model as [`NoRoom::foresee`] describes.
+    /// `is_done` means that a failure was injected and the call has changed the engine. Returns true if
+    /// `actual` is the expected result, and false if it is an allowed error.
     fn follow(
         &self,
         session: &RecordSession,
@@ -345,7 +345,8 @@ impl FaultTrial<'_> {
 }
 
 impl NoRoom {
-    /// Reads the results of the trial without failures.
+    /// Takes the results of the first call and of the same call made again. A call has found no room if its
+    /// result is `ENOSPC`.
     fn of(first: Option<Errno>, again: Option<Errno>) -> NoRoom {
         let is_full = |errno| Some(errno == Some(Errno::NOSPC));
         NoRoom { first: is_full(first), again: is_full(again) }

@@ -75,11 +75,11 @@ fn a_small_journal_starts_over_several_times() {
     let (script, _) = work.scripts.next().expect("a script");
     let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
     let volume = Medium::place_bytes(work.medium.bytes, work.medium.checksums);
-    let place = (volume + work.medium.journal_bytes.expect("small")) as usize;
+    let anchor = (volume + work.medium.journal_bytes.expect("small")) as usize;
     let is_anchor =
-        |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
-    let renames = recorded.run.events.iter().filter(is_anchor).count();
-    assert!(renames >= 4, "the anchor was written only {renames} times");
+        |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == anchor);
+    let writes = recorded.run.events.iter().filter(is_anchor).count();
+    assert!(writes >= 4, "the anchor was written only {writes} times");
 }
 
 /// Returns the number of buckets of a directory in the root, or 0 if it does not exist.
