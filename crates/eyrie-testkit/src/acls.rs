@@ -8,9 +8,9 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
 
-/// Number of ACLs that [`acl`] makes of one number of rights.
+/// Number of different ACLs that [`acl`] makes for one value of `rights`.
 pub const ACLS: usize = 20;
-/// Number of ACLs that Linux takes. They come first.
+/// Number of ACLs that Linux accepts. They have the lowest indices.
 pub const GOOD_ACLS: usize = 11;
 
 /// Returns the bytes of an ACL. `index` selects its entries, and each three bits of `rights` are the rights

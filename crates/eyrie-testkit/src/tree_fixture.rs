@@ -14,9 +14,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Unit in which holes are compared, in bytes. It is large, because file systems differ in the exact ends of
 /// holes.
-const HOLE_STEP: u64 = 64 << 10;
+const HOLE_UNIT: u64 = 64 << 10;
 
-/// Runs of data, in units of `HOLE_STEP` bytes. A run is the number of its first unit, and the number of the
+/// Runs of data, in units of `HOLE_UNIT` bytes. A run is the number of its first unit, and the number of the
 /// unit after its last one.
 pub type FixtureSteps = Vec<(u64, u64)>;
 
@@ -93,8 +93,8 @@ fn chmod(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Makes files with names of all kinds, files with sizes near the sizes of blocks and chunks, a deep path, a
-/// directory with many files, and an empty directory.
+/// Makes files with names of all kinds, files of many sizes (some are one byte more or less than a block), a
+/// deep path, a directory with many files, and an empty directory.
 fn names(dir: &Path) -> io::Result<()> {
     let long = [b'n'; 255];
     let names: [&[u8]; 12] = [
@@ -155,7 +155,7 @@ fn links(dir: &Path) -> io::Result<()> {
     set_times(&dir.join("dangling"), (-5, 5), (7, 999_999_999))
 }
 
-/// Makes files with holes. Their data are whole units of [`HOLE_STEP`]. The files are so small that copies
+/// Makes files with holes. Their data are whole units of [`HOLE_UNIT`]. The files are so small that copies
 /// without holes fit into memory.
 fn holes(dir: &Path) -> io::Result<()> {
     let block = bytes(64 << 10, 3);
@@ -249,7 +249,7 @@ fn xattrs(dir: &Path) -> io::Result<()> {
 
 /// True if manifests include the extended attribute `name`. They leave out the attributes that the host
 /// itself sets, and those of root if the process is not root.
-fn is_set(name: &[u8]) -> bool {
+fn is_included(name: &[u8]) -> bool {
     let of_root: [&[u8]; 2] = [b"trusted.", b"security.eyrie"];
     name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -262,7 +262,7 @@ fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         size => size?,
     };
     let mut xattrs = BTreeMap::new();
-    for name in list[..size].split(|&byte| byte == 0).filter(|name| is_set(name)) {
+    for name in list[..size].split(|&byte| byte == 0).filter(|name| is_included(name)) {
         let mut value = vec![0; 64 << 10];
         let size = rustix::fs::lgetxattr(path, name, &mut value[..])?;
         value.truncate(size);
@@ -428,24 +428,24 @@ fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Fixt
         return Ok((Vec::new(), Vec::new()));
     }
     let file = File::open(path)?;
-    let mut steps: FixtureSteps = Vec::new();
+    let mut runs: FixtureSteps = Vec::new();
     let mut hashes = Vec::new();
     let mut offset = 0;
     while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(offset)) {
         let end = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
-        let (first, last) = (start / HOLE_STEP, end.div_ceil(HOLE_STEP));
-        match steps.last_mut() {
+        let (first, last) = (start / HOLE_UNIT, end.div_ceil(HOLE_UNIT));
+        match runs.last_mut() {
             Some(before) if before.1 >= first => before.1 = last,
-            _ => steps.push((first, last)),
+            _ => runs.push((first, last)),
         }
         offset = end;
     }
-    let mut buffer = vec![0; HOLE_STEP as usize];
-    for &(first, last) in &steps {
-        for step in first..last {
-            let count = file.read_at(&mut buffer, step * HOLE_STEP)?;
+    let mut buffer = vec![0; HOLE_UNIT as usize];
+    for &(first, last) in &runs {
+        for unit in first..last {
+            let count = file.read_at(&mut buffer, unit * HOLE_UNIT)?;
             hashes.extend_from_slice(&xxh3_64(&buffer[..count]).to_le_bytes());
         }
     }
-    Ok((xxh3_64(&hashes).to_le_bytes().to_vec(), steps))
+    Ok((xxh3_64(&hashes).to_le_bytes().to_vec(), runs))
 }

@@ -17,7 +17,7 @@ const MAX_GROWTH: u64 = 64 << 20;
 
 /// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
+    let status = std::fs::read_to_string("/proc/self/status").expect("the kernel has this file");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
@@ -54,13 +54,13 @@ fn hostile_disks_give_an_answer_or_an_error() {
 #[test]
 fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
     let bases = bases();
-    let base = bases.iter().find(|base| base.name == "large").expect("it has trees");
+    let base = bases.iter().find(|base| base.name == "large").expect("a base with trees");
     for (slots, hole) in [(LowestSlots::Leaves, true), (LowestSlots::Null, false)] {
         let mut image = Image::new(base);
         let file = base.hot_copy(b"tree");
         Damage::Bomb { file, page: base.bytes.len() as u64 - (8 << 12), slots }.apply(&mut image);
         let engine = Scm::open_on(image.medium()).expect("a volume that was closed opens without a walk");
-        let id = engine.lookup(engine.root(), b"tree").expect("there").expect("there");
+        let id = engine.lookup(engine.root(), b"tree").expect("sound").expect("there");
         assert_eq!((id.kind(), engine.attributes(id).expect("alive").size), (Kind::File, i64::MAX as u64));
         let found = engine.seek(id, 0, hole);
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");

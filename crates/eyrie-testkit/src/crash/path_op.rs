@@ -106,7 +106,7 @@ pub(super) struct Reserved {
 
 impl Reserved {
     /// Releases the id unless the Op used it. Callers have applied the Op.
-    pub(super) fn settle(&self, engine: &dyn Engine) {
+    pub(super) fn release_unused(&self, engine: &dyn Engine) {
         if !matches!(engine.lookup(self.dir, &self.name), Ok(Some(id)) if id == self.id) {
             engine.unreserve(self.id);
         }
@@ -325,7 +325,7 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     let expected = model.apply(&decoded.op());
     // The engine itself releases the unused ids of a batch that succeeded.
     if actual.is_err() || !matches!(decoded.op(), Op::Batch { .. }) {
-        resolved.reserved.iter().for_each(|reserved| reserved.settle(engine));
+        resolved.reserved.iter().for_each(|reserved| reserved.release_unused(engine));
     }
     (actual, expected)
 }

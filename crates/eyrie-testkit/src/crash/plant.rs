@@ -11,8 +11,9 @@ use super::damage::{self, ChecksumDamage};
 use super::{Case, explore_creation};
 use crate::planted::{Planted, plant_each};
 
-/// Limits for each case. If the first 400 images of each crash in a case do not show the missing point, later
-/// images hardly ever do. Another case must then notice the missing point.
+/// Limits for cases, and for the creation of a volume, without a point. If none of the first 400 images of a
+/// crash is wrong, further images of this crash hardly ever are. So a run opens no more of them, and another
+/// run must notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Limits for killed scripts, and for the search for the points that recovery meets. In both cases two images
 /// of each crash are enough.
@@ -33,9 +34,11 @@ impl KilledScript {
         KilledScript { start: start.expect("room"), script: calls.collect() }
     }
 
+    /// Runs the script without the point `dropped`, and kills its process at up to `moments` moments. Power
+    /// then fails in the next process. Returns the run, and the number of opened images or the first failure.
     fn explore(&self, dropped: Option<Site>, moments: u64) -> (Recorded, Result<u64, CrashFailure>) {
         let options = RecordOptions { closes: false, dropped };
-        let recorded = explore::record(&self.start, &self.script, options).expect("as the model");
+        let recorded = explore::record(&self.start, &self.script, options).expect("the results of the model");
         let kills = explore::KillLimits { moments, processes: 1, limits: FEW_IMAGES };
         let explored = recorded.explore_kills(kills, &mut || true);
         (recorded, explored)
@@ -67,15 +70,15 @@ impl PlantTrial<'_> {
             PlantTrial::Creation => explore_creation(None, FEW_IMAGES).expect("it works").1,
             PlantTrial::Damage(damage) => {
                 let plan = FaultPlan::default();
-                damage.explore(&plan).expect("it is refused or mended");
+                damage.explore(&plan).expect("no open, or the same contents");
                 plan.points().into_keys().collect()
             }
         }
     }
 
-    /// True if the run may notice a missing point of this kind. Only damage shows a missing checksum, and
-    /// damage is tried for no other kind.
-    fn tells_of(&self, kind: SiteKind) -> bool {
+    /// True if the run is tried without a point of this kind. Only runs with damage can notice a missing
+    /// checksum, and they are tried for no other kind.
+    fn is_for(&self, kind: SiteKind) -> bool {
         matches!(self, PlantTrial::Damage(_)) == (kind == SiteKind::Checksum)
     }
 
@@ -96,8 +99,9 @@ impl PlantTrial<'_> {
     }
 }
 
-/// Leaves out each point that a case, a killed script, the creation of a volume, or a volume with damaged
-/// bytes meets.
+/// Leaves out each point that a run meets, one at a time, until one of these runs fails. The runs are the
+/// `cases`, a killed script, the creation of a volume, and the opening of volumes with damaged bytes. Returns
+/// the result for each point.
 ///
 /// # Panics
 /// Panics if a run fails while no point is left out.
@@ -106,5 +110,5 @@ pub fn plant(cases: &[Case]) -> Vec<Planted> {
     let others = [PlantTrial::Kills(KilledScript::new()), PlantTrial::Creation];
     let trials = cases.iter().map(PlantTrial::Case).chain(others).chain(damages);
     let trials: Vec<_> = trials.map(|trial| (trial.points(), trial)).collect();
-    plant_each(&trials, |trial, site| trial.tells_of(site.kind).then(|| trial.without(site)).flatten())
+    plant_each(&trials, |trial, site| trial.is_for(site.kind).then(|| trial.without(site)).flatten())
 }

@@ -57,7 +57,7 @@ impl CaseVolume {
         }
         for (index, change) in changes.iter().enumerate() {
             let time = Time::new(10 + index as i64, 0);
-            let resolved = change.resolve(&engine, time).expect("ids").expect("what it names exists");
+            let resolved = change.resolve(&engine, time).expect("ids").expect("its objects exist");
             let (actual, expected) = apply(&engine, &model, &resolved);
             assert!(actual.is_ok() && expected.is_ok(), "{name}: {change:?}: {actual:?}, {expected:?}");
         }
@@ -80,10 +80,10 @@ fn wear(engine: &Scm, model: &Model) {
             let Some(resolved) = create.resolve(engine, BORN).expect("ids") else { break };
             let done = engine.apply(&resolved.record.decode().op());
             if matches!(done, Err(Error::NoSpace)) {
-                resolved.reserved.iter().for_each(|reserved| reserved.settle(engine));
+                resolved.reserved.iter().for_each(|reserved| reserved.release_unused(engine));
                 break;
             }
-            done.expect("only memory can be missing");
+            done.expect("only a full volume is an error");
             model.apply(&resolved.record.decode().op()).expect("as the engine");
             paths.push(path);
         }

@@ -28,7 +28,7 @@ impl OpRecord {
     /// Panics if [`OpRecord::new`] got an Op without an encoding: a batch within a batch, or a time with a
     /// second or more of nanoseconds.
     pub fn decode(&self) -> Decoded<'_> {
-        encode::decode(&self.0).expect("what was encoded can be decoded").0
+        encode::decode(&self.0).expect("an encoded Op can be decoded").0
     }
 }
 

@@ -192,7 +192,7 @@ impl<'a> OracleSession<'a> {
         if id.kind() == Kind::File { self.compare_conditions(dir, name, id) } else { Ok(()) }
     }
 
-    /// Asserts that a condition with the version of the file holds, and that one with another version does
+    /// Checks that a condition with the version of the file holds, and that one with another version does
     /// not.
     fn compare_conditions(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Verdict {
         let version = self.engine.version(id).map_err(|error| format!("version of {id:?}: {error}"))?;
@@ -207,7 +207,7 @@ impl<'a> OracleSession<'a> {
         Ok(())
     }
 
-    /// Asserts that the version of a file has changed if the bytes have changed since the last call for this
+    /// Checks that the version of a file has changed if the bytes have changed since the last call for this
     /// file.
     fn compare_version(&self, id: ObjectId) -> Verdict {
         let of =

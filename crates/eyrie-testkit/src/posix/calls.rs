@@ -283,7 +283,7 @@ impl Random {
         }
         if self.0.random_ratio(1, 8) {
             flags |= OpenFlags::TEMPORARY;
-            // With these two flags, the call would mostly fail.
+            // The call fails without `WRITE` and with `CREATE`, so both cases are rare.
             flags.set(OpenFlags::WRITE, !self.0.random_ratio(1, 10));
             flags.set(OpenFlags::CREATE, self.0.random_ratio(1, 10));
             let mode = self.mode();

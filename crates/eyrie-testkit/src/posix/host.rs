@@ -38,7 +38,7 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    /// Empties the root of this process.
+    /// Empties the root of this process, and finds out if extended attributes can be compared.
     pub fn new() -> HostSide {
         let host = Host::new("/").expect("the host's root can be opened");
         empty(&host);
@@ -57,14 +57,14 @@ impl HostSide {
     /// Makes a call as a user.
     pub fn perform(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
-        Host::become_user(&self.users[user]).expect("root becomes anybody");
+        Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
         let answer = match call {
             PosixCall::Flink { slot, path } => link_open_file(slots[*slot].as_ref(), path),
             _ => perform(&self.host, slots, call),
         };
         umask(&self.users[0]);
-        Host::become_user(&self.users[0]).expect("root comes back");
+        Host::become_user(&self.users[0]).expect("the thread can become root again");
         if answer.is_ok() {
             self.drop_storage_past_end(slots, call);
         }

@@ -57,7 +57,7 @@ enum LockCall {
         range: (u64, u64),
         kind: LockKind,
     },
-    /// List all range locks that conflict with an exclusive lock, as an open file of its own.
+    /// Lists all range locks that conflict with an exclusive lock of this open file.
     Probe {
         slot: usize,
     },
@@ -280,8 +280,8 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     }
 }
 
-/// Compares waits that would never end: each pair of owners holds a byte and waits for that of the other. The
-/// root of this process must be an empty directory on a tmpfs.
+/// Compares waits that would never end: each of two owners has locked a byte, and waits for the byte of the
+/// other. The root of this process must be an empty directory on a tmpfs.
 ///
 /// # Panics
 /// At the first difference.

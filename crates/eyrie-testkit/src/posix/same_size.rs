@@ -5,7 +5,8 @@ use eyrie::posix::OpenFlags;
 
 use super::calls::PosixCall;
 
-/// Returns calls that make a file with or without data and storage, and then truncate it to its size.
+/// Returns calls for several files in turn. The calls make a file with or without data and storage, truncate
+/// it to the size that it has, and remove it.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let (slot, name) = (0, || b"same".to_vec());
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
@@ -22,7 +23,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         vec![allocate(5000, 1)],
         vec![size(3 << 20), allocate(2 << 20, 1)],
         vec![size(10_000), keep(9000, 1)],
-        // The storage past the end of the file does not count, also after the file grows.
+        // No side keeps storage past the end of a file, so a file that grows later has a hole there.
         vec![keep(0, 10_000)],
         vec![size(10_000), keep(20_000, 10_000), size(40_000)],
         vec![allocate(0, 10_000), punch(0, 8192)],

@@ -222,14 +222,14 @@ struct Interrupted {
     /// The contents that the disk may have after the failure.
     states: Vec<Contents>,
     /// True if no call failed.
-    ends: bool,
+    is_complete: bool,
 }
 
 impl Interrupted {
     fn at(plan: &FaultPlan, call: u64) -> Result<Interrupted, String> {
         let (medium, disk) = ROOMY.medium(plan).map_err(to_message)?;
         let mut states = vec![blank()];
-        let (mut acknowledged, mut ends) = (0, true);
+        let (mut acknowledged, mut is_complete) = (0, true);
         disk.fail_at(call, true);
         for step in script() {
             let mut contents = states.last().expect("at least the first").clone();
@@ -239,13 +239,13 @@ impl Interrupted {
                 Ok(true) => acknowledged = states.len() - 1,
                 Ok(false) => {}
                 Err(_) => {
-                    ends = false;
+                    is_complete = false;
                     break;
                 }
             }
         }
         states.drain(..acknowledged);
-        Ok(Interrupted { disk, states, ends })
+        Ok(Interrupted { disk, states, is_complete })
     }
 
     fn survives(&self, random: &mut SmallRng) -> Verdict {
@@ -276,7 +276,7 @@ fn scripted(plan: &FaultPlan) -> Verdict {
                 .survives(&mut random)
                 .map_err(|what| format!("power failed at call {call}: {what}"))?;
         }
-        if interrupted.ends {
+        if interrupted.is_complete {
             break;
         }
     }

@@ -33,8 +33,8 @@ fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
         command
     };
     let mut all = StepCounts::default();
-    for life in 0..KILLS / kills.lives {
-        let steps = kills.run(&host.path().join(format!("volume-{life}")), life, &command);
+    for seed in 0..KILLS / kills.lives {
+        let steps = kills.run(&host.path().join(format!("volume-{seed}")), seed, &command);
         all.acknowledged += steps.acknowledged;
         all.unheard += steps.unheard;
     }

@@ -70,9 +70,9 @@ fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len
     [0, 2, 4].map(&mut read).into()
 }
 
-/// One call writes up to 64 MiB over allocated storage, which a disk cannot write straight to its place. The
-/// journal of the volume has a sixteenth of the volume, or 1 MiB. The write is whole or absent after a power
-/// failure, and the volume takes further changes.
+/// One call overwrites up to about 64 MiB of allocated storage. The pages are not fresh, so a drain cannot
+/// write them straight to their places. The journal has a sixteenth of the volume, but at least 1 MiB. The
+/// write is whole or absent after a power failure, and the volume takes further changes.
 #[test]
 fn no_write_is_too_large_for_the_journal() {
     for shift in 12..=26 {
@@ -114,8 +114,8 @@ fn large_calls_on_new_pages_need_room_once() {
     engine.close().expect("the volume is not read-only");
 }
 
-/// Several threads overwrite large allocated ranges at the same time, beside a batch of many keys, on the
-/// smallest journal.
+/// Two threads overwrite large allocated ranges while a third makes batches of many keys and a fourth syncs.
+/// The journal has the smallest default size.
 #[test]
 fn large_calls_of_several_threads_fit_the_journal() {
     const LEN: usize = 1_200_000;
@@ -125,7 +125,7 @@ fn large_calls_of_several_threads_fit_the_journal() {
     let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
     let files: Vec<ObjectId> =
         (0..2).map(|number| allocated_file(&engine, &[b'a' + number], LEN as u64)).collect();
-    // As its callers do, the test tries again after storage that waits for a drain has become free.
+    // As callers of an engine do, the test tries again after storage that waits for a drain has become free.
     let apply = |op: &Op<'_>| {
         let applied = (0..20).find_map(|_| match engine.apply(op) {
             Err(Error::NoSpace) => {
@@ -250,19 +250,19 @@ fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
 fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     let plan = FaultPlan::default();
     plan.fail(failing);
-    let is_told = |error: eyrie_engine::Error| {
+    let assert_expected = |error: eyrie_engine::Error| {
         let errno = error.errno();
         assert!([Errno::NOSPC, Errno::IO, Errno::ROFS].contains(&errno), "{failing:?}: {error}");
     };
     match PowerRun::with_plan(SMALL, 5, &plan) {
-        Err(error) => is_told(error),
+        Err(error) => assert_expected(error),
         Ok(mut run) => {
             let failed = (0..40).find_map(|_| run.step().err());
             let left = run.left();
             match failed {
-                Some(error) => is_told(error),
+                Some(error) => assert_expected(error),
                 None => {
-                    let _ = run.reopen().map_err(is_told);
+                    let _ = run.reopen().map_err(assert_expected);
                 }
             }
             let failed = plan.failed();
@@ -363,6 +363,6 @@ fn places_of_overwrites(rounds: u8) -> usize {
 #[test]
 fn synchronised_overwrites_of_a_block_use_few_places() {
     // Pins of other tests may delay the reuse of pages.
-    let fewest = (0..50).map(|_| places_of_overwrites(100)).take_while(|&places| places > 4).count();
-    assert!(fewest < 50, "each attempt used more than 4 pages");
+    let failed_attempts = (0..50).map(|_| places_of_overwrites(100)).take_while(|&places| places > 4).count();
+    assert!(failed_attempts < 50, "each attempt used more than 4 pages");
 }

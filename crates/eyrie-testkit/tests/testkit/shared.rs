@@ -33,8 +33,8 @@ fn compare<E: Engine>(engine_of: impl Fn(&Credentials) -> Arc<E>, rules: AccessR
     }
 }
 
-/// Serves a new volume of `bytes` while `body` runs, which gets the socket. Returns the directory with the
-/// volume.
+/// Serves a new volume of `bytes` while `body` runs with the path of the socket. Returns the directory with
+/// the volume.
 fn served(bytes: u64, body: impl FnOnce(&Path)) -> TempDir {
     let place = tempfile::tempdir_in("/dev/shm").expect("room");
     let path = place.path().join("volume");
@@ -116,7 +116,7 @@ struct Checked {
 impl Checked {
     /// Returns the Op that a service would apply. A handle keeps the rights that its user had at the open. A
     /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
-    /// allows.
+    /// allows. Such an Op is returned unchanged.
     fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         let now = time_of(op);
         let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };

@@ -292,7 +292,7 @@ fn forge(disk: &mut [u8], fresh: &[(u64, u32)], changed: &[(u64, u64, Vec<u8>)])
         record.extend(packed);
     }
     if journal::has_checksums(disk) {
-        // A checksum of zeros, or of nothing.
+        // These checksums are wrong: 0 matches no page, and 256 hardly any.
         changed.iter().for_each(|(page, ..)| record.extend([0, *page as u8 & 1, 0, 0]));
     }
     record.resize(record.len().next_multiple_of(SECTOR as usize), 0);

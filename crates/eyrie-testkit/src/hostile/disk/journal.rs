@@ -27,7 +27,7 @@ pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Returns the number in eight bytes. Each half of four bytes counts as zero if one of its bytes is behind
+/// Returns the number in eight bytes. Each half of four bytes counts as zero if one of its bytes is past
 /// the end of the disk.
 pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
@@ -52,7 +52,7 @@ pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
 }
 
 /// Number of pages whose checksums fill one page.
-const CHUNK_PAGES: u64 = PAGE_SIZE / 4;
+const COVERED_PAGES: u64 = PAGE_SIZE / 4;
 /// The version of a journal whose volume has checksums of its pages.
 const VERSION_WITH_CHECKSUMS: u32 = 3;
 
@@ -64,20 +64,20 @@ pub(super) fn has_checksums(disk: &[u8]) -> bool {
 /// Returns the offset on the disk of a byte of a volume with or without checksums.
 pub(super) fn place(checksums: bool, at: u64) -> u64 {
     let page = at / PAGE_SIZE;
-    let before = if checksums && page >= 2 { page / CHUNK_PAGES + 1 } else { 0 };
+    let before = if checksums && page >= 2 { page / COVERED_PAGES + 1 } else { 0 };
     at.saturating_add(before * PAGE_SIZE)
 }
 
 /// Returns the offset of the entry of a page in the checksum pages.
 pub(super) fn entry_of(page: u64) -> u64 {
-    let checksum_page = if page < CHUNK_PAGES { 2 } else { page / CHUNK_PAGES * (CHUNK_PAGES + 1) };
-    checksum_page * PAGE_SIZE + page % CHUNK_PAGES * 4
+    let checksum_page = if page < COVERED_PAGES { 2 } else { page / COVERED_PAGES * (COVERED_PAGES + 1) };
+    checksum_page * PAGE_SIZE + page % COVERED_PAGES * 4
 }
 
 /// Returns the offset of the journal of a volume of `volume_bytes`.
 pub(super) fn start(volume_bytes: u64, checksums: bool) -> u64 {
-    let chunks = if checksums { (volume_bytes / PAGE_SIZE).div_ceil(CHUNK_PAGES) } else { 0 };
-    volume_bytes.saturating_add(chunks * PAGE_SIZE)
+    let checksum_pages = if checksums { (volume_bytes / PAGE_SIZE).div_ceil(COVERED_PAGES) } else { 0 };
+    volume_bytes.saturating_add(checksum_pages * PAGE_SIZE)
 }
 
 /// Returns the offset of the journal according to the anchor.
@@ -141,7 +141,7 @@ impl Journal {
         let mut journal = Journal { anchor: anchor(disk), records: records(disk), ..Journal::default() };
         if has_checksums(disk) {
             let pages = volume_bytes(disk) / PAGE_SIZE;
-            journal.checksums.extend((0..pages).step_by(CHUNK_PAGES as usize).map(entry_of));
+            journal.checksums.extend((0..pages).step_by(COVERED_PAGES as usize).map(entry_of));
         }
         for &(at, _) in &journal.records {
             let mut entry = at + size_of::<RecordHead>() as u64;

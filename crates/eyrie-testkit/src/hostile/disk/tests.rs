@@ -32,8 +32,8 @@ fn disks_are_closed_crashed_and_torn_as_they_are_called() {
         assert!(journal.records.len() >= 3 && !journal.fresh.is_empty() && !journal.changed.is_empty());
         let id = |at: u64| word(&base.bytes, at);
         let anchor = id(journal.anchor + offset_of!(Anchor, id) as u64);
-        let counts = id(journal.records[0].0 + offset_of!(RecordHead, id) as u64) == anchor;
-        assert_eq!(counts, *name != "closed disk");
+        let is_live = id(journal.records[0].0 + offset_of!(RecordHead, id) as u64) == anchor;
+        assert_eq!(is_live, *name != "closed disk");
         assert_eq!(HostileDisk::of(base, Vec::new(), false).examine(), Examined::Sound);
     }
 }
