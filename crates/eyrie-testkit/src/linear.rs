@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no order explains this history")]
-    fn a_history_without_an_order_is_told() {
+    fn a_history_without_an_order_is_reported() {
         assert_explained(&model(), &[vec![call(READ, read(b"x"), 0, 1)]]);
     }
 }

@@ -3,9 +3,9 @@
 //! Each thread runs a script of its own. A [`ThreadSchedule`] switches between the threads in an order that
 //! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
 //! calls. That order keeps the order of each thread, and each call that succeeded in the run also succeeds on
-//! the model in that order. In memory, it contains all calls that had returned before the crash. On a disk,
-//! it contains at least the calls that had returned before the last successful sync began. It may also
-//! contain the call of each thread that was in progress. A call that failed changes nothing. In memory, a
+//! the model in that order. In memory, the order has all calls that had returned before the crash. On a disk,
+//! the order has at least the calls that had returned before the last successful sync began. The order may
+//! also have the call of each thread that was in progress. A call that failed changes nothing. In memory, a
 //! write that had not returned may also leave its times without its bytes.
 
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 //! the run may leave.
 //!
 //! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. Lines `base OFFSET HEX`
-//! follow. They have the contents of the volume at the start of the run, in pieces of 64 bytes. Pieces that
-//! consist only of zeros have no line. The other lines are the events:
+//! follow. They have the contents of the volume at the start of the run, 64 bytes or less on each line. Bytes
+//! that no line has are zeros. The other lines are the events:
 //!
 //! - `store THREAD OFFSET HEX`: a thread has stored bytes. [`text`] writes stores within one aligned word of
 //!   eight bytes. [`Trace::parse`] also accepts longer stores within one line of 64 bytes.

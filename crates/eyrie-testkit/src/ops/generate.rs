@@ -438,7 +438,7 @@ impl OpGenerator {
     }
 
     /// Draws the owner of a new object. Half of the owners in a directory with a default ACL, and few others,
-    /// have a mode that needs a default ACL.
+    /// have the bit [`Owner::INHERITS`], with which an Op fails in a directory without a default ACL.
     fn owner_in(&mut self, universe: &Universe<'_>, dir: ObjectHandle) -> Owner {
         let owner = self.owner();
         let id = universe.ids.get(dir);

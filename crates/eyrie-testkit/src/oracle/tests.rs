@@ -152,7 +152,7 @@ fn the_model_agrees_with_itself() {
 }
 
 #[test]
-fn every_planted_bug_is_caught_and_told_in_few_steps() {
+fn every_planted_bug_is_caught_and_shortened() {
     let flaws = [
         Flaw::AlwaysReplaces,
         Flaw::WriteLost,
@@ -177,7 +177,7 @@ fn every_planted_bug_is_caught_and_told_in_few_steps() {
 
 #[test]
 #[should_panic(expected = "seed 0x3, step ")]
-fn a_failure_tells_its_seed() {
+fn a_failure_names_its_seed() {
     check(|| Flawed { model: model(), flaw: Flaw::WriteLost }, 3, 2000);
 }
 

@@ -118,7 +118,7 @@ fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
     let output = String::from_utf8_lossy(&child.stdout);
     assert_ne!(child.status.signal(), Some(9), "the group had not enough memory");
     assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
-    let most = most_memory(&output).expect("the child tells");
+    let most = most_memory(&output).expect("the child prints its status");
     println!("at most {} KiB in memory", most >> 10);
     assert!(most < LIMIT_BYTES, "{most} bytes in memory");
 }
