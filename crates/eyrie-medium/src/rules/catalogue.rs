@@ -199,8 +199,8 @@ rules! {
     }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
-            "A rename holds the locks of both directories until its commit is durable.",
-            "it holds the lock of the first directory only";
+            "A rename holds the locks of both entries until its commit is durable.",
+            "it holds the lock of the first entry only";
     }
     Allocation in "eyrie-engine/src/space/headers.rs" {
         ChunkIsClearedBeforeItsBit "chunk-is-cleared-before-its-bit" on Memory, "reuse":
