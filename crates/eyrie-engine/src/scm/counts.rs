@@ -1,11 +1,11 @@
 //! Counts and times of directories. For a large directory, readers get them from
 //! [`Summaries`](super::summaries::Summaries), and Ops keep its summary up to date.
 //!
-//! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the locks of all
-//! shards, and releases the locks between two parts. Therefore an Op waits for no more than one part. An Op
-//! between two parts changes the summary only if the summary already covers the hash of the changed entry. A
-//! later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so growth
-//! between two parts does no harm.
+//! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the locks of
+//! all shards, and releases the locks between two parts. Therefore an Op waits for no more than one part. An
+//! Op between two parts changes the summary only if the summary already covers the hash of the changed entry.
+//! A later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so
+//! growth between two parts does no harm.
 //!
 //! Readers never block on a lock. They retry while a redo record is being applied. A builder that does not
 //! get the locks stops building, and adds up the pages without them. The next reader continues the summary
@@ -162,17 +162,11 @@ impl Scm {
                 Ok(SumCoverage::Before(next)) if next <= from => return Ok(false),
                 Ok(SumCoverage::Before(next)) => from = next,
                 Err(error) => {
-                    self.forget_summary(id);
+                    self.summaries.forget(id);
                     return Err(error);
                 }
             }
         }
-    }
-
-    /// Removes the summary of a directory, if the directory has one. The caller holds the locks of all shards.
-    pub(super) fn forget_summary(&self, id: ObjectId) {
-        let _sets = self.summaries.hold([id].into_iter());
-        self.summaries.forget(id);
     }
 
     /// Adds some buckets to the summary of a directory. The caller holds the locks of all shards.
@@ -180,13 +174,7 @@ impl Scm {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let times_version = cold.times_version;
         let new = DirectorySum { dir: id, times_version, summary: CollectionSummary::default() };
-        // Without the mutex, another directory may take the slot afterwards. The sum stays right, because no Op
-        // changes the directory now.
-        let known = {
-            let _sets = self.summaries.hold([id].into_iter());
-            self.summaries.known(id)
-        };
-        let (mut sum, coverage) = known.unwrap_or((new, SumCoverage::Before(0)));
+        let (mut sum, coverage) = self.summaries.known(id).unwrap_or((new, SumCoverage::Before(0)));
         let SumCoverage::Before(from) = coverage else { return Ok(SumCoverage::Complete) };
         sum.begin_times_version(times_version);
         let (part, next) = Collection::new(&self.volume, hot.root).part(from, buckets, times_version)?;
@@ -231,8 +219,8 @@ impl Scm {
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
-        // Ops on different shards may change one summary. The mutex makes them prepare and adopt their sums one
-        // after another.
+        // Ops on different shards may change one summary. The mutex makes them prepare and adopt their sums
+        // one after another.
         let _sets = self.summaries.hold(changes.iter().map(|change| change.parent.id));
         let mut prepared: SmallVec<[ObjectId; 2]> = SmallVec::new();
         for (index, &EntryChange { parent, .. }) in changes.iter().enumerate() {

@@ -21,14 +21,14 @@ pub(super) enum Inserted {
         /// True if other entries may have moved.
         moved: bool,
     },
-    /// The directory must grow first, but the Op does not hold the locks of all its shards. The transaction is
-    /// unchanged.
+    /// The directory must grow first, but the Op does not hold the locks of all its shards. The transaction
+    /// is unchanged.
     NeedsDirectory,
 }
 
 impl Scm {
-    /// Makes room for an entry in a directory. The caller holds the locks of all shards. Returns true if entries
-    /// may have moved. The split of a page commits by itself, but no call can observe it.
+    /// Makes room for an entry in a directory. The caller holds the locks of all shards. Returns true if
+    /// entries may have moved. The split of a page commits by itself, but no call can observe it.
     pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
@@ -44,8 +44,8 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Adds a new entry to a transaction, which has no words yet. The caller has checked that no entry has this
-    /// name, and holds the lock of `parent`.
+    /// Adds a new entry to a transaction, which has no words yet. The caller has checked that no entry has
+    /// this name, and holds the lock of `parent`.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,

@@ -1,9 +1,9 @@
 //! Locks of writers: a fixed table of mutexes, striped by object id.
 //!
-//! A directory has a lock for each shard of its entries ([`SHARDS`]), each in a stripe of its own. An Op on an
-//! entry holds the lock of the entry's shard. An Op on the directory itself, such as a change of its
-//! attributes, its growth or its removal, holds the locks of all shards. Therefore the holder of any shard may
-//! rely on the directory's header and on the number of its buckets.
+//! A directory has a lock for each shard of its entries ([`SHARDS`]), each in a stripe of its own. An Op on
+//! an entry holds the lock of the entry's shard. An Op on the directory itself, such as a change of its
+//! attributes, its growth or its removal, holds the locks of all shards. Therefore the holder of any shard
+//! may rely on the directory's header and on the number of its buckets.
 //!
 //! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
 //! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
@@ -68,8 +68,8 @@ pub(super) fn stripe_of(id: ObjectId) -> usize {
     spread(id, STRIPES)
 }
 
-/// Returns the stripe of a shard of a directory. The stripes of the shards are far apart in the table, so that
-/// no two of them are in one cache line.
+/// Returns the stripe of a shard of a directory. The stripes of the shards are far apart in the table, so
+/// that no two of them are in one cache line.
 #[inline]
 fn stripe_of_shard(dir: ObjectId, shard: usize) -> usize {
     (stripe_of(dir) + shard * (STRIPES / SHARDS)) % STRIPES
@@ -182,8 +182,9 @@ impl<'a> HeldLocks<'a> {
         self.stripes.push((stripe, lock(&stripe.mutex)));
     }
 
-    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. The Op has committed,
-    /// and its remaining work does not concern the entry. Other Ops on the shard need not wait for this work.
+    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. The Op has
+    /// committed, and its remaining work does not concern the entry. Other Ops on the shard need not wait for
+    /// this work.
     pub(super) fn release(&mut self, locks: &'a Locks, entry: EntryLock, kept: ObjectId) {
         let EntryLock::Shard(index) = entry else { return };
         let released = &locks.stripes[index];
@@ -287,8 +288,8 @@ impl Scm {
         peeked: &PeekedEntry,
     ) -> Result<Option<Option<FoundEntry>>> {
         // The caller holds the lock, so no other Op on the shard is running. If none has ended since the
-        // look-up either, the entry is unchanged, and no second look-up is needed. Growth holds all shards, so
-        // the name is also still in this shard.
+        // look-up either, the entry is unchanged, and no second look-up is needed. Growth holds all shards,
+        // so the name is also still in this shard.
         if self.locks.ended_under(peeked.stripe) == peeked.ended {
             return Ok(Some(peeked.found));
         }

@@ -351,7 +351,7 @@ impl Scm {
     /// leaked until the next recovery.
     fn free_object(&self, id: ObjectId, settled: &Settled) {
         if id.is_directory() {
-            self.forget_summary(id);
+            self.summaries.forget(id);
         }
         match self.detach_storage(id) {
             Ok(storage) => {

@@ -6,11 +6,13 @@
 //! volume, or an eviction, the next reader adds up the pages again. `docs/design/0015-directory-summaries.md`
 //! has the reasons.
 //!
-//! Each stripe of [`super::locks`] has a set of [`WAYS`] slots, with a mutex of its own. Only the holder of
-//! this mutex writes these slots. Ops that change different shards of a directory run at the same time, but
-//! each of them holds the mutex while it commits and changes the sum. So the commits of a directory with a
-//! summary come one after another. A slot belongs to one directory at a time, and a directory has at most one
-//! slot. If a stripe has more large directories than slots, they evict each other in turn.
+//! Each stripe of [`super::locks`] has a set of [`WAYS`] slots, for the directories whose first shard has
+//! that stripe. All these directories have the same stripes, so the holder of all shards of one of them
+//! excludes every other writer of the set. An Op holds only one shard. Therefore each set also has a mutex,
+//! which an Op holds while it prepares a sum, commits, and adopts the sum. So the commits of a directory with
+//! a summary come one after another, but the rest of its Ops do not. A slot belongs to one directory at a
+//! time, and a directory has at most one slot. If a stripe has more large directories than slots, they evict
+//! each other in turn.
 //!
 //! Readers take no lock and never wait. A slot has two copies of the sum, and its state word names the
 //! current one. An Op first writes the future sum into the other copy and *prepares* this copy with a
@@ -27,7 +29,7 @@
 //! - A copy does not change while the state word names it as current. Therefore a reader that finds the same
 //!   state word before and after its reads has read one sum.
 //! - A directory has no slot once its header is freed, because [`Summaries::forget`] empties the slot first,
-//!   under the locks of all shards.
+//!   under all shards of the directory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -108,8 +110,7 @@ struct SummarySlot {
     state: AtomicU64,
     /// A word of the volume that the prepared Op changes, and the new value of the word.
     witness: [AtomicU64; 2],
-    /// The first position that an incomplete sum does not cover. Only the holder of the set's mutex uses this
-    /// field.
+    /// The first position that an incomplete sum does not cover. Only writers use this field.
     cursor: AtomicU64,
     copies: [[AtomicU64; WORDS]; 2],
 }
@@ -120,7 +121,7 @@ const _: () = assert!(size_of::<SummarySlot>() == 128);
 #[derive(Default)]
 struct SlotSet {
     slots: [SummarySlot; WAYS],
-    /// Number of the slot that is evicted next, modulo [`WAYS`]. Only the holder of the mutex uses this field.
+    /// Number of the slot that is evicted next, modulo [`WAYS`]. Only writers use this field.
     victim: AtomicUsize,
     mutex: Mutex<()>,
 }
@@ -139,7 +140,7 @@ impl SlotSet {
     }
 
     /// Returns the slot of a directory, or else an empty slot, or else the slot of another directory. The
-    /// caller holds the mutex of the set.
+    /// caller holds all shards of the directory.
     fn slot_for(&self, dir: ObjectId) -> &SummarySlot {
         let empty = || self.slots.iter().find(|slot| slot.owner() == 0);
         self.of(dir).or_else(empty).unwrap_or_else(|| {
@@ -289,9 +290,9 @@ impl Default for Summaries {
 }
 
 impl Summaries {
-    /// True if the directory may have a slot. The holder of the lock of any shard never gets a wrong `false`,
-    /// because a builder holds the locks of all shards. Relaxed ordering is enough. The lock orders the bit for
-    /// its holder, and a reader that misses a new bit only adds up the pages.
+    /// True if the directory may have a slot. The holder of any shard never gets a wrong `false`, because a
+    /// builder holds all shards. Relaxed ordering is enough. The lock orders the bit for its holder, and a
+    /// reader that misses a new bit only adds up the pages.
     #[inline(always)]
     pub fn may_know(&self, dir: ObjectId) -> bool {
         let index = stripe_of(dir);
@@ -322,8 +323,8 @@ impl Summaries {
         self.slot(dir).map_or(Ok(None), |slot| slot.read(dir, is_committed))
     }
 
-    /// Takes the mutexes of the sets of these directories, in the order of the sets. An Op calls this while it
-    /// holds the locks of its objects, and takes no further lock of an object afterwards.
+    /// Takes the mutexes of the sets of these directories, in the order of the sets. The caller holds the
+    /// locks of its Op, and takes no further lock of an object afterwards.
     pub fn hold(&self, dirs: impl Iterator<Item = ObjectId>) -> HeldSets<'_> {
         let Some(sets) = self.sets.get() else { return HeldSets::new() };
         let mut indices: SmallVec<[usize; 2]> = dirs.map(stripe_of).collect();
@@ -332,8 +333,8 @@ impl Summaries {
         indices.into_iter().filter_map(|index| sets[index].get()).map(|set| lock(&set.mutex)).collect()
     }
 
-    /// Returns the sum of a directory and the coverage of the sum. The caller holds the mutex of the
-    /// directory's set.
+    /// Returns the sum of a directory and the coverage of the sum. The caller holds all shards of the
+    /// directory, or one shard and the mutex of the set.
     pub fn known(&self, dir: ObjectId) -> Option<(DirectorySum, SumCoverage)> {
         let slot = self.slot(dir)?;
         let state = slot.state();
@@ -343,20 +344,17 @@ impl Summaries {
         Some((sum, if state.is_complete() { SumCoverage::Complete } else { SumCoverage::Before(cursor) }))
     }
 
-    /// Keeps a sum of pages. Evicts another directory if the stripe has no free slot. The caller holds the
-    /// locks of all shards of the directory, has read the pages under them, and does not hold the mutex of the
-    /// set.
+    /// Keeps a sum of pages. Evicts another directory if the stripe has no free slot. The caller holds all
+    /// shards of the directory, and has read the pages under them.
     pub fn keep(&self, sum: &DirectorySum, coverage: SumCoverage) {
         let sets = self.sets.get_or_init(|| (0..STRIPES).map(|_| OnceLock::new()).collect());
         let index = stripe_of(sum.dir);
-        let set = sets[index].get_or_init(Box::default);
-        let _held = lock(&set.mutex);
-        set.slot_for(sum.dir).put(Some(sum), coverage);
+        sets[index].get_or_init(Box::default).slot_for(sum.dir).put(Some(sum), coverage);
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 
-    /// Prepares the sum that a directory will have when `place` has `value`. The caller holds the mutex of the
-    /// set, and the slot belongs to the directory.
+    /// Prepares the sum that a directory will have when `place` has `value`. The caller holds the mutex of
+    /// the set, and the slot belongs to the directory.
     pub fn prepare(&self, sum: &DirectorySum, (place, value): (Addr, u64)) {
         let Some(slot) = self.slot(sum.dir) else { return };
         let state = slot.state();
@@ -376,7 +374,8 @@ impl Summaries {
         slot.publish_state(state.next(1 - state.current(), false, state.is_complete()));
     }
 
-    /// Empties the slot of a directory, if the directory has one. The caller holds the mutex of the set.
+    /// Empties the slot of a directory, if the directory has one. The caller holds all shards of the
+    /// directory, or one shard and the mutex of the set.
     pub fn forget(&self, dir: ObjectId) {
         let Some(set) = self.set(dir) else { return };
         let Some(slot) = set.of(dir) else { return };

@@ -28,6 +28,7 @@ use shuttle::{Config, Runner};
 
 mod directories;
 mod holds;
+mod shards;
 mod versions;
 mod views;
 

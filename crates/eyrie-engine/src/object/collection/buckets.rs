@@ -27,9 +27,9 @@ const FLAT_SEGMENT: u64 = 4 * (MAX_SEGMENT_LOG2 as u64 + 2);
 /// 8 Mi pointers to segments, and a segment has 32 Ki buckets or fewer.
 const MAX_BUCKETS: u64 = 1 << 40;
 
-/// Number of shards of a collection. An Op on one entry locks only the shard of the entry's bucket. With eight
-/// shards, two threads that change random entries of a large collection rarely wait for each other, and an Op
-/// that locks all shards still locks only eight mutexes.
+/// Number of shards of a collection. An Op on one entry locks only the shard of the entry's bucket. With
+/// eight shards, two threads that change random entries of a large collection rarely wait for each other, and
+/// an Op that locks all shards still locks only eight mutexes.
 pub(crate) const SHARDS: usize = 8;
 
 /// The start of a table. The pointers to the segments follow it.

@@ -83,8 +83,8 @@ pub fn make_room<'v>(
     }
 }
 
-/// Returns true if an insert of `name` should call [`make_room`] first. The caller holds the lock of the shard
-/// of `name`. It needs the locks of all shards for [`make_room`].
+/// Returns true if an insert of `name` should call [`make_room`] first. The caller holds the lock of the
+/// shard of `name`. It needs the locks of all shards for [`make_room`].
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

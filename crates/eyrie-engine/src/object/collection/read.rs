@@ -28,8 +28,8 @@ pub(crate) struct FoundEntry {
 impl<'v> Collection<'v> {
     /// Returns the entry of a name.
     ///
-    /// A caller without the lock of the name's shard must repeat a look-up that found nothing if the root has changed
-    /// meanwhile.
+    /// A caller without the lock of the name's shard must repeat a look-up that found nothing if the root has
+    /// changed meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -67,7 +67,8 @@ impl<'v> Collection<'v> {
     }
 
     /// Returns true if the entry of `name` is certainly the same as at the time of its look-up: its page has
-    /// not changed, and still belongs to the bucket of the name. The caller holds the lock of the name's shard.
+    /// not changed, and still belongs to the bucket of the name. The caller holds the lock of the name's
+    /// shard.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

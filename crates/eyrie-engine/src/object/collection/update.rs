@@ -1,7 +1,8 @@
 //! Inserting, removing and replacing entries. Each change publishes one word. One exception: a replacement in
 //! a page without a free slot moves the entry to another page, and publishes two words.
 //!
-//! The caller holds the lock of the entry's shard. The docs of `collection` explain why a power failure does no harm.
+//! The caller holds the lock of the entry's shard. The docs of `collection` explain why a power failure does
+//! no harm.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::SafetyRule;
