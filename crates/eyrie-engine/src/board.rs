@@ -165,6 +165,14 @@ impl Board {
         }
     }
 
+    /// Returns the number of redo records that have been begun, or `None` while one is being applied. If two
+    /// calls return the same number, no record was applied between them.
+    pub(crate) fn redo_records(&self) -> Option<u64> {
+        let ended = self.word(REDO_FINISHED).load(Ordering::Acquire);
+        let begun = self.word(REDO_STARTED).load(Ordering::Acquire);
+        (begun == ended).then_some(begun)
+    }
+
     /// Waits a moment for the process that applies a redo record.
     #[cold]
     fn wait(&self, attempt: u32) -> Result<()> {

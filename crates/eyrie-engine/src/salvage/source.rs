@@ -115,7 +115,7 @@ impl<'v> DamagedVolume<'v> {
     pub fn with_times(&self, directory: DamagedObject) -> DamagedObject {
         let DamagedObject { file: FileTree { root, .. }, times_version, .. } = directory;
         match collection::summary(self.volume, || Ok(root), times_version) {
-            Ok(summary) => DamagedObject {
+            Ok((summary, _)) => DamagedObject {
                 modified: summary.modified.map_or(directory.modified, time),
                 changed: directory.changed.max(summary.changed.map_or(directory.changed, time)),
                 ..directory

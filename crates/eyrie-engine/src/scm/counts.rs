@@ -93,7 +93,8 @@ impl Scm {
 
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
     /// which this call tries to complete. If this call cannot complete the summary, the sum comes from the
-    /// pages, which are read without a lock. The caller holds a pin.
+    /// pages, which are read without a lock. Ops on several shards may change pages during the read. So the sum
+    /// counts only if all pages had these contents at one moment. The caller holds a pin.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         let mut attempt = 0;
         loop {
@@ -104,11 +105,16 @@ impl Scm {
             if attempt < ATTEMPTS && self.build_summary(id, header)? {
                 continue;
             }
-            let ended = self.locks.ended(id);
-            let (hot, cold) = self.volume.board().stable(|| header.hot_and_cold(self.medium()))?;
             let root = || Ok(header.hot(self.medium())?.root);
-            let summary = collection::summary(&self.volume, root, cold.times_version)?;
-            let unchanged = self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector;
+            let board = self.volume.board();
+            let (hot, cold) = board.stable(|| header.hot_and_cold(self.medium()))?;
+            let (summary, versions) = collection::summary(&self.volume, root, cold.times_version)?;
+            // If nothing has changed at the end, all pages had these contents at this moment.
+            let records = board.redo_records();
+            let unchanged = records.is_some()
+                && collection::versions(&self.volume, root)? == versions
+                && board.redo_records() == records
+                && header.selector(self.medium())? == hot.selector;
             if unchanged || attempt >= ATTEMPTS {
                 return Ok(DirectoryView { hot, cold, summary });
             }

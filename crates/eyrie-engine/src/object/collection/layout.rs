@@ -482,10 +482,15 @@ impl Commit {
         Commit(others | (level as u64 & Commit::LEVEL_MASK) << Commit::LEVEL_SHIFT)
     }
 
+    /// Returns the version, which counts the changes of the page.
+    pub(crate) const fn version(self) -> u64 {
+        self.0 >> Commit::VERSION_SHIFT & Commit::VERSION_MASK
+    }
+
     /// Returns the same word with the next version.
     #[must_use]
     pub const fn next(self) -> Commit {
-        let version = (self.0 >> Commit::VERSION_SHIFT).wrapping_add(1) & Commit::VERSION_MASK;
+        let version = self.version().wrapping_add(1) & Commit::VERSION_MASK;
         Commit(self.0 & !(Commit::VERSION_MASK << Commit::VERSION_SHIFT) | version << Commit::VERSION_SHIFT)
     }
 

@@ -66,4 +66,4 @@ pub(crate) use read::FoundEntry;
 pub(crate) use read::VISITS;
 pub use table::{Collection, hash};
 pub(crate) use update::{create, insert, insert_with_ease, remove, replace};
-pub(crate) use walk::{CollectionSummary, list, summary};
+pub(crate) use walk::{CollectionSummary, list, summary, versions};

@@ -216,7 +216,7 @@ pub fn list(
 }
 
 /// Counts the entries, and finds the times of the latest changes. `times_version` is the version of the
-/// directory's times.
+/// directory's times. Also returns the sum of the versions of all pages, as [`versions`] does.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
@@ -224,23 +224,53 @@ pub fn summary(
     volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,
     times_version: u32,
-) -> Result<CollectionSummary> {
-    let mut total = CollectionSummary::default();
+) -> Result<(CollectionSummary, u64)> {
+    let (mut total, mut versions) = (CollectionSummary::default(), 0_u64);
     walk(
         volume,
         root,
         0,
-        &mut CollectionSummary::default(),
+        &mut (CollectionSummary::default(), 0),
         |sum, table, buckets, bucket| {
-            *sum = bucket_summary(table, buckets, bucket, times_version)?;
+            // The versions are those from before the read of the entries.
+            let versions = bucket_versions(table, bucket)?;
+            *sum = (bucket_summary(table, buckets, bucket, times_version)?, versions);
             Ok(())
         },
         |sum| {
-            total.add(sum);
+            total.add(&sum.0);
+            versions = versions.wrapping_add(sum.1);
             true
         },
     )?;
+    Ok((total, versions))
+}
+
+/// Returns the sum of the versions of all pages. A change of a page increases its version. Therefore, if two
+/// calls return the same sum, no page has changed between its reads in the two calls.
+///
+/// # Errors
+/// `Corrupt`, `Fault`, and the errors of `root`.
+pub fn versions(volume: &VolumeView, root: impl Fn() -> Result<Pointer>) -> Result<u64> {
+    let mut total = 0_u64;
+    let read = |sum: &mut u64, table: &Table<'_>, _, bucket| {
+        *sum = bucket_versions(table, bucket)?;
+        Ok(())
+    };
+    walk(volume, root, 0, &mut 0, read, |sum| {
+        total = total.wrapping_add(*sum);
+        true
+    })?;
     Ok(total)
+}
+
+fn bucket_versions(table: &Table<'_>, bucket: u64) -> Result<u64> {
+    let mut sum = 0_u64;
+    for_each_page(table, bucket, |page| {
+        sum = sum.wrapping_add(Commit::from_raw(load(table.medium, page)?).version());
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
 fn bucket_summary(

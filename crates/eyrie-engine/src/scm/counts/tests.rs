@@ -61,7 +61,7 @@ fn entry(n: usize) -> Vec<u8> {
 /// Returns the summary of a full pass over all pages of a directory.
 fn pass(engine: &Scm, dir: ObjectId) -> CollectionSummary {
     let (hot, cold) = Header::of(dir).hot_and_cold(engine.medium()).expect("sound");
-    collection::summary(&engine.volume, || Ok(hot.root), cold.times_version).expect("sound")
+    collection::summary(&engine.volume, || Ok(hot.root), cold.times_version).expect("sound").0
 }
 
 /// Asserts that the summary of a directory, if the directory has one, is right for the part that it covers.

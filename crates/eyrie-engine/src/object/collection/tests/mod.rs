@@ -120,7 +120,7 @@ impl<'v> Directory<'v> {
 
     fn summary(&self) -> Result<CollectionSummary> {
         let _pin = epoch::pin();
-        summary(self.volume, || Ok(self.root()), TIMES_VERSION)
+        Ok(summary(self.volume, || Ok(self.root()), TIMES_VERSION)?.0)
     }
 
     fn extents(&self) -> Result<Vec<Extent>> {
