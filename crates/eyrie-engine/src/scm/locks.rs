@@ -30,8 +30,8 @@ pub(super) const STRIPES: usize = 4096;
 /// microseconds.
 const ATTEMPTS: u32 = 100;
 
-#[derive(Default)]
 /// A mutex, and the number of Ops that ended under it.
+#[derive(Default)]
 struct Stripe {
     mutex: Mutex<()>,
     ended: AtomicU64,
