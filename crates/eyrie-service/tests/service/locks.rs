@@ -239,33 +239,43 @@ fn forged_requests_leave_the_locks_of_others() {
     let first = open(&one);
     first.lock().unwrap();
     assert_eq!(set(&first, (5, 5), EXCLUSIVE, LockWait::NO), None);
+    let mine = RangeOwner::OpenFile;
+    one.set_range_lock(first.handle(), mine, (20, 1), EXCLUSIVE, LockWait::NO).unwrap();
+    let owner = LockOwner::local(OwnerClass::Process, u64::MAX);
+    let target = LockTarget::Bytes(LockRange::of_length(20, 1).unwrap());
+    let held = one.engine().find_lock(first.handle().id(), &LockRequest { owner, target, kind: EXCLUSIVE });
+    let owners = [held.unwrap().unwrap().owner.number, std::process::id().into()];
     let forger = RawSession::open(&served);
     let mut random = StdRng::seed_from_u64(7);
     let calls = [ServiceCall::TryLock, ServiceCall::FindLock, ServiceCall::EndLocks, ServiceCall::EndWait];
+    const BYTES: usize = size_of::<SentLock>();
+    let mut accepted = 0;
     for _ in 0..20_000 {
-        let mut sent = [0_u64; 7];
+        let mut sent = [0_u64; BYTES / 8];
         for (index, word) in sent.iter_mut().enumerate() {
             // Each of the first four words is one field, and each later word has two fields of 32 bits.
-            let small = random.random_range(0..4) | random.random_range(0..3) << 32;
             *word = match random.random_range(0..12) {
                 0 => random.random(),
-                1 => u64::from(std::process::id()),
+                1..8 if index == 0 => owners[random.random_range(0..2)],
                 _ if index < 4 => random.random_range(0..30),
-                _ => small,
+                _ => random.random_range(0..4) | random.random_range(0..3) << 32,
             };
         }
-        let length = [56, 56, 56, 112, 0, 55, 200][random.random_range(0..7)];
-        let data = [sent.as_bytes(), sent.as_bytes(), &[0; 88]].concat();
-        let call = calls[random.random_range(0..4)] as u32;
+        let length = [BYTES, BYTES, BYTES, 2 * BYTES, 0, BYTES - 1, 4 * BYTES][random.random_range(0..7)];
+        let data = sent.as_bytes().repeat(4);
+        let call = calls[random.random_range(0..4)];
         let id = if random.random_ratio(1, 20) { random.random() } else { first.handle().id().raw() };
-        let request =
-            LaneRequest { call, id, number: random.random_range(0..30), data_bytes: length, sequence: 0 };
-        forger.ask(request, &data[..length as usize]);
+        let number = random.random_range(0..30);
+        let request = LaneRequest { call: call as u32, id, number, data_bytes: length as u64, sequence: 0 };
+        let error = forger.ask(request, &data[..length]).0.error;
+        accepted += usize::from(error == 0 && length > 0 && call != ServiceCall::EndWait);
     }
+    assert!(accepted > 500, "only {accepted} requests named a lock that is possible");
     let other = served.files();
     let second = open(&other);
     assert!(second.try_lock_shared().is_err());
     assert_eq!(set(&second, (7, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));
+    assert_eq!(set(&second, (20, 1), EXCLUSIVE, LockWait::NO), Some(Errno::AGAIN));
     drop((forger, first));
     second.lock().unwrap();
     assert_eq!(set(&second, (0, 0), EXCLUSIVE, LONG), None);
