@@ -56,7 +56,10 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
             false => FilePiece::Hole(u64::MAX - offset),
         });
     }
-    if level > MAX_HEIGHT || offset >= span(level) {
+    if level > MAX_HEIGHT {
+        return Err(file.impossible_height());
+    }
+    if offset >= span(level) {
         return Ok(FilePiece::Hole(u64::MAX - offset));
     }
     let mut subtree = file.subtree();
@@ -296,14 +299,15 @@ const MAX_COUNTED: usize = 256;
 #[inline]
 pub fn allocated(medium: &Medium, file: FileTree, may_have_holes: bool) -> Result<u64> {
     let FileTree { root, size, .. } = file;
-    match root.extent() {
-        None => Ok(0),
-        Some(extent) if root.height() == 0 => Ok(extent.bytes()),
-        Some(_) if may_have_holes && root.height() <= MAX_HEIGHT => {
+    match (root.height(), root.extent()) {
+        (0, extent) => Ok(extent.map_or(0, Extent::bytes)),
+        (height, _) if height > MAX_HEIGHT => Err(file.impossible_height()),
+        (_, None) => Ok(0),
+        (_, Some(_)) if may_have_holes => {
             let mut nodes = MAX_COUNTED;
             counted(medium, file.subtree(), size, &mut nodes)
         }
-        Some(_) => Ok(pages(size, root.height())),
+        (height, Some(_)) => Ok(pages(size, height)),
     }
 }
 

@@ -300,3 +300,30 @@ fn large_write_uses_scattered_pages_before_the_volume_grows() {
     assert_eq!(volume.space().central().groups(), groups);
     assert_eq!(file.bytes()[700 * 4096..], vec![7; 600 * 4096]);
 }
+
+/// No Op makes such a root, but the bits of the height can hold it.
+#[test]
+fn regression_root_above_the_maximum_height_is_corrupt() {
+    let volume = volume(4 << 20);
+    let mut file = LooseFile::new(&volume);
+    file.write(0, &[7; 8192]);
+    let (medium, size) = (volume.medium(), file.size);
+    for root in [file.root, Pointer::NULL] {
+        let tree = FileTree { root: root.with_height(7), size, at: Addr::NULL };
+        let results = [
+            read(medium, tree, 0, &mut [0; 8192]).map(drop),
+            seek(medium, tree, 0, false).map(drop),
+            seek(medium, tree, 0, true).map(drop),
+            contiguous(medium, tree, (0, size), |_| Ok(())).map(drop),
+            allocated(medium, tree, false).map(drop),
+            allocated(medium, tree, true).map(drop),
+            has_storage(medium, tree).map(drop),
+            visit_storage(medium, tree, &mut |_| Ok(())),
+        ];
+        for (reader, result) in results.iter().enumerate() {
+            let is_corrupt =
+                matches!(result, Err(Error::Corrupt { what: "file tree of an impossible height", .. }));
+            assert!(is_corrupt, "reader {reader} of {root:?}: {result:?}");
+        }
+    }
+}
