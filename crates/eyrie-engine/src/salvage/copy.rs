@@ -32,6 +32,12 @@ struct LostRange {
 
 type Either = std::result::Result<ReadableRange, LostRange>;
 
+/// Returns the number of a device.
+fn device(object: &DamagedObject) -> Result<u64> {
+    let number = Some(object.device).filter(|&number| number <= DEVICE_MAX);
+    number.ok_or(Error::Invalid("the number of the device is damaged"))
+}
+
 impl Salvage<'_> {
     /// Creates an object that is not a directory, with all its readable bytes. Returns its id.
     ///
@@ -42,21 +48,35 @@ impl Salvage<'_> {
         let id = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
             Kind::Symlink => {
-                let target = self.whole(object, TARGET_MAX as u64)?;
-                let target = target.filter(|target| is_target(target));
-                let target = target.ok_or(Error::Invalid("the target of the link cannot be read"))?;
+                let target = self.target(object)?;
                 self.create(object, place, Content::Bytes(&target))?
             }
             Kind::CharDevice | Kind::BlockDevice => {
-                if object.device > DEVICE_MAX {
-                    return Err(Error::Invalid("the number of the device is damaged"));
-                }
-                self.create(object, place, Content::Device(object.device))?
+                let number = device(object)?;
+                self.create(object, place, Content::Device(number))?
             }
             _ => self.create(object, place, Content::Empty)?,
         };
         self.finish(object, id, place.path)?;
         Ok(id)
+    }
+
+    /// Checks that an object could be copied under any name.
+    ///
+    /// # Errors
+    /// `Invalid` as [`Salvage::copy_object`].
+    pub(super) fn check_content(&self, object: &DamagedObject) -> Result<()> {
+        match object.id.kind() {
+            Kind::Symlink => self.target(object).map(drop),
+            Kind::CharDevice | Kind::BlockDevice => device(object).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the target of a symbolic link.
+    fn target(&self, object: &DamagedObject) -> Result<Vec<u8>> {
+        let target = self.whole(object, TARGET_MAX as u64)?.filter(|target| is_target(target));
+        target.ok_or(Error::Invalid("the target of the link cannot be read"))
     }
 
     /// Copies the extended attributes, and then sets mode, owner and times. The times are set last, because

@@ -13,10 +13,10 @@ use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
 impl Salvage<'_> {
-    /// Copies the objects in header chunks that the walk from the root did not copy. Directories are copied
-    /// first, an outer directory before the directories in it.
+    /// Copies the objects in header chunks to which the walk from the root found no name. Directories are
+    /// copied first, an outer directory before the directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
-        let objects = self.uncopied();
+        let objects = self.nameless();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
         let mut top = Vec::new();
         for object in objects.iter().filter(|object| object.id.is_directory()) {
@@ -34,28 +34,28 @@ impl Salvage<'_> {
             self.found(object)?;
             self.fill()?;
         }
-        for object in self.uncopied() {
+        for object in self.nameless() {
             self.found(object)?;
         }
         Ok(())
     }
 
-    /// Returns the objects that look live and that the salvage has not copied.
-    fn uncopied(&self) -> Vec<DamagedObject> {
+    /// Returns the objects that look live and have no readable name.
+    fn nameless(&self) -> Vec<DamagedObject> {
         let _pin = pin();
         let slots = self.from.volume.marks();
-        let mut found = Vec::new();
-        let is_uncopied =
-            |object: &DamagedObject| object.is_marked && !object.is_unlinked && !self.is_copied(object.id);
+        let (named, mut found) = (self.named(), Vec::new());
+        let is_nameless =
+            |object: &DamagedObject| object.is_marked && !object.is_unlinked && !named.contains(&object.id);
         for slot in slots.unmarked_headers() {
             let mut ids = KINDS.filter_map(|kind| ObjectId::from_raw(slot.raw() | u64::from(kind)));
-            found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_uncopied)));
+            found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_nameless)));
         }
         found
     }
 
-    /// Copies an object into `lost+found`, unless it is copied already or [`Salvage::claim`] returns true for
-    /// it. The name of the copy is `#` and the number of the object's id.
+    /// Copies an object into `lost+found`, unless it is copied already, its content cannot be copied, or
+    /// [`Salvage::claim`] returns true for it. The name of the copy is `#` and the number of the object's id.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
@@ -66,13 +66,16 @@ impl Salvage<'_> {
             self.lose(&path, "left out: it has no name, and some of its bytes belong to other objects");
             return Ok(());
         }
+        if let Err(error) = self.check_content(&object) {
+            return self.lose_unless_fault(&path, Err(error));
+        }
         let dir = match self.directory() {
             Ok(dir) => dir,
             Err(error) => return self.lose_unless_fault(&path, Err(error)),
         };
         self.lose(&path, "its name is lost");
         self.enter(dir, path, object)?;
-        self.done.found += 1;
+        self.done.found += u64::from(self.is_copied(object.id));
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Copies the tree below the root.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use eyrie_medium::epoch::pin;
 
@@ -61,6 +61,8 @@ pub(super) struct Salvage<'a> {
     linked: Vec<Waiting>,
     /// Objects other than directories for which [`Salvage::claim`] returned true.
     contested: Vec<FoundChild>,
+    /// Objects with a readable name that cannot be copied under any name. Their loss is recorded.
+    refused: HashSet<ObjectId>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,
 }
@@ -78,6 +80,7 @@ impl<'a> Salvage<'a> {
             linked: Vec::new(),
             claimed: HashMap::new(),
             contested: Vec::new(),
+            refused: HashSet::new(),
             doubtful: Vec::new(),
         }
     }
@@ -90,6 +93,13 @@ impl<'a> Salvage<'a> {
     /// True if an object is copied already.
     pub fn is_copied(&self, id: ObjectId) -> bool {
         self.copied.contains_key(&id)
+    }
+
+    /// Returns the objects that need no name in `lost+found`, because they have a readable name: those that
+    /// are copied already, those that are copied last, and those that cannot be copied.
+    pub fn named(&self) -> HashSet<ObjectId> {
+        let contested = self.contested.iter().map(|child| child.object.id);
+        self.copied.keys().chain(&self.refused).copied().chain(contested).collect()
     }
 
     /// Copies all readable objects.
@@ -255,7 +265,13 @@ impl<'a> Salvage<'a> {
         };
         let id = match made {
             Ok(id) => id,
-            Err(error) => return self.lose_unless_fault(&path, Err(error)),
+            Err(error) => {
+                // If another object has this name, the copy gets a name in `lost+found`.
+                if !matches!(error, Error::Exists) {
+                    self.refused.insert(object.id);
+                }
+                return self.lose_unless_fault(&path, Err(error));
+            }
         };
         match object.id.kind() {
             Kind::Directory => self.done.directories += 1,

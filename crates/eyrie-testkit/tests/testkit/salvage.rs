@@ -2,7 +2,7 @@
 
 use eyrie_engine::object::header::Header;
 use eyrie_engine::object::pointer::Pointer;
-use eyrie_engine::salvage::{self, Salvaged};
+use eyrie_engine::salvage::{self, SalvageLoss, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::Options;
 use eyrie_engine::{Engine, Kind, Time, Volume};
@@ -10,7 +10,7 @@ use eyrie_medium::Medium;
 use eyrie_sim::compare::{TreeParts, TreePath, difference, try_tree};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::hostile::{
-    Examined, FieldDamage, Hostile, Image, bases, examine, field_damages, readable, repairs,
+    Examined, FieldDamage, Hostile, Image, bases, examine, field_damages, owned_twice, readable, repairs,
 };
 
 /// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
@@ -76,21 +76,21 @@ fn a_repair_saves_every_file_that_could_be_read() {
     assert!(refused > 0 && lossy > 0 && unharmed > 10 * IMAGES, "{refused}, {lossy}, {unharmed}");
 }
 
+/// Marks all slots of the root directory's first bucket page as free.
+fn remove_root_names(image: &mut Image<'_>) {
+    let engine = Scm::open_on(image.base.copy()).expect("sound");
+    let medium = engine.volume().medium();
+    let table = Header::of(engine.root()).hot(medium).expect("alive").root.extent().expect("a table").addr;
+    let page = Pointer::from_raw(medium.load(table.add(64)).expect("there")).extent().expect("a page").addr;
+    image.write_word(page.offset(), medium.load(page).expect("there") & !u64::from(u32::MAX));
+}
+
 #[test]
 fn unnamed_directory_is_found_with_its_contents() {
     let bases = bases();
     let base = &bases[1];
     let mut image = Image::new(base);
-    {
-        let engine = Scm::open_on(base.copy()).expect("sound");
-        let medium = engine.volume().medium();
-        let table =
-            Header::of(engine.root()).hot(medium).expect("alive").root.extent().expect("a table").addr;
-        let page =
-            Pointer::from_raw(medium.load(table.add(64)).expect("there")).extent().expect("a page").addr;
-        // This edit marks all slots of the root directory's first bucket page as free.
-        image.write_word(page.offset(), medium.load(page).expect("there") & !u64::from(u32::MAX));
-    }
+    remove_root_names(&mut image);
     let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
     let (before, after) = (readable(&*base.model), readable(&to));
     let found = after.keys().filter(|path| path.len() == 2).count() as u64;
@@ -102,6 +102,65 @@ fn unnamed_directory_is_found_with_its_contents() {
         let mut same = after.iter().filter(|(other, saved)| ends_so(other) && **saved == node);
         assert!(same.next().is_some(), "{path:?} is gone: {:#?}", salvaged.losses);
     }
+}
+
+/// Returns the losses, each as its path and its reason.
+fn losses(salvaged: &Salvaged) -> Vec<String> {
+    let path = |loss: &SalvageLoss| loss.names.join(&b'/').escape_ascii().to_string();
+    salvaged.losses.iter().map(|loss| format!("{}: {}", path(loss), loss.what)).collect()
+}
+
+#[test]
+fn regression_file_with_shared_bytes_keeps_its_name() {
+    let bases = bases();
+    let base = bases.iter().find(|base| base.name == "few").expect("a base");
+    let [(_, image), ..] = owned_twice(base);
+    let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
+    let losses = losses(&salvaged);
+    let [loss] = &losses[..] else { panic!("{losses:#?}") };
+    assert!(loss.ends_with(": some of its bytes belong to another object, too"), "{loss}");
+    let names: Vec<_> = readable(&*base.model).into_keys().collect();
+    assert_eq!(readable(&to).into_keys().collect::<Vec<_>>(), names);
+}
+
+/// Returns the number of losses of links in `image`, whose root may have lost its names. Each other object
+/// that the repair counts as found must be in `lost+found`.
+fn lost_links(image: &Image<'_>) -> usize {
+    let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
+    let is_found = |path: &TreePath| path.len() == 2 && path[0] == salvage::LOST_AND_FOUND;
+    assert_eq!(readable(&to).into_keys().filter(is_found).count() as u64, salvaged.found);
+    let is_link = |loss: &&String| loss.ends_with(": the target of the link cannot be read");
+    losses(&salvaged).iter().filter(is_link).count()
+}
+
+#[test]
+fn regression_unreadable_link_is_lost_once() {
+    let bases = bases();
+    let mut links = 0;
+    for base in &bases {
+        let damaged = |path: &TreePath| {
+            let engine = Scm::open_on(base.copy()).expect("sound");
+            let id = engine.lookup(engine.root(), &path[0]).expect("sound").expect("there");
+            let target = Header::of(id).hot(engine.volume().medium()).expect("alive").root.extent();
+            let mut image = Image::new(base);
+            // A target has no zero byte.
+            image.write(target.expect("a target").addr.offset(), &[0]);
+            image
+        };
+        let tree = readable(&*base.model);
+        for (path, _) in tree.iter().filter(|(path, node)| path.len() == 1 && node.kind == Kind::Symlink) {
+            let (to, salvaged) = salvaged(damaged(path).medium()).expect("it has superblocks");
+            links += 1;
+            let losses = losses(&salvaged);
+            let expected = format!("{}: the target of the link cannot be read", path[0].escape_ascii());
+            assert_eq!((losses, salvaged.found), (vec![expected], 0), "{}", base.name);
+            assert!(!readable(&to).contains_key(&vec![salvage::LOST_AND_FOUND.to_vec()]));
+            let mut unnamed = damaged(path);
+            remove_root_names(&mut unnamed);
+            assert_eq!(lost_links(&unnamed), 1, "{}", base.name);
+        }
+    }
+    assert!(links > 0);
 }
 
 #[test]
