@@ -219,12 +219,20 @@ impl Engine for Client {
         let key = self.key();
         if let Err(Fault::Forked) = self.medium().check() {
             self.rejoin(key)?;
+            return Err(Error::Stale);
         }
-        if let Some(id) = lock(&self.session.load().pools[kind as usize]).pop() {
+        // Each pool has the reserved ids of one session. Another thread may have joined the next session.
+        let session = self.session.load();
+        if session.key != key {
+            return Err(Error::Stale);
+        }
+        if let Some(id) = lock(&session.pools[kind as usize]).pop() {
             return Ok(id);
         }
         let data = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?.data;
-        let session = self.session.load();
+        if self.key() != key {
+            return Err(Error::Stale);
+        }
         let mut pool = lock(&session.pools[kind as usize]);
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
@@ -235,6 +243,10 @@ impl Engine for Client {
 
     fn unreserve(&self, id: ObjectId) {
         let session = self.session.load();
+        if session.key != self.key() {
+            // The reservation has ended with its session. In this session, the id may be another thread's.
+            return;
+        }
         let mut pool = lock(&session.pools[id.kind() as usize]);
         if pool.len() < MOST_POOLED {
             pool.push(id);

@@ -149,10 +149,10 @@ impl ServiceCall {
         ServiceCall::EndWait,
     ];
 
-    /// True if the call means nothing in the next session, because it names objects or watchers.
+    /// True if the call means nothing in the next session, because it names or returns objects or watchers.
     pub fn is_of_session(self) -> bool {
-        use ServiceCall::{EndWait, Outcome, Reclaim, Reserve, Space, Sync};
-        !matches!(self, EndWait | Outcome | Reclaim | Reserve | Space | Sync)
+        use ServiceCall::{EndWait, Outcome, Reclaim, Space, Sync};
+        !matches!(self, EndWait | Outcome | Reclaim | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.

@@ -383,6 +383,36 @@ fn ids_of_a_pin_end_with_its_session() {
     served.stop();
 }
 
+/// The next service reserves the same ids for another thread.
+#[test]
+fn regression_reserved_id_ends_with_its_session() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    let engine = files.engine();
+    let reserve = || engine.reserve(eyrie_engine::Kind::File);
+    let pin = files.pin();
+    let id = reserve().unwrap();
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            files.write("/egg", "blue").unwrap();
+            std::iter::repeat_with(|| reserve().unwrap()).take(50).collect::<Vec<_>>()
+        });
+        let mut ids = other.join().unwrap();
+        assert!(matches!(reserve(), Err(eyrie_engine::Error::Stale)), "the pin is of the old session");
+        engine.unreserve(id);
+        drop(pin);
+        ids.extend(std::iter::repeat_with(|| reserve().unwrap()).take(50));
+        ids.push(engine.lookup(engine.root(), b"egg").unwrap().unwrap());
+        assert!(ids.contains(&id), "the test needs a service that gives out the same ids");
+        let different: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len());
+    });
+    drop(files);
+    served.stop();
+}
+
 /// The first call after a change of the service uses no path that was cached before.
 #[test]
 fn cached_path_ends_with_its_service() {
