@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -175,7 +175,8 @@ pub struct Hello {
 
 /// Purpose of a [`Hello`]: to open a session.
 pub const OPEN_SESSION: u32 = 0;
-/// Purpose of a [`Hello`]: to get a packet with a [`SentSession`] for each session. The connection then ends.
+/// Purpose of a [`Hello`]: to get a packet with a [`Welcome`] and a [`SentSession`] for each session. The
+/// connection then ends.
 pub const LIST_SESSIONS: u32 = 1;
 /// Maximum number of sessions of a service.
 pub const MOST_SESSIONS: usize = eyrie_engine::board::MOST_SESSIONS;
@@ -204,13 +205,13 @@ pub struct Welcome {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// Zero if the session is accepted, else the errno of the refusal.
+    /// Zero if the greeting is accepted, else the errno of the refusal.
     pub errno: u32,
     /// Identity of the volume.
     pub volume_id: [u8; 16],
     /// The root directory.
     pub root: u64,
-    /// The key of the session.
+    /// The key of the session. 0 if the client did not ask for a session.
     pub key: u64,
     /// Process id of the service.
     pub process: u32,

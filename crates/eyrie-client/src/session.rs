@@ -19,7 +19,7 @@ use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use eyrie_medium::sync::Mutex;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::channel::Channel;
 use crate::packet;
@@ -112,18 +112,32 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     let socket = connected(path)?;
     let hello = Hello { magic: MAGIC, version: VERSION, purpose: LIST_SESSIONS };
     packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
-    let mut bytes = vec![0; MOST_SESSIONS * size_of::<SentSession>()];
+    let mut bytes = vec![0; size_of::<Welcome>() + MOST_SESSIONS * size_of::<SentSession>()];
     let (length, _) =
         packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
-    // No list has the length of a refusal.
-    if let Ok(welcome) = Welcome::read_from_bytes(&bytes[..length])
-        && welcome.magic == MAGIC
-    {
+    let (_, list) = accepted(&bytes[..length])?;
+    let sessions = <[SentSession]>::ref_from_bytes(list);
+    Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+}
+
+/// Returns the greeting of a service that has accepted the connection, and the bytes behind the greeting.
+/// `packet` is the first packet of the service.
+fn accepted(packet: &[u8]) -> Result<(Welcome, &[u8])> {
+    if packet.is_empty() {
+        return Err(Error::ServiceEnded);
+    }
+    let (welcome, rest) = Welcome::read_from_prefix(packet)
+        .ok()
+        .filter(|(welcome, _)| welcome.magic == MAGIC)
+        .ok_or_else(|| refused("the other side of the socket is no service of Eyrie"))?;
+    if welcome.version != VERSION {
+        return Err(refused("the service has another version of the protocol"));
+    }
+    if welcome.errno != 0 {
         let source = io::Error::from_raw_os_error(welcome.errno as i32);
         return Err(io_fault("the service refused the connection", source));
     }
-    let sessions = <[SentSession]>::ref_from_bytes(&bytes[..length]);
-    Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+    Ok((welcome, rest))
 }
 
 /// Opens a session with the service whose socket is at `path`. The service maps the claims of this client.
@@ -134,22 +148,10 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
     packet::send(socket.as_fd(), hello.as_bytes(), &[pins.as_fd(), claims_file.as_fd()])
         .map_err(fault("greeting the service"))?;
-    let mut welcome = Welcome::new_zeroed();
-    let (length, files) = packet::receive(socket.as_fd(), welcome.as_mut_bytes())
-        .map_err(fault("waiting for the service's greeting"))?;
-    if length == 0 {
-        return Err(Error::ServiceEnded);
-    }
-    if length != size_of::<Welcome>() || welcome.magic != MAGIC {
-        return Err(refused("the other side of the socket is no service of Eyrie"));
-    }
-    if welcome.version != VERSION {
-        return Err(refused("the service has another version of the protocol"));
-    }
-    if welcome.errno != 0 {
-        let source = io::Error::from_raw_os_error(welcome.errno as i32);
-        return Err(io_fault("the service refused the session", source));
-    }
+    let mut bytes = [0; size_of::<Welcome>()];
+    let (length, files) =
+        packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the service's greeting"))?;
+    let (welcome, _) = accepted(&bytes[..length])?;
     let [segment, board, lanes]: [OwnedFd; 3] =
         files.try_into().map_err(|_| refused("the service sent too few files"))?;
     let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;

@@ -118,8 +118,19 @@ impl Session {
             let _ = self.refuse(Errno::OPNOTSUPP);
             return Err(invalid("another version of the protocol"));
         }
+        let volume = engine.volume();
+        let mut welcome = Welcome {
+            magic: MAGIC,
+            version: VERSION,
+            errno: 0,
+            volume_id: volume.volume_id(),
+            root: engine.root().raw(),
+            key: 0,
+            process: std::process::id(),
+            reserved: 0,
+        };
         if hello.purpose == LIST_SESSIONS {
-            packet::send(self.socket.as_fd(), list.as_bytes(), &[])?;
+            packet::send(self.socket.as_fd(), &[welcome.as_bytes(), list.as_bytes()].concat(), &[])?;
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if hello.purpose != OPEN_SESSION {
@@ -133,23 +144,13 @@ impl Session {
         })?);
         let pins = watch_pins(pins.into()).map_err(io_error)?;
         let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
-        let volume = engine.volume();
         let owner = volume.owner_number().map_err(io::Error::other)?;
         let Some(place) = volume.board().free_place() else {
             return self.refuse(Errno::AGAIN);
         };
         *serial += 1;
         let key = SessionKey::new(owner, *serial, place);
-        let welcome = Welcome {
-            magic: MAGIC,
-            version: VERSION,
-            errno: 0,
-            volume_id: volume.volume_id(),
-            root: engine.root().raw(),
-            key: key.raw(),
-            process: std::process::id(),
-            reserved: 0,
-        };
+        welcome.key = key.raw();
         let board = volume.board().file().ok_or_else(|| invalid("the volume is not shared"))?;
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
         let files = [segment.as_fd(), board.as_fd(), lanes_file.as_fd()];

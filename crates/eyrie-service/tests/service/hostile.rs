@@ -16,7 +16,9 @@ use eyrie_medium::epoch::pins_file;
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect, listen, socket_with,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
@@ -124,6 +126,26 @@ fn greetings_of_other_protocols_end_only_their_connection() {
     files.write("/egg", "blue").unwrap();
     drop(files);
     served.stop();
+}
+
+/// A service that dies just then has sent no list, which differs from a list without sessions.
+#[test]
+fn regression_end_of_the_connection_is_no_list_of_sessions() {
+    let mut served = Served::new(8 << 20);
+    assert_eq!(Client::sessions(&served.socket).unwrap(), []);
+    served.stop();
+    let kind = SocketType::SEQPACKET;
+    let dying = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&dying, &SocketAddrUnix::new(&served.socket).unwrap()).unwrap();
+    listen(&dying, 1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = accept(&dying).unwrap();
+            packet::receive(&socket, &mut [0; 64]).unwrap();
+        });
+        let ended = Client::sessions(&served.socket);
+        assert!(matches!(ended, Err(eyrie_engine::Error::ServiceEnded)), "{ended:?}");
+    });
 }
 
 #[test]
