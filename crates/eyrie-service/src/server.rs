@@ -280,15 +280,16 @@ impl Service {
     /// Returns true if a request that found no free storage at the time `since` may still get some. When
     /// it has waited for long enough, expels the clients that keep storage from being reused. A process that
     /// waits for an answer is not expelled, because it is this service that makes it wait. All sessions of a
-    /// process have the same pins.
+    /// process have one file of pins. Its process id does not tell one process from another: in the namespace
+    /// of the service, it is 0 for all processes outside.
     #[cold]
     fn may_get_room(&mut self, since: Instant) -> bool {
-        let waiting: Vec<u32> =
-            self.sessions.values().filter(|session| session.lacks_room).map(|it| it.process).collect();
+        let waiting: Vec<_> =
+            self.sessions.values().filter(|session| session.lacks_room).map(Session::pins_file).collect();
         let held: Vec<u64> = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.process))
+            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.pins_file()))
             .map(|(&number, _)| number)
             .collect();
         if held.is_empty() || since.elapsed() < ROOM {

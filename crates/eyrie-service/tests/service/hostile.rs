@@ -1,7 +1,9 @@
 //! Clients that break the protocol, or make requests that their rights do not allow.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use eyrie_client::packet;
@@ -38,8 +40,12 @@ pub struct RawSession {
 
 impl RawSession {
     pub fn open(served: &Served) -> RawSession {
+        RawSession::with_pins(served, &pins_file().unwrap())
+    }
+
+    fn with_pins(served: &Served, pins: &File) -> RawSession {
         let socket = socket_to(served);
-        let (pins, claims) = (pins_file().unwrap(), Claims::create().unwrap());
+        let claims = Claims::create().unwrap();
         let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
         let files = [pins.as_fd(), claims.file().unwrap().as_fd()];
         packet::send(&socket, hello.as_bytes(), &files).unwrap();
@@ -146,6 +152,35 @@ fn regression_end_of_the_connection_is_no_list_of_sessions() {
         let ended = Client::sessions(&served.socket);
         assert!(matches!(ended, Err(eyrie_engine::Error::ServiceEnded)), "{ended:?}");
     });
+}
+
+/// A service knows no process id of a client in a foreign namespace, so all of these clients have the same
+/// number. The clients of this test have the same number, too. Their pins tell them apart.
+#[test]
+fn regression_client_with_the_process_id_of_a_waiter_is_expelled() {
+    let mut served = Served::new(16 << 20);
+    let files = served.files();
+    files.write("/egg", vec![1; 9 << 20]).unwrap();
+    let pins = {
+        let _pin = eyrie_medium::epoch::pin();
+        let own = pins_file().unwrap();
+        let mut bytes = vec![0; own.metadata().unwrap().len() as usize];
+        own.read_exact_at(&mut bytes, 0).unwrap();
+        let copy = SharedMemory::create(bytes.len()).unwrap();
+        copy.write(0, &bytes);
+        copy
+    };
+    let other = RawSession::with_pins(&served, pins.file().unwrap());
+    files.remove_file("/egg").unwrap();
+    let start = std::time::Instant::now();
+    // Pins of other tests in this process may delay the reuse of storage, too.
+    while let Err(error) = files.write("/egg", vec![2; 9 << 20]) {
+        assert_eq!(error.errno(), Errno::NOSPC);
+        assert!(start.elapsed().as_secs() < 10, "the other client keeps the storage");
+    }
+    assert!(packet::is_closed(&other.socket));
+    drop((files, other));
+    served.stop();
 }
 
 #[test]
