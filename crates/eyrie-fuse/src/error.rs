@@ -42,9 +42,14 @@ pub enum MountError {
         source: io::Error,
     },
     /// `fusermount3` is missing. Only root may mount and unmount without it.
-    #[error("mount {}: only root may mount without `fusermount3`; install the package fuse3", path.display())]
+    #[error(
+        "{action} {}: only root may {action} without `fusermount3`; install the package fuse3",
+        path.display()
+    )]
     #[non_exhaustive]
     NoHelper {
+        /// The action: `mount` or `unmount`.
+        action: &'static str,
         /// The mount point.
         path: PathBuf,
     },

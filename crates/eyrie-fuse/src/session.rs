@@ -113,7 +113,7 @@ pub fn unmount(directory: impl AsRef<Path>, lazily: bool) -> Result<()> {
             let mut helper = Command::new("fusermount3");
             helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(given);
             let output = helper.output().map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => MountError::NoHelper { path: given.to_owned() },
+                io::ErrorKind::NotFound => MountError::NoHelper { action: "unmount", path: given.to_owned() },
                 _ => refused(error),
             })?;
             let text = String::from_utf8_lossy(&output.stderr);
@@ -147,7 +147,7 @@ fn check_fuse(path: &Path) -> Result<()> {
             Err(MountError::NoFuse { path, source: rustix::io::Errno::NOENT.into() })
         }
         Ok(_) => Ok(()),
-        Err(_) => Err(MountError::NoHelper { path }),
+        Err(_) => Err(MountError::NoHelper { action: "mount", path }),
     }
 }
 
@@ -361,5 +361,39 @@ impl Unmounter {
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
         // The mount point may be gone already.
         let _ = unmount(&self.path, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    /// If this variable is set, the test runs in a child process that is not root and finds no `fusermount3`.
+    const CHILD: &str = "EYRIE_TEST_WITHOUT_HELPER";
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn regression_missing_helper_is_an_error_of_its_action() {
+        let path = Path::new("/usr");
+        if std::env::var_os(CHILD).is_some() {
+            for result in [check_fuse(path), unmount(path, false)] {
+                println!("refused: {}", result.expect_err("no helper"));
+            }
+            return;
+        }
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        let name = concat!(module_path!(), "::regression_missing_helper_is_an_error_of_its_action");
+        child.args(["--exact", name.split_once("::").expect("a crate").1, "--nocapture"]);
+        child.env(CHILD, "1").env("PATH", "/nowhere");
+        if rustix::process::geteuid().is_root() {
+            child.uid(NOBODY).gid(NOBODY);
+        }
+        let output = String::from_utf8(child.output().expect("ran").stdout).expect("text");
+        for action in ["mount", "unmount"] {
+            let expected = format!("refused: {action} /usr: only root may {action} without `fusermount3`;");
+            assert!(output.contains(&expected), "{output}");
+        }
     }
 }
