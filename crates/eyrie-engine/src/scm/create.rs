@@ -69,7 +69,7 @@ impl Scm {
         // Growth commits transactions of its own. This transaction has no words yet, so it does not depend on
         // the pages that growth changes. A thread publishes nothing while its stores are not ordered.
         debug_assert!(!transaction.has_words(), "other transactions commit now");
-        transaction.order()?;
+        transaction.order();
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
         Ok(Inserted::Yes { moved })

@@ -41,17 +41,17 @@ impl DelayedStores {
         addr: Addr,
         len: usize,
     ) -> Result<()> {
-        if broken(rule) { self.keep(medium, addr, len) } else { Ok(()) }
+        if broken(rule) { self.delay(medium, addr, len) } else { Ok(()) }
     }
 
     #[cfg(not(feature = "mutants"))]
     #[inline(always)]
-    fn keep(&mut self, _medium: &Medium, _addr: Addr, _len: usize) -> Result<()> {
+    fn delay(&mut self, _medium: &Medium, _addr: Addr, _len: usize) -> Result<()> {
         Ok(())
     }
 
     #[cfg(feature = "mutants")]
-    fn keep(&mut self, medium: &Medium, addr: Addr, len: usize) -> Result<()> {
+    pub(super) fn delay(&mut self, medium: &Medium, addr: Addr, len: usize) -> Result<()> {
         let mut before = vec![0; len];
         medium.read(addr, &mut before)?;
         self.stores.push(DelayedStore { addr, before, after: None });
