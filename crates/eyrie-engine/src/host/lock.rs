@@ -102,12 +102,16 @@ impl HostLock {
         }
         let mut opened = open_lock(path, sharing);
         if sharing == Sharing::Shared && opened.as_ref().is_err_and(is_missing) {
-            let locked = lock_segment(path).map_err(|error| failed("cannot be locked", error))?;
-            if let Some(segment) = locked {
-                table.push(HeldLock { directory, sharing, owners: 1, file: segment });
-                return Ok(HostLock(directory));
+            match lock_segment(path).map_err(|error| failed("cannot be locked", error))? {
+                SegmentLock::Held(segment) => {
+                    table.push(HeldLock { directory, sharing, owners: 1, file: segment });
+                    return Ok(HostLock(directory));
+                }
+                SegmentLock::InUse => {
+                    return Err(Error::volume(&place, "in use by another process", Errno::BUSY));
+                }
+                SegmentLock::HasLockFile => opened = open_lock(path, sharing),
             }
-            opened = open_lock(path, sharing);
         }
         let file = opened.map_err(|error| failed("its lock cannot be opened", error))?;
         let (operation, kind) = match sharing {
@@ -144,18 +148,27 @@ fn open_lock(path: &Path, sharing: Sharing) -> io::Result<File> {
     open(&path.join(LOCK), sharing == Sharing::Exclusive)
 }
 
+/// The result of a reader's attempt to lock the segment.
+enum SegmentLock {
+    /// The reader has locked this segment.
+    Held(File),
+    /// An owner has made the lock file meanwhile.
+    HasLockFile,
+    /// Another program has locked the segment exclusively. Owners of volumes do not.
+    InUse,
+}
+
 /// Locks the segment of the volume in directory `path` for a reader, because the lock file is missing.
-/// Returns `None` if an owner has made the lock file meanwhile, or if another process has locked the segment
-/// exclusively.
-fn lock_segment(path: &Path) -> io::Result<Option<File>> {
+fn lock_segment(path: &Path) -> io::Result<SegmentLock> {
     let segment = open(&path.join(SEGMENT_FILE), false)?;
     let is_locked = try_flock(&segment, FlockOperation::NonBlockingLockShared)?;
     match host::call(|| fs::symlink_metadata(path.join(LOCK))) {
         Ok(_) => {
             unlock(&segment);
-            Ok(None)
+            Ok(SegmentLock::HasLockFile)
         }
-        Err(error) if is_missing(&error) => Ok(is_locked.then_some(segment)),
+        Err(error) if is_missing(&error) && is_locked => Ok(SegmentLock::Held(segment)),
+        Err(error) if is_missing(&error) => Ok(SegmentLock::InUse),
         Err(error) => Err(error),
     }
 }
@@ -342,6 +355,20 @@ mod tests {
         assert!(refusals_in_child(path)[0].contains("in use"), "also after the lock file was made");
         drop(lock);
         assert_eq!(refusals_in_child(path), ["locked it", "locked it"]);
+    }
+
+    #[test]
+    fn regression_exclusive_lock_of_a_foreign_program_is_in_use() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        fs::write(path.join(SEGMENT_FILE), "").expect("room");
+        let segment = File::open(path.join(SEGMENT_FILE)).expect("there");
+        flock(&segment, FlockOperation::NonBlockingLockExclusive).expect("free");
+        let refused = HostLock::acquire(path, Sharing::Shared).err().expect("in use");
+        assert!(refused.to_string().ends_with("in use by another process"), "{refused}");
+        assert_eq!(refused.errno(), Errno::BUSY);
+        unlock(&segment);
+        drop(HostLock::acquire(path, Sharing::Shared).expect("free"));
     }
 
     #[test]
