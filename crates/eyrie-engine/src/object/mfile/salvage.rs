@@ -63,8 +63,12 @@ impl SalvageWalk<'_> {
 
     fn data(&mut self, start: u64, len: u64, extent: Extent) -> Result<()> {
         let len = len.min(self.size - start);
-        if !self.seen.insert(extent.addr) || len > self.room {
+        if !self.seen.insert(extent.addr) {
             return self.lost(start, len, Error::corrupt(extent.addr, "extent that occurs twice in a file"));
+        }
+        if len > self.room {
+            let what = "more bytes of a file than the volume has room for";
+            return self.lost(start, len, Error::corrupt(extent.addr, what));
         }
         self.room -= len;
         (self.visit)(SalvagedPart::Data(start, len, extent))

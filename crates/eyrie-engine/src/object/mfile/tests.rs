@@ -2,8 +2,9 @@
 
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
+use super::tree::TreeNode;
 use super::*;
-use crate::extent::Extent;
+use crate::extent::{Class, Extent};
 use crate::object::header::Selector;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
@@ -326,4 +327,31 @@ fn regression_root_above_the_maximum_height_is_corrupt() {
             assert!(is_corrupt, "reader {reader} of {root:?}: {result:?}");
         }
     }
+}
+
+#[test]
+fn regression_salvage_tells_a_repeated_extent_from_too_many_bytes() {
+    let volume = volume(16 << 20);
+    let lost = |step: u64| {
+        let mut node = TreeNode::empty();
+        for slot in 0..16 {
+            let addr = Addr::from_raw((4 << 20) + slot as u64 * step);
+            let class = Class::fitting(LARGE).expect("a class");
+            node.set(slot, Pointer::leaf(Extent { addr, class }));
+        }
+        let mut file = LooseFile::new(&volume);
+        file.change(16 * LARGE, |transaction, _, _| Ok(node.write(transaction)?.with_height(2)));
+        let mut reasons = Vec::new();
+        let mut note = |part| {
+            if let SalvagedPart::Lost(_, _, Error::Corrupt { what, .. }) = part {
+                reasons.push(what);
+            }
+            Ok(())
+        };
+        salvage(volume.medium(), file.tree(), &mut note).expect("the visitor fails for no part");
+        reasons
+    };
+    assert_eq!(lost(0), ["extent that occurs twice in a file"; 15]);
+    // The first eight extents have as many bytes as the volume, although they overlap.
+    assert_eq!(lost(PAGE_SIZE), ["more bytes of a file than the volume has room for"; 8]);
 }
