@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 mod kernel;
+mod opens;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -278,6 +278,10 @@ impl Random {
             (OpenFlags::APPEND, 15),
             (OpenFlags::DIRECTORY, 8),
             (OpenFlags::NOFOLLOW, 10),
+            (OpenFlags::SYNC, 5),
+            (OpenFlags::DATA_SYNC, 5),
+            (OpenFlags::DIRECT, 5),
+            (OpenFlags::PATH, 12),
         ] {
             flags.set(flag, self.0.random_ratio(percent, 100));
         }

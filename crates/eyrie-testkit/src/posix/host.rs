@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use eyrie::posix::{Access, Posix, Target};
+use eyrie::posix::{Access, OpenFlags, Posix, Target};
 use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
 use rustix::fs::{AtFlags, CWD, Mode};
@@ -113,6 +113,7 @@ impl HostSide {
             (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
+            (Ok(_), PosixCall::Open { flags, .. }) if flags.contains(OpenFlags::PATH) => false,
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
             (Err(_), _) => false,
         }

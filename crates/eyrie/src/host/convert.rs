@@ -53,6 +53,7 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
         (true, true) => OFlags::RDWR,
         (true, false) => OFlags::RDONLY,
         (false, true) => OFlags::WRONLY,
+        (false, false) if flags.contains(OpenFlags::PATH) => OFlags::empty(),
         (false, false) => return Err(io::Errno::INVAL),
     };
     for (ours, theirs) in [
@@ -64,6 +65,10 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
         (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
         (OpenFlags::NONBLOCK, OFlags::NONBLOCK),
         (OpenFlags::TEMPORARY, OFlags::TMPFILE),
+        (OpenFlags::SYNC, OFlags::SYNC),
+        (OpenFlags::DATA_SYNC, OFlags::DSYNC),
+        (OpenFlags::DIRECT, OFlags::DIRECT),
+        (OpenFlags::PATH, OFlags::PATH),
     ] {
         if flags.contains(ours) {
             out |= theirs;

@@ -146,6 +146,55 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::TEMPORARY, yes)
     }
 
+    /// Makes each write through the file durable before it returns, as by [`File::sync_all`] (`O_SYNC`).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let log = options.append(true).sync(true).open("/log")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sync(self, yes: bool) -> Self {
+        self.set(OpenFlags::SYNC, yes)
+    }
+
+    /// Makes each write through the file durable before it returns, as by [`File::sync_data`] (`O_DSYNC`).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let log = options.append(true).data_sync(true).open("/log")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn data_sync(self, yes: bool) -> Self {
+        self.set(OpenFlags::DATA_SYNC, yes)
+    }
+
+    /// Asks the host to pass its page cache (`O_DIRECT`). In a volume, opens of files ignore this option.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let table = options.read(true).direct(true).open("/table")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn direct(self, yes: bool) -> Self {
+        self.set(OpenFlags::DIRECT, yes)
+    }
+
+    /// Opens the object of a path for neither reading nor writing ([`OpenFlags::PATH`]).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let pipe = options.path_only(true).open("/pipe")?;
+    /// println!("user {}", pipe.metadata()?.uid);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn path_only(self, yes: bool) -> Self {
+        self.set(OpenFlags::PATH, yes)
+    }
+
     /// Sets the permission bits of a file that the open makes, 0o666 by default. The file gets these bits
     /// without those of the umask.
     ///
@@ -170,7 +219,8 @@ impl<P: Posix> OpenOptions<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::open`]. `EINVAL` unless the options include reading, writing or appending.
+    /// As [`Posix::open`]. `EINVAL` unless the options include reading, writing, appending or
+    /// [`path_only`](OpenOptions::path_only).
     pub fn open(self, path: impl AsRef<Path>) -> Result<File<P>> {
         let OpenOptions { fs, mut flags, mode } = self;
         // Each option is a flag of its own, as in the standard library. So a later call with `false` takes

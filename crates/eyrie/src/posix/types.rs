@@ -7,7 +7,7 @@ use eyrie_engine::{Attributes, Kind, ObjectId, Time};
 use crate::{Errno, Error, Result};
 
 bitflags::bitflags! {
-    /// Flags of an open: at least one of `READ` and `WRITE`.
+    /// Flags of an open: at least one of `READ`, `WRITE` and `PATH`.
     ///
     /// ```
     /// use eyrie::OpenFlags;
@@ -39,6 +39,21 @@ bitflags::bitflags! {
         /// (`O_TMPFILE`). Needs `WRITE`, and excludes `CREATE`. [`Posix::link`](super::Posix::link) can give
         /// the file a name, unless the open also has `EXCLUSIVE`.
         const TEMPORARY = 512;
+        /// Makes each write through the handle durable before it returns (`O_SYNC`), as by
+        /// [`Posix::fsync`](super::Posix::fsync).
+        const SYNC = 1024;
+        /// Makes each write through the handle durable before it returns (`O_DSYNC`), as by
+        /// [`Posix::fdatasync`](super::Posix::fdatasync).
+        const DATA_SYNC = 2048;
+        /// Asks the host to pass its page cache (`O_DIRECT`). In a volume the flag has no effect, except that
+        /// a directory is refused, as on tmpfs.
+        const DIRECT = 4096;
+        /// Opens the object of a path for neither reading nor writing (`O_PATH`). This open needs no rights
+        /// on the object, which may be of any kind. The handle serves for `stat`, `access` and `link`, and as
+        /// the directory where other paths begin. Other calls refuse it with `EBADF`. With this flag, all
+        /// other flags except `DIRECTORY` and `NOFOLLOW` have no effect. With `NOFOLLOW`, a symbolic link is
+        /// opened itself.
+        const PATH = 8192;
     }
 }
 

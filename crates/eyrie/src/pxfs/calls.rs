@@ -130,7 +130,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn chmod(&self, file: Target<'_, Handle>, mode: u16) -> Result<()> {
         self.as_user().call("chmod", |user| {
-            let id = user.target(file)?;
+            let id = user.usable_target(file)?;
             if id.kind() == Kind::Symlink {
                 return Err(Errno::OPNOTSUPP.into());
             }
@@ -139,7 +139,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn chown(&self, file: Target<'_, Handle>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.as_user().call("chown", |user| user.set_owner(user.target(file)?, uid, gid))
+        self.as_user().call("chown", |user| user.set_owner(user.usable_target(file)?, uid, gid))
     }
 
     fn utimens(&self, file: Target<'_, Handle>, accessed: SetTime, modified: SetTime) -> Result<()> {
@@ -147,7 +147,7 @@ impl<E: Engine> Posix for Pxfs<E> {
             // The kernel does not even resolve the path.
             return Ok(());
         }
-        self.as_user().call("utimens", |user| user.set_times(user.target(file)?, accessed, modified))
+        self.as_user().call("utimens", |user| user.set_times(user.usable_target(file)?, accessed, modified))
     }
 
     fn mknod(&self, path: PathAt<'_, Handle>, kind: Kind, mode: u16, device: u64) -> Result<()> {
@@ -183,26 +183,26 @@ impl<E: Engine> Posix for Pxfs<E> {
     fn getxattr(&self, file: Target<'_, Handle>, name: &[u8], out: &mut [u8]) -> Result<usize> {
         self.as_user().call("getxattr", |user| {
             check_name(name)?;
-            user.get_xattr(user.target(file)?, name, out)
+            user.get_xattr(user.usable_target(file)?, name, out)
         })
     }
 
     fn listxattr(&self, file: Target<'_, Handle>, out: &mut [u8]) -> Result<usize> {
-        self.as_user().call("listxattr", |user| user.list_xattrs(user.target(file)?, out))
+        self.as_user().call("listxattr", |user| user.list_xattrs(user.usable_target(file)?, out))
     }
 
     fn setxattr(&self, file: Target<'_, Handle>, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.as_user().call("setxattr", |user| {
             check_name(name)?;
             check_value(value)?;
-            user.set_xattr(user.target(file)?, name, value, mode)
+            user.set_xattr(user.usable_target(file)?, name, value, mode)
         })
     }
 
     fn removexattr(&self, file: Target<'_, Handle>, name: &[u8]) -> Result<()> {
         self.as_user().call("removexattr", |user| {
             check_name(name)?;
-            user.remove_xattr(user.target(file)?, name)
+            user.remove_xattr(user.usable_target(file)?, name)
         })
     }
 
@@ -213,7 +213,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     fn fsync(&self, handle: &Handle) -> Result<()> {
         self.as_user().call("fsync", |user| {
             // The caller may have seen a change of another thread that is not durable yet.
-            user.engine().wait_for(user.opened(handle)?)?;
+            user.engine().wait_for(user.usable(handle)?)?;
             Ok(user.engine().sync()?)
         })
     }

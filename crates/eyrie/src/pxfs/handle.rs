@@ -94,6 +94,13 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(handle.id.get(self.engine())?)
     }
 
+    /// Works as [`AsUser::opened`], but refuses a handle that was opened with [`OpenFlags::PATH`].
+    #[inline]
+    pub(super) fn usable(&self, handle: &Handle) -> CallResult<ObjectId> {
+        let id = self.opened(handle)?;
+        if handle.flags.contains(OpenFlags::PATH) { Err(Errno::BADF.into()) } else { Ok(id) }
+    }
+
     /// Refuses a handle of another engine.
     #[inline]
     pub(super) fn check_engine(&self, handle: &Handle) -> Result<(), Errno> {

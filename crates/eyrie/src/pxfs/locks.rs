@@ -14,7 +14,7 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
     fn flock(&self, handle: &Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()> {
         let owner = open_file(handle);
         let request = LockRequest { owner, target: LockTarget::Object, kind };
-        self.as_user().lock("flock", request, wait, |user| user.opened(handle))
+        self.as_user().lock("flock", request, wait, |user| user.usable(handle))
     }
 
     fn set_range_lock(
@@ -36,7 +36,7 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
                 Some(LockKind::Exclusive) => OpenFlags::WRITE,
                 None => OpenFlags::empty(),
             };
-            let id = user.opened(handle)?;
+            let id = user.usable(handle)?;
             if handle.flags.contains(needed) { Ok(id) } else { Err(Errno::BADF.into()) }
         })
     }
@@ -49,7 +49,7 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
         kind: LockKind,
     ) -> Result<Option<FoundLock>> {
         self.as_user().call("fcntl", |user| {
-            let id = user.opened(handle)?;
+            let id = user.usable(handle)?;
             let target = LockTarget::Bytes(LockRange::of_length(start, length)?);
             let owner = user.lock_owner(handle, owner);
             let found = user.engine().find_lock(id, &LockRequest { owner, target, kind: Some(kind) })?;

@@ -25,6 +25,7 @@ mod locks;
 mod nodes;
 mod open;
 mod path;
+mod size;
 mod view;
 mod xattr;
 
@@ -269,7 +270,7 @@ impl<'a, E: Engine> AsUser<'a, E> {
             let is_worth_it = match &error {
                 CallError::Again => retries.allows_another(),
                 CallError::Engine(error) => retries.allows(error, self.engine()),
-                CallError::Errno(_) => false,
+                CallError::Errno(_) | CallError::Final(_) => false,
             };
             if !is_worth_it {
                 return Err(error.into_error(operation));
@@ -322,6 +323,8 @@ enum CallError {
     Engine(eyrie_engine::Error),
     /// Another thread made the same file first, so the call begins again.
     Again,
+    /// An error after a change, so the call must not begin again.
+    Final(eyrie_engine::Error),
 }
 
 impl CallError {
@@ -329,7 +332,7 @@ impl CallError {
     fn into_error(self, operation: &'static str) -> Error {
         match self {
             CallError::Errno(errno) => Error::new(errno, operation),
-            CallError::Engine(error) => Error::from_engine(error, operation),
+            CallError::Engine(error) | CallError::Final(error) => Error::from_engine(error, operation),
             CallError::Again => Error::new(Errno::STALE, operation),
         }
     }

@@ -3,20 +3,22 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{
-    Applied, Content, Engine, FallocateMode, Kind, ListedEntry, ObjectId, Op, SetIds, Time, with_reserved,
-};
+use eyrie_engine::{Applied, Content, Engine, Kind, ListedEntry, ObjectId, Op, SetIds, with_reserved};
 
 use super::path::{Last, Parent, PathWalk};
 use super::{AsUser, CallError, CallResult, Handle};
-use crate::posix::{ListEntry, OpenFlags, PathAt, Target, Whence};
+use crate::posix::{ListEntry, OpenFlags, PathAt, Whence};
 use crate::{Errno, kept, names};
 
 /// The largest offset, and the largest size of a file.
-const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Maximum number of bytes that one Op of a `fallocate` allocates. On a disk other calls wait while the new
-/// pages are marked dirty, so a larger Op would delay these calls too long.
-const ALLOCATED_AT_ONCE: u64 = 64 << 20;
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
+/// Flags of opens that need a walk of their own.
+const SLOWLY_OPENED: OpenFlags =
+    OpenFlags::CREATE.union(OpenFlags::DIRECTORY).union(OpenFlags::TEMPORARY).union(OpenFlags::PATH);
+/// Flags of a handle whose writes do more than store bytes at an offset.
+const WRITES_OTHERWISE: OpenFlags = OpenFlags::APPEND.union(SYNCHRONOUS);
+/// Flags of a handle whose writes are durable before they return.
+const SYNCHRONOUS: OpenFlags = OpenFlags::SYNC.union(OpenFlags::DATA_SYNC);
 
 impl<E: Engine> AsUser<'_, E> {
     pub(super) fn open_path(
@@ -28,21 +30,38 @@ impl<E: Engine> AsUser<'_, E> {
         let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
         // Linux also refuses `CREATE` together with `DIRECTORY`.
         if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
-            return Err(Errno::INVAL.into());
+            return self.open_without_access(path, flags);
         }
         let create = flags.contains(OpenFlags::CREATE);
-        if !flags.intersects(OpenFlags::CREATE | OpenFlags::DIRECTORY | OpenFlags::TEMPORARY)
+        if !flags.intersects(SLOWLY_OPENED)
             && let Some(id) = self.resolve_quickly(path)?
         {
             return self.open_object(id, flags);
         }
-        if flags.contains(OpenFlags::TEMPORARY) {
+        if flags.contains(OpenFlags::PATH) {
+            self.open_without_access(path, flags)
+        } else if flags.contains(OpenFlags::TEMPORARY) {
             self.open_temporary(path, flags, mode)
         } else if create {
             self.open_or_create(PathWalk::new(*self, path)?, flags, mode)
         } else {
             self.open_existing(path, flags)
         }
+    }
+
+    /// Opens with [`OpenFlags::PATH`], and refuses all other opens.
+    #[cold]
+    fn open_without_access(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
+        if !flags.contains(OpenFlags::PATH) {
+            return Err(Errno::INVAL.into());
+        }
+        let id = PathWalk::new(*self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
+        // `O_TMPFILE` has the bit of `O_DIRECTORY`.
+        if flags.intersects(OpenFlags::DIRECTORY | OpenFlags::TEMPORARY) && !id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.engine().open(id)?;
+        Ok(self.handle(id, OpenFlags::PATH))
     }
 
     fn open_existing(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
@@ -153,8 +172,12 @@ impl<E: Engine> AsUser<'_, E> {
         if !access::passes_everywhere(self.credentials()) {
             access::check(self.credentials(), &self.protection(id)?, rights)?;
         }
-        if !matches!(id.kind(), Kind::File | Kind::Directory) {
-            return Err(Errno::NXIO.into());
+        match id.kind() {
+            Kind::File => {}
+            // As on tmpfs, where only files have direct input and output.
+            Kind::Directory if flags.contains(OpenFlags::DIRECT) => return Err(Errno::INVAL.into()),
+            Kind::Directory => {}
+            _ => return Err(Errno::NXIO.into()),
         }
         self.engine().open(id)?;
         let handle = self.handle(id, flags);
@@ -217,11 +240,31 @@ impl<E: Engine> AsUser<'_, E> {
         check_range(offset, 0)?;
         let id = self.writable(handle)?;
         check_range(offset, data.len())?;
+        if handle.flags.intersects(WRITES_OTHERWISE) {
+            return self.write_otherwise(handle, id, data, offset);
+        }
+        self.write_object(id, data, offset)?;
+        Ok(data.len())
+    }
+
+    /// Writes through a handle for appends or for durable writes.
+    #[inline(never)]
+    fn write_otherwise(&self, handle: &Handle, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
         if handle.flags.contains(OpenFlags::APPEND) {
             return self.append_handle(handle, data).map(|written| (written.end - written.start) as usize);
         }
         self.write_object(id, data, offset)?;
+        if !data.is_empty() {
+            self.sync_write()?;
+        }
         Ok(data.len())
+    }
+
+    /// Makes the write that this thread has just made durable. An error does not begin the call again,
+    /// because the bytes are written.
+    #[cold]
+    fn sync_write(&self) -> CallResult<()> {
+        self.engine().sync().map_err(CallError::Final)
     }
 
     /// Writes bytes to a file, without a look at rights.
@@ -238,7 +281,11 @@ impl<E: Engine> AsUser<'_, E> {
     /// Appends bytes. Returns the range of the file that has them.
     #[inline]
     pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
-        self.append_object(self.writable(handle)?, data)
+        let written = self.append_object(self.writable(handle)?, data)?;
+        if handle.flags.intersects(SYNCHRONOUS) && !data.is_empty() {
+            self.sync_write()?;
+        }
+        Ok(written)
     }
 
     /// Appends bytes to a file, without a look at rights.
@@ -274,105 +321,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> CallResult<()> {
-        let id = self.opened(handle)?;
-        if size > OFFSET_MAX || id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
-            return Err(Errno::INVAL.into());
-        }
-        self.set_size(id, size)
-    }
-
-    /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for
-    /// writing, so Linux's errors for other kinds of file cannot happen.
-    pub(super) fn fallocate_handle(
-        &self,
-        handle: &Handle,
-        mode: FallocateMode,
-        offset: u64,
-        length: u64,
-    ) -> CallResult<()> {
-        check_storage_range(offset, length)?;
-        self.fallocate_object(self.writable(handle)?, mode, offset, length)
-    }
-
-    /// Changes the storage of a range of a file, without a look at rights.
-    pub(super) fn fallocate_object(
-        &self,
-        id: ObjectId,
-        mode: FallocateMode,
-        offset: u64,
-        length: u64,
-    ) -> CallResult<()> {
-        check_storage_range(offset, length)?;
-        if length > OFFSET_MAX - offset {
-            return Err(Errno::FBIG.into());
-        }
-        let set_ids = self.dropped_set_ids(id)?;
-        // A collapse or an insertion is one step, because a crash between two steps would leave only a part
-        // of the bytes moved. A punched hole is also one step, because it allocates nothing.
-        let step = match mode {
-            FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
-            _ => ALLOCATED_AT_ONCE,
-        };
-        // A call whose range certainly does not fit must change nothing. Without this check the first steps
-        // of the call would succeed.
-        if length > step && length > self.engine().space().free + self.engine().attributes(id)?.allocated {
-            return Err(Errno::NOSPC.into());
-        }
-        let (mut at, end) = (offset, offset + length);
-        while at < end {
-            let length = (end - at).min(step);
-            self.engine().apply(&Op::Fallocate {
-                id,
-                mode,
-                offset: at,
-                length,
-                set_ids,
-                time: self.now([id]),
-            })?;
-            at += length;
-        }
-        Ok(())
-    }
-
-    /// Sets the size of the file of a path.
-    pub(super) fn truncate_path(&self, file: Target<'_, Handle>, size: u64) -> CallResult<()> {
-        if size > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
-        let id = self.target(file)?;
-        match self.check_new_size(id, size)? {
-            Some(changed) => self.drop_set_ids(id, changed),
-            None => self.set_size(id, size),
-        }
-    }
-
-    /// Checks that the user may set the size of a file without an open. If the size stays, and with it the
-    /// times, returns the change time.
-    pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
-        if size > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
-        match id.kind() {
-            Kind::File => {}
-            Kind::Directory => return Err(Errno::ISDIR.into()),
-            Kind::Symlink => return Err(Errno::LOOP.into()),
-            _ => return Err(Errno::INVAL.into()),
-        }
-        self.check_writable(id, Rights::WRITE)?;
-        let attributes = self.engine().attributes(id)?;
-        access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
-        if attributes.size != size || self.engine().has_storage(id)? {
-            return Ok(None);
-        }
-        // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without storage, as
-        // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
-        self.engine().wait_for(id)?;
-        Ok(Some(attributes.changed))
-    }
-
     pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> CallResult<u64> {
-        self.seek_object(self.opened(handle)?, offset, whence)
+        self.seek_object(self.usable(handle)?, offset, whence)
     }
 
     /// Returns the next offset of data or of a hole in a file, without a look at rights.
@@ -394,6 +344,9 @@ impl<E: Engine> AsUser<'_, E> {
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> CallResult<()> {
         self.check_engine(handle)?;
+        if handle.flags.contains(OpenFlags::PATH) {
+            return Err(Errno::BADF.into());
+        }
         self.list_object(|| handle.current(self.engine()), cookie, &mut |entry| {
             visit(ListEntry {
                 name: &names::encode(entry.name),
@@ -420,18 +373,6 @@ impl<E: Engine> AsUser<'_, E> {
         };
         kept::list(self.engine(), existing, cookie, visit)
     }
-
-    fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
-        let set_ids = self.dropped_set_ids(id)?;
-        self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
-        Ok(())
-    }
-}
-
-/// Checks the offset and the length of a range whose storage changes.
-fn check_storage_range(offset: u64, length: u64) -> Result<(), Errno> {
-    let is_range = offset <= OFFSET_MAX && (1..=OFFSET_MAX).contains(&length);
-    if is_range { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 /// Checks that the `length` bytes that begin at `offset` end at or before the largest offset.

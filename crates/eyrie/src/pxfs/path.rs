@@ -13,6 +13,8 @@ use eyrie_engine::{Engine, Kind, ObjectId};
 
 use super::cache::{self, Directory, Scope};
 use super::{AsUser, CallResult, Handle};
+#[cfg(doc)]
+use crate::posix::OpenFlags;
 use crate::posix::{PathAt, Target};
 use crate::{Errno, NAME_MAX, names};
 
@@ -324,6 +326,14 @@ impl<E: Engine> AsUser<'_, E> {
             Target::Follow(path) => PathWalk::new(*self, path)?.resolve(true),
             Target::NoFollow(path) => PathWalk::new(*self, path)?.resolve(false),
             Target::Open(handle) => Ok(self.opened(handle)?),
+        }
+    }
+
+    /// Works as [`AsUser::target`], but refuses a handle that was opened with [`OpenFlags::PATH`].
+    pub(super) fn usable_target(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
+        match file {
+            Target::Open(handle) => self.usable(handle),
+            path => self.target(path),
         }
     }
 

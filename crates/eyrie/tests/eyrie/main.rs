@@ -7,6 +7,7 @@ mod checksums;
 mod dropped;
 mod lives;
 mod nodes;
+mod opens;
 mod read_only;
 mod refusals;
 mod space;

@@ -1,0 +1,128 @@
+//! The size and the storage of files.
+
+use eyrie_engine::access::{self, Rights};
+use eyrie_engine::{Engine, FallocateMode, Kind, ObjectId, Op, Time};
+
+use super::open::OFFSET_MAX;
+use super::{AsUser, CallResult, Handle};
+use crate::Errno;
+use crate::posix::{OpenFlags, Target};
+
+/// Maximum number of bytes that one Op of a `fallocate` allocates. On a disk other calls wait while the new
+/// pages are marked dirty, so a larger Op would delay these calls too long.
+const ALLOCATED_AT_ONCE: u64 = 64 << 20;
+
+impl<E: Engine> AsUser<'_, E> {
+    pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> CallResult<()> {
+        if size > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let id = self.usable(handle)?;
+        if id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::INVAL.into());
+        }
+        self.set_size(id, size)
+    }
+
+    /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for
+    /// writing, so Linux's errors for other kinds of file cannot happen.
+    pub(super) fn fallocate_handle(
+        &self,
+        handle: &Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> CallResult<()> {
+        self.usable(handle)?;
+        check_storage_range(offset, length)?;
+        self.fallocate_object(self.writable(handle)?, mode, offset, length)
+    }
+
+    /// Changes the storage of a range of a file, without a look at rights.
+    pub(super) fn fallocate_object(
+        &self,
+        id: ObjectId,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> CallResult<()> {
+        check_storage_range(offset, length)?;
+        if length > OFFSET_MAX - offset {
+            return Err(Errno::FBIG.into());
+        }
+        let set_ids = self.dropped_set_ids(id)?;
+        // A collapse or an insertion is one step, because a crash between two steps would leave only a part
+        // of the bytes moved. A punched hole is also one step, because it allocates nothing.
+        let step = match mode {
+            FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
+            _ => ALLOCATED_AT_ONCE,
+        };
+        // A call whose range certainly does not fit must change nothing. Without this check the first steps
+        // of the call would succeed.
+        if length > step && length > self.engine().space().free + self.engine().attributes(id)?.allocated {
+            return Err(Errno::NOSPC.into());
+        }
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let length = (end - at).min(step);
+            self.engine().apply(&Op::Fallocate {
+                id,
+                mode,
+                offset: at,
+                length,
+                set_ids,
+                time: self.now([id]),
+            })?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// Sets the size of the file of a path.
+    pub(super) fn truncate_path(&self, file: Target<'_, Handle>, size: u64) -> CallResult<()> {
+        if size > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let id = self.target(file)?;
+        match self.check_new_size(id, size)? {
+            Some(changed) => self.drop_set_ids(id, changed),
+            None => self.set_size(id, size),
+        }
+    }
+
+    /// Checks that the user may set the size of a file without an open. If the size stays, and with it the
+    /// times, returns the change time.
+    pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
+        if size > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        match id.kind() {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR.into()),
+            Kind::Symlink => return Err(Errno::LOOP.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        self.check_writable(id, Rights::WRITE)?;
+        let attributes = self.engine().attributes(id)?;
+        access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
+        if attributes.size != size || self.engine().has_storage(id)? {
+            return Ok(None);
+        }
+        // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without storage, as
+        // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
+        self.engine().wait_for(id)?;
+        Ok(Some(attributes.changed))
+    }
+
+    pub(super) fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
+        let set_ids = self.dropped_set_ids(id)?;
+        self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
+        Ok(())
+    }
+}
+
+/// Checks the offset and the length of a range whose storage changes.
+fn check_storage_range(offset: u64, length: u64) -> Result<(), Errno> {
+    let is_range = offset <= OFFSET_MAX && (1..=OFFSET_MAX).contains(&length);
+    if is_range { Ok(()) } else { Err(Errno::INVAL) }
+}

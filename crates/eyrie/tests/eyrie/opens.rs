@@ -1,0 +1,157 @@
+//! Tests of the flags of opens.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use eyrie::posix::{Access, Posix, SetTime, Whence};
+use eyrie::{
+    Credentials, Errno, FallocateMode, File, Files, Host, Kind, MediumChoice, OpenFlags, OpenOptions,
+    PagedOptions, PosixExt, Target, Volume, XattrMode,
+};
+
+use crate::side_by_side;
+
+fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+/// Returns the bytes of `/log` as they would be after a failure of power now.
+fn after_power_failure(volume: &Path, place: &Path) -> Vec<u8> {
+    let copy = place.join("copy");
+    let _ = fs::remove_dir_all(&copy);
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(volume).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    Volume::open(&copy).unwrap().files(Credentials::root()).read("/log").unwrap()
+}
+
+#[test]
+fn synchronous_writes_are_durable_when_they_return() {
+    let _side_by_side = side_by_side();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("vol");
+    let never = PagedOptions::new(64 << 20, Duration::from_secs(3600));
+    let options = Volume::options().size(8 << 20).medium(MediumChoice::Paged).paged(never);
+    let volume = options.create(&path).unwrap();
+    let files = volume.files(Credentials::root());
+    files.write("/log", "").unwrap();
+    volume.sync().unwrap();
+    type Opening = fn(OpenOptions<Files>) -> OpenOptions<Files>;
+    let openings: [Opening; 2] = [|options| options.sync(true), |options| options.data_sync(true)];
+    let mut expected = Vec::new();
+    for opening in openings {
+        let drains = || volume.stats().disk.unwrap().drains;
+        let file = opening(files.options().write(true)).open("/log").unwrap();
+        file.write_all_at(b"at an offset ", expected.len() as u64).unwrap();
+        expected.extend(b"at an offset ");
+        assert_eq!(after_power_failure(&path, place.path()), expected);
+        assert_eq!(files.append(file.handle(), b"by a call ").unwrap(), 10);
+        expected.extend(b"by a call ");
+        assert_eq!(after_power_failure(&path, place.path()), expected);
+        let before = drains();
+        assert_eq!(files.write_at(file.handle(), b"", 0).unwrap(), 0);
+        assert_eq!(drains(), before, "a write of no bytes has nothing to make durable");
+
+        let file = opening(files.options().append(true)).open("/log").unwrap();
+        file.write_all_at(b"at the end ", 0).unwrap();
+        expected.extend(b"at the end ");
+        assert_eq!(after_power_failure(&path, place.path()), expected);
+
+        let file = files.options().append(true).open("/log").unwrap();
+        file.write_all_at(b"later ", 0).unwrap();
+        assert_eq!(after_power_failure(&path, place.path()), expected, "no flag, and no sync");
+        expected.extend(b"later ");
+    }
+}
+
+/// Opens a file of each kind with `PATH`, and makes all calls of a handle.
+fn opens_of_paths<P: Posix + Clone>(fs: &P) {
+    fs.create_dir("/nest").unwrap();
+    fs.write("/nest/egg", "blue").unwrap();
+    fs.symlink("egg".as_ref(), "/nest/link".into()).unwrap();
+    fs.mknod("/nest/pipe".into(), Kind::Fifo, 0, 0).unwrap();
+    fs.set_mode("/nest/egg", 0).unwrap();
+
+    let open = |path: &str, flags| fs.open(path.into(), OpenFlags::PATH | flags, 0);
+    let kinds = [
+        ("/nest", OpenFlags::DIRECTORY, Kind::Directory),
+        ("/nest/egg", OpenFlags::WRITE | OpenFlags::TRUNCATE, Kind::File),
+        ("/nest/link", OpenFlags::CREATE, Kind::File),
+        ("/nest/link", OpenFlags::NOFOLLOW, Kind::Symlink),
+        ("/nest/pipe", OpenFlags::READ, Kind::Fifo),
+    ];
+    for (path, flags, kind) in kinds {
+        let handle = open(path, flags).unwrap();
+        assert_eq!(fs.stat(Target::Open(&handle)).unwrap().kind, kind);
+        assert_eq!(errno(fs.access(Target::Open(&handle), Access::empty())), None);
+        let open = || Target::Open(&handle);
+        let refused = [
+            errno(fs.read_at(&handle, &mut [0], 0)),
+            errno(fs.write_at(&handle, b"x", 0)),
+            errno(fs.append(&handle, b"x")),
+            errno(fs.truncate(open(), 0)),
+            errno(fs.fallocate(&handle, FallocateMode::Allocate, 0, 1)),
+            errno(fs.seek(&handle, 0, Whence::Data)),
+            errno(fs.list(&handle, 0, &mut |_| true)),
+            errno(fs.fsync(&handle)),
+            errno(fs.fdatasync(&handle)),
+            errno(fs.chmod(open(), 0o777)),
+            errno(fs.chown(open(), Some(1), None)),
+            errno(fs.utimens(open(), SetTime::Now, SetTime::Now)),
+            errno(fs.getxattr(open(), b"user.a", &mut [])),
+            errno(fs.listxattr(open(), &mut [])),
+            errno(fs.setxattr(open(), b"user.a", b"x", XattrMode::Set)),
+            errno(fs.removexattr(open(), b"user.a")),
+        ];
+        assert_eq!(refused, [Some(Errno::BADF); 16], "{path}");
+        fs.close(handle).unwrap();
+    }
+    assert_eq!(fs.symlink_metadata("/nest/egg").unwrap().size, 4, "the flag to truncate has no effect");
+    assert_eq!(errno(open("/nest/egg", OpenFlags::DIRECTORY)), Some(Errno::NOTDIR));
+    assert_eq!(errno(open("/nest/other", OpenFlags::CREATE)), Some(Errno::NOENT));
+
+    let nest = open("/nest", OpenFlags::empty()).unwrap();
+    fs.link(Target::NoFollow((&nest, "egg").into()), (&nest, "same").into()).unwrap();
+    let file = fs.open((&nest, "same").into(), OpenFlags::PATH, 0).unwrap();
+    fs.unlink((&nest, "same").into()).unwrap();
+    assert_eq!(fs.stat(Target::Open(&file)).unwrap().links, 1);
+    assert_eq!(errno(fs.stat((&file, "x").into())), Some(Errno::NOTDIR), "no base of a path");
+    for handle in [nest, file] {
+        fs.close(handle).unwrap();
+    }
+}
+
+#[test]
+fn handles_of_paths_name_objects_and_do_no_more() {
+    let _side_by_side = side_by_side();
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let files = volume.files(Credentials::root());
+    opens_of_paths(&files);
+    files.write("/secret", "x").unwrap();
+    files.set_mode("/secret", 0o600).unwrap();
+    let user = files.with_credentials(Credentials::new(1, 1, &[]));
+    assert_eq!(errno(user.open_file("/secret")), Some(Errno::ACCESS));
+    let secret: File<Files> = user.options().path_only(true).open("/secret").unwrap();
+    assert_eq!(secret.metadata().unwrap().size, 1, "the open needs no right on the file");
+    drop(secret);
+    let host = place.path().join("host");
+    fs::create_dir(&host).unwrap();
+    opens_of_paths(&Host::new(host).unwrap());
+}
+
+#[test]
+fn direct_opens_of_files_read_and_write_at_any_offset() {
+    let _side_by_side = side_by_side();
+    let place = tempfile::tempdir().unwrap();
+    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let files = volume.files(Credentials::root());
+    let options = || files.options().read(true).direct(true);
+    let file = options().write(true).create(true).open("/table").unwrap();
+    file.write_all_at(b"rows", 3).unwrap();
+    assert_eq!(files.read("/table").unwrap(), b"\0\0\0rows");
+    assert_eq!(errno(options().open("/")), Some(Errno::INVAL), "only files have direct reads");
+}
