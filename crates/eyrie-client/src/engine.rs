@@ -127,6 +127,10 @@ impl Engine for Client {
     }
 
     #[inline]
+    fn may_have_flags(&self) -> bool {
+        self.board().has_flags()
+    }
+
     fn may_have_locks(&self) -> bool {
         self.has_locked.load(Ordering::Relaxed)
     }

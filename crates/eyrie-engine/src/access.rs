@@ -8,19 +8,24 @@
 mod acl;
 mod authorize;
 mod credentials;
+mod flags;
 mod rules;
 
 pub use crate::op::AclKind;
 pub use acl::{Acl, Judgement, protection};
 pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
+pub use flags::{
+    check_fallocate, check_key_flags, check_open_flags, check_set_flags, check_set_size, check_unflagged,
+    check_write,
+};
 pub use rules::{
     AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,
 };
 
 pub(crate) use acl::{acl_of_op, mode_with, restore_mode};
 
-use crate::op::{Owner, SetIds};
+use crate::op::{InodeFlags, Owner, SetIds};
 use crate::{Error, Kind, Result};
 
 /// Set-user-id bit.
@@ -34,8 +39,8 @@ pub(crate) const STICKY: u16 = 0o1000;
 pub(crate) const MODE_BITS: u16 = 0o7777;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// The attributes of an object that decide about the permissions of one user: its kind, mode, owner, group
-/// and ACLs.
+/// The attributes of an object that decide about the permissions of one user: its kind, mode, owner, group,
+/// ACLs and inode flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
     /// Kind of the object.
@@ -50,14 +55,17 @@ pub struct Protection {
     pub judgement: Judgement,
     /// True for a directory with a default ACL.
     pub has_default_acl: bool,
+    /// The inode flags.
+    pub flags: InodeFlags,
 }
 
 impl Protection {
-    /// Returns the protection of an object without ACLs.
+    /// Returns the protection of an object without ACLs and inode flags.
     #[inline]
     pub fn without_acls(kind: Kind, owner: Owner) -> Protection {
         let Owner { mode, uid, gid } = owner;
-        Protection { kind, mode, uid, gid, judgement: Judgement::BY_MODE, has_default_acl: false }
+        let (judgement, flags) = (Judgement::BY_MODE, InodeFlags::empty());
+        Protection { kind, mode, uid, gid, judgement, has_default_acl: false, flags }
     }
 }
 
@@ -75,7 +83,8 @@ bitflags::bitflags! {
 }
 
 /// True if `who` passes every [`check`] of a directory, and every [`check`] for reading or writing any
-/// object. The caller can then skip reading the protection of these objects.
+/// object, except for the [immutable](InodeFlags::IMMUTABLE) ones. The caller can then skip reading the
+/// protection of these objects, unless they [may have flags](crate::Engine::may_have_flags).
 #[inline]
 pub fn passes_everywhere(who: &Credentials) -> bool {
     who.has(Capabilities::DAC_OVERRIDE)
@@ -84,9 +93,12 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 /// Checks that `who` has all of `rights` on `object`.
 ///
 /// # Errors
-/// `AccessDenied`.
+/// `NotPermitted` for writing to an immutable object. `AccessDenied`.
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
+    if rights.contains(Rights::WRITE) && object.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
     // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
     let grants = |shift: u16| (object.mode >> shift) as u8 & rights.bits() == rights.bits();
     let granted = if who.uid() == object.uid {
@@ -123,7 +135,7 @@ pub fn check_search(who: &Credentials, dir: &Protection) -> Result<()> {
 /// Checks that `who` may add entries to `dir`.
 ///
 /// # Errors
-/// `AccessDenied`.
+/// As [`check`].
 #[inline]
 pub fn check_add(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::WRITE | Rights::EXECUTE)
@@ -135,13 +147,16 @@ pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
     dir.mode & STICKY != 0 && !who.owns(dir)
 }
 
-/// Checks that `who` may remove the entry of `dir` that names `victim`. Considers the sticky bit.
+/// Checks that `who` may remove the entry of `dir` that names `victim`. Considers the sticky bit and the
+/// inode flags.
 ///
 /// # Errors
-/// `AccessDenied`; `NotPermitted` when only the sticky bit forbids the removal.
+/// As [`check`]; `NotPermitted` when only the sticky bit or a flag forbids the removal.
 #[inline]
 pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
+    check_unflagged(dir)?;
+    check_unflagged(victim)?;
     if is_sticky(who, dir) && who.uid() != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
@@ -161,8 +176,9 @@ pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
 /// `who` is outside the object's group and not root.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object.
+/// `NotPermitted` unless `who` owns the object, and for an object with inode flags.
 pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
+    check_unflagged(object)?;
     if !who.owns(object) {
         return Err(Error::NotPermitted);
     }
@@ -180,7 +196,12 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// - `who` is root.
 /// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
 /// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
+///
+/// The user and the group of an object with inode flags are not set.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
+    if uid.is_some() || gid.is_some() {
+        check_unflagged(object)?;
+    }
     let own = who.uid() == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
@@ -233,8 +254,13 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
 ///
 /// # Errors
 /// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. The owner of the object and root
-/// get no error. If `now` is true, users who may write to the object get no error, either.
+/// get no error. If `now` is true, users who may write to the object get no error, either. The inode flags of
+/// the object bind all users: an immutable object keeps its times, and an object that only grows takes no
+/// other time than the present.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
+    if object.flags.contains(InodeFlags::IMMUTABLE) || !now && !object.flags.is_empty() {
+        return Err(Error::NotPermitted);
+    }
     if who.owns(object) {
         return Ok(());
     }
@@ -309,6 +335,7 @@ pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
 /// `NotPermitted`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than
 /// `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
+    check_unflagged(object)?;
     let (space, rest) = Namespace::of(name);
     match space {
         Namespace::Trusted | Namespace::Security if !who.has(Capabilities::SYS_ADMIN) => {
@@ -333,9 +360,9 @@ fn check_has_acls(object: &Protection) -> Result<()> {
 /// they have no entry, which removes the ACL.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object. `AccessDenied` for a default ACL of an object that is no
-/// directory (the removal of such an ACL is no error for any user). `Invalid` for bytes that are no valid
-/// ACL. `Unsupported` for a symbolic link, and for bytes of another version than 2.
+/// `NotPermitted` unless `who` owns the object, and for an object with inode flags. `AccessDenied` for a default
+/// ACL of an object that is no directory (the removal of such an ACL is no error for any user). `Invalid` for
+/// bytes that are no valid ACL. `Unsupported` for a symbolic link, and for bytes of another version than 2.
 pub fn check_set_acl(
     who: &Credentials,
     object: &Protection,
@@ -343,6 +370,7 @@ pub fn check_set_acl(
     bytes: &[u8],
 ) -> Result<Option<Acl>> {
     let acl = Acl::parse(bytes)?;
+    check_unflagged(object)?;
     check_has_acls(object)?;
     if kind == AclKind::Default && object.kind != Kind::Directory {
         return if acl.is_some() { Err(Error::AccessDenied) } else { Ok(None) };

@@ -23,6 +23,7 @@ const REDO_STARTED: usize = 0;
 const REDO_FINISHED: usize = 1;
 const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
+const HAS_FLAGS: usize = LINE + 2;
 const ORPHANS: usize = 2 * LINE;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
@@ -216,6 +217,17 @@ impl Board {
         let result = change();
         self.word(CHANGES_ENDED).fetch_add(1, Ordering::AcqRel);
         result
+    }
+
+    /// True if an object of the volume may have inode flags.
+    #[inline]
+    pub fn has_flags(&self) -> bool {
+        self.word(HAS_FLAGS).load(Ordering::Acquire) != 0
+    }
+
+    /// Tells readers that an object may have inode flags, before the first one gets any.
+    pub(crate) fn set_has_flags(&self) {
+        self.word(HAS_FLAGS).store(1, Ordering::Release);
     }
 
     /// Returns the number of unlinked objects that are still open.

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use eyrie_medium::epoch::Guard;
 
+mod guards;
+
+pub use guards::Guards;
+
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
-use crate::op::AclKind;
-use crate::{Applied, Error, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
+use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Defines the calls of [`Engine`] that are one read of a [`VolumeView`](crate::volume::VolumeView). The
 /// engine has a method `$reading` that runs such a read and checks its result.
@@ -29,6 +32,10 @@ macro_rules! delegate_reads {
 
         fn guards(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Guards> {
             self.$reading(|view| view.read_guards(id))
+        }
+
+        fn inode_flags(&self, id: $crate::ObjectId) -> $crate::Result<$crate::InodeFlags> {
+            self.$reading(|view| Ok(view.read_guards(id)?.flags))
         }
 
         fn parent_of(&self, dir: $crate::ObjectId) -> $crate::Result<Option<$crate::ObjectId>> {
@@ -122,17 +129,6 @@ pub struct Attributes {
     /// The directory that contains this directory. The root contains itself. For removed directories and
     /// other objects: `None`.
     pub parent: Option<ObjectId>,
-}
-
-/// The attributes of an object that decide about permissions.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Guards {
-    /// Owner and permissions.
-    pub owner: Owner,
-    /// Bytes of the access ACL, if the object has one.
-    pub access_acl: Option<Vec<u8>>,
-    /// True for a directory with a default ACL.
-    pub has_default_acl: bool,
 }
 
 /// Attributes that never change during the life of an object.
@@ -246,15 +242,20 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Engine::attributes`].
     fn guards(&self, id: ObjectId) -> Result<Guards> {
-        let owner = self.owner(id)?;
-        let read = |kind: AclKind| -> Result<Option<Vec<u8>>> {
-            let Some(size) = self.xattr(id, kind.name(), &mut [])? else { return Ok(None) };
-            let mut bytes = vec![0; size];
-            self.xattr(id, kind.name(), &mut bytes)?;
-            Ok(Some(bytes))
-        };
-        let has_default_acl = read(AclKind::Default)?.is_some();
-        Ok(Guards { owner, access_acl: read(AclKind::Access)?, has_default_acl })
+        Guards::read(self, id)
+    }
+
+    /// Returns the inode flags of an object.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags>;
+
+    /// True if an object of the volume may have inode flags. Callers that would not look at the attributes of
+    /// an object look at its flags then. In [`Scm`](crate::scm::Scm) the call costs one load.
+    #[inline]
+    fn may_have_flags(&self) -> bool {
+        true
     }
 
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains

@@ -52,7 +52,7 @@ pub use id::{Kind, ObjectId, Time, Version};
 pub use model::Model;
 pub use notices::{Notice, Watcher};
 pub use op::{
-    Applied, AttributeChange, Condition, Content, FallocateMode, Op, Owner, RenameMode, SetIds, Whiteout,
-    XattrMode,
+    Applied, AttributeChange, Condition, Content, FallocateMode, InodeFlags, Op, Owner, RenameMode, SetIds,
+    Whiteout, XattrMode,
 };
 pub use volume::{Opened, Volume};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use eyrie::{AclKind, Capabilities, Credentials, Node, ObjectId, VolumeNodes};
+use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, Node, ObjectId, VolumeNodes};
 use fuser::{Errno, Generation, INodeNo, InitFlags, Notifier, ReplyAttr, ReplyEntry, Request};
 
 use crate::answer::{Answer, LONG, OrErrno, entry_life, reply};
@@ -11,6 +11,16 @@ use crate::turns::Turns;
 
 /// The set-user-id and the set-group-id bit of a mode.
 const SET_IDS: u16 = 0o6000;
+/// `FS_IOC_GETFLAGS`, with the size that the kernel names.
+const GET_FLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`.
+const SET_FLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`, which the kernel asks before it sets flags.
+const GET_EXTENDED: u32 = 0x801c_581f;
+/// Bytes of a `struct fsxattr`, which begins with the flags.
+const EXTENDED_BYTES: usize = 28;
+/// `FS_XFLAG_IMMUTABLE` and `FS_XFLAG_APPEND`.
+const EXTENDED_FLAGS: [(InodeFlags, u32); 2] = [(InodeFlags::IMMUTABLE, 8), (InodeFlags::APPEND_ONLY, 16)];
 
 /// Serves the requests of one mount.
 pub(crate) struct Adapter {
@@ -106,6 +116,40 @@ impl Adapter {
         let changed = change(&user.with_capabilities(capabilities), id).or_errno();
         self.forget_attributes(number);
         changed
+    }
+
+    /// Answers an ioctl(2) that asks for the inode flags of an object, or sets them. The kernel has checked
+    /// the rights of the user.
+    pub(crate) fn inode_flags(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        command: u32,
+        argument: &[u8],
+    ) -> Answer<Vec<u8>> {
+        let id = self.object(number)?;
+        match command {
+            GET_FLAGS => {
+                let flags = self.nodes.inode_flags(id).or_errno()?;
+                Ok(u32::from(flags.bits()).to_ne_bytes().into())
+            }
+            GET_EXTENDED => {
+                let flags = self.nodes.inode_flags(id).or_errno()?;
+                let set = EXTENDED_FLAGS.iter().filter(|(flag, _)| flags.contains(*flag));
+                let mut answer = vec![0; EXTENDED_BYTES];
+                answer[..4].copy_from_slice(&set.map(|(_, bit)| bit).sum::<u32>().to_ne_bytes());
+                Ok(answer)
+            }
+            SET_FLAGS => {
+                let flags = argument.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+                let flags = flags.ok_or(Errno::EINVAL)?;
+                let flags = u8::try_from(flags).ok().and_then(InodeFlags::from_bits);
+                let flags = flags.ok_or(Errno::EOPNOTSUPP)?;
+                self.as_user(request, number, |user, id| self.nodes.set_inode_flags(user, id, flags))?;
+                Ok(Vec::new())
+            }
+            _ => Err(Errno::ENOTTY),
+        }
     }
 
     /// Lets the kernel forget the attributes that it has cached.

@@ -12,9 +12,9 @@ use eyrie::{
 };
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
@@ -451,6 +451,21 @@ impl Filesystem for Adapter {
             self.nodes.seek(self.object(number)?, offset, whence).or_errno()
         });
         reply!(self, reply, result, |offset: u64| reply.offset(offset as i64));
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        let result = self.inode_flags(request, number, command, argument);
+        reply!(self, reply, result, |answer: Vec<u8>| reply.ioctl(0, &answer));
     }
 
     fn copy_file_range(

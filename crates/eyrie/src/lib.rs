@@ -82,8 +82,8 @@ pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, 
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
 pub use eyrie_engine::{
-    Canceller, Condition, Engine, Errno, Error as EngineError, FallocateMode, Kind, LockKind, LockWait,
-    Notice, ObjectId, RenameMode, Time, Version, Watcher, XattrMode,
+    Canceller, Condition, Engine, Errno, Error as EngineError, FallocateMode, InodeFlags, Kind, LockKind,
+    LockWait, Notice, ObjectId, RenameMode, Time, Version, Watcher, XattrMode,
 };
 #[doc(inline)]
 pub use eyrie_medium::epoch::Guard;

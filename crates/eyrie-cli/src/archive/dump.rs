@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{File, Kind, Posix, PosixExt, Stat, WalkEntry, WalkStep};
+use eyrie::{File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, Stat, WalkEntry, WalkStep};
 
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
@@ -78,6 +78,13 @@ fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
     name
 }
 
+/// Returns the inode flags of a directory. File systems of the host may have none.
+fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> InodeFlags {
+    let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
+    let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return InodeFlags::empty() };
+    File::from_handle(entry.dir().clone(), handle, false).inode_flags().unwrap_or_default()
+}
+
 impl<W: Write> Dumper<W> {
     fn enter<S: Posix + Clone>(&mut self, entry: &WalkEntry<S>, progress: &Progress<'_>) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
@@ -87,7 +94,8 @@ impl<W: Write> Dumper<W> {
             let body = Body::Link(first.clone());
             let mut stat = stat;
             stat.size = 0;
-            let member = Member { name, stat, xattrs: Xattrs::new(), body };
+            let (xattrs, flags) = (Xattrs::new(), InodeFlags::empty());
+            let member = Member { name, stat, xattrs, flags, body };
             written(self.archive.member(&member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
@@ -111,17 +119,21 @@ impl<W: Write> Dumper<W> {
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
+        let mut flags = InodeFlags::empty();
         let body = match stat.kind {
             Kind::File => {
                 let file = open_entry(entry).reading()?;
                 return self.file(&file, name, stat, xattrs);
             }
-            Kind::Directory => Body::Directory,
+            Kind::Directory => {
+                flags = flags_of_directory(entry);
+                Body::Directory
+            }
             Kind::Symlink => Body::Symlink(entry.dir().readlink(entry.name().into()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
-        written(self.archive.member(&Member { name, stat, xattrs, body }))?;
+        written(self.archive.member(&Member { name, stat, xattrs, flags, body }))?;
         Ok(0)
     }
 
@@ -148,7 +160,8 @@ impl<W: Write> Dumper<W> {
                 break;
             }
         }
-        let member = Member { name, stat, xattrs, body: Body::File(runs) };
+        let flags = file.inode_flags().unwrap_or_default();
+        let member = Member { name, stat, xattrs, flags, body: Body::File(runs) };
         written(self.archive.member(&member))?;
         let Body::File(runs) = member.body else { return Ok(0) };
         let mut bytes = 0;

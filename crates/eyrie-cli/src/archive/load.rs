@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use eyrie::{Dir, Errno, File, Posix, PosixExt, Stat, Target};
+use eyrie::{Dir, Errno, File, InodeFlags, Posix, PosixExt, Stat, Target};
 
 use super::member::{Body, Member};
 use super::read::{ArchiveReader, NextMember};
@@ -29,6 +29,8 @@ struct Loader<'a, R, D: Posix> {
     /// The target directory and the directories that this load made, with the attributes that they get at the
     /// end. `None` if the archive has no member for the directory.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
+    /// The inode flags that files and directories get at the very end, because they forbid changes.
+    flags: BTreeMap<PathBuf, InodeFlags>,
     buffer: Vec<u8>,
 }
 
@@ -58,12 +60,16 @@ pub fn load<D: Posix + Clone>(
     }
     let directories = BTreeMap::from([(PathBuf::new(), None)]);
     let target = &Dir::root(target.clone());
-    let mut loader = Loader { archive, target, tree, directories, buffer: Vec::new() };
+    let (flags, buffer) = (BTreeMap::new(), Vec::new());
+    let mut loader = Loader { archive, target, tree, directories, flags, buffer };
     let damage = loader.members(first).err();
     if damage.is_none() && !loader.tree.progress.stopped() {
         loader.archive.read_to_end(interrupt::requested);
     }
     loader.finish();
+    if !loader.tree.progress.stopped() {
+        loader.set_flags();
+    }
     let tally = loader.tree.outcome()?;
     match damage {
         None => Ok(tally),
@@ -136,6 +142,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
                 let name = self.tree.path(&path);
                 self.tree.directory(&self.spot(&name, &path)).writing()?;
             }
+            self.note_flags(&path, member.flags);
             self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
             return Ok(());
         }
@@ -152,7 +159,9 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
         match &member.body {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);
-                self.tree.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
+                self.tree.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))?;
+                self.note_flags(&path, member.flags);
+                Ok(())
             }
             Body::Symlink(target) => self.tree.symlink(&spot, stat, xattrs, target),
             Body::Special | Body::Directory | Body::Link(_) => self.tree.special(&spot, stat, xattrs),
@@ -196,7 +205,8 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
     }
 
     /// Removes an earlier file at `path`, because a later member replaces it. A directory stays.
-    fn make_room(&self, path: &Path) -> Result<(), Side> {
+    fn make_room(&mut self, path: &Path) -> Result<(), Side> {
+        self.flags.remove(path);
         let path = self.tree.path(path);
         match self.target.stat(Target::NoFollow((&path).into())) {
             Ok(stat) if !stat.is_dir() => self.target.unlink((&path).into()).writing(),
@@ -209,6 +219,25 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
         'a: 's,
     {
         Spot { target: self.target, name, relative }
+    }
+
+    fn note_flags(&mut self, path: &Path, flags: InodeFlags) {
+        if !flags.is_empty() {
+            self.flags.insert(path.to_owned(), flags);
+        }
+    }
+
+    /// Sets the inode flags of files and directories. Only root may set them, so `EPERM` is not a failure.
+    fn set_flags(&self) {
+        for (path, &flags) in self.flags.iter().rev() {
+            let name = self.tree.path(path);
+            let options = self.target.options().read(true).no_follow(true);
+            match options.open(&name).and_then(|file| file.set_inode_flags(flags)) {
+                Ok(()) => {}
+                Err(error) if error.errno() == Errno::PERM => self.tree.progress.flags_lost(),
+                Err(error) => self.tree.progress.failed(path, &Side::Target(failure::reason(&error))),
+            }
+        }
     }
 
     /// Sets the attributes of directories, inner directories first, because the mode of an outer directory

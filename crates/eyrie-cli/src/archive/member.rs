@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use eyrie::Stat;
+use eyrie::{InodeFlags, Stat};
 
 use crate::copy::Xattrs;
 
@@ -18,6 +18,7 @@ pub(super) struct Member {
     /// the allocated bytes, 1 link, and the modification time as the time of change.
     pub stat: Stat,
     pub xattrs: Xattrs,
+    pub flags: InodeFlags,
     pub body: Body,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eyrie::Time;
+use eyrie::{InodeFlags, Time};
 
 use crate::copy::Xattrs;
 
@@ -20,6 +20,9 @@ pub const GID: &str = "gid";
 pub const MTIME: &str = "mtime";
 /// Key: the time of access.
 pub const ATIME: &str = "atime";
+
+/// Key: the inode flags, as the tar programs of BSD write them.
+pub const FLAGS: &str = "SCHILY.fflags";
 
 /// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
@@ -181,6 +184,24 @@ pub fn parse_time(text: &[u8]) -> Option<Time> {
     })
 }
 
+/// Returns inode flags as text.
+pub fn format_flags(flags: InodeFlags) -> String {
+    let names = [(InodeFlags::IMMUTABLE, "schg"), (InodeFlags::APPEND_ONLY, "sappnd")];
+    let set: Vec<&str> =
+        names.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, name)| *name).collect();
+    set.join(",")
+}
+
+/// Returns the inode flags in a text. Leaves out flags that a volume does not have.
+pub fn parse_flags(text: &[u8]) -> InodeFlags {
+    let flag = |name: &[u8]| match name {
+        b"schg" | b"schange" | b"simmutable" | b"immutable" => InodeFlags::IMMUTABLE,
+        b"sappnd" | b"sappend" | b"append" => InodeFlags::APPEND_ONLY,
+        _ => InodeFlags::empty(),
+    };
+    text.split(|byte| *byte == b',').map(flag).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +234,16 @@ mod tests {
         ] {
             assert!(Records::decode(wrong).is_none(), "{}", String::from_utf8_lossy(wrong));
         }
+    }
+
+    #[test]
+    fn flags_are_read_as_they_are_written() {
+        for bits in [0, 0x10, 0x20, 0x30] {
+            let flags = InodeFlags::from_bits_truncate(bits);
+            assert_eq!(parse_flags(format_flags(flags).as_bytes()), flags);
+        }
+        assert_eq!(format_flags(InodeFlags::all()), "schg,sappnd");
+        assert_eq!(parse_flags(b"nodump,append"), InodeFlags::APPEND_ONLY);
     }
 
     #[test]

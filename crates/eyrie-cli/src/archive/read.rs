@@ -252,7 +252,10 @@ impl<R: Read> ArchiveReader<R> {
             }
         };
         Ok(match attributes(header, records, kind, file_size) {
-            Ok(stat) => NextMember::Member(Member { name, stat, xattrs: records.xattrs(), body }),
+            Ok(stat) => {
+                let flags = records.get(pax::FLAGS).map(pax::parse_flags).unwrap_or_default();
+                NextMember::Member(Member { name, stat, xattrs: records.xattrs(), flags, body })
+            }
             Err(why) => NextMember::Refused(name, why),
         })
     }

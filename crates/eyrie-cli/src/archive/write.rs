@@ -123,6 +123,9 @@ fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));
     records.push(pax::ATIME, pax::format_time(member.stat.accessed));
+    if !member.flags.is_empty() {
+        records.push(pax::FLAGS, pax::format_flags(member.flags));
+    }
     for (name, value) in &member.xattrs {
         records.push_xattr(name, value);
     }

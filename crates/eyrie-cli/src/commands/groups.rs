@@ -10,7 +10,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Everyday",
         &[
             "ls", "tree", "find", "du", "cat", "stat", "diff", "cp", "mv", "rm", "ln", "mkdir", "touch",
-            "truncate", "chmod", "chown", "xattr",
+            "truncate", "chmod", "chown", "xattr", "chattr", "lsattr",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cat;
+mod chattr;
 mod chmod;
 mod chown;
 mod completions;
@@ -22,6 +23,7 @@ mod kv;
 mod ln;
 mod load;
 mod ls;
+mod lsattr;
 mod man;
 mod mkdir;
 mod mkfs;
@@ -115,6 +117,8 @@ enum Command {
     Chown(chown::ChownArgs),
     Kv(kv::KvArgs),
     Xattr(xattr::XattrArgs),
+    Chattr(chattr::ChattrArgs),
+    Lsattr(lsattr::LsattrArgs),
     Run(run::RunArgs),
     Explore(explore::ExploreArgs),
     Trace(trace::TraceArgs),
@@ -186,6 +190,8 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Ln(arguments) => ln::run(arguments, output),
         Command::Kv(arguments) => kv::run(arguments, output),
         Command::Xattr(arguments) => xattr::run(arguments, output),
+        Command::Chattr(arguments) => chattr::run(arguments, output),
+        Command::Lsattr(arguments) => lsattr::run(arguments, output),
         Command::Run(arguments) => run::run(&arguments, output),
         Command::Explore(arguments) => explore::run(&arguments, output),
         Command::Trace(arguments) => trace::run(&arguments, output),

@@ -51,6 +51,11 @@ impl<'a> Progress<'a> {
         self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an entry whose inode flags could not be kept.
+    pub fn flags_lost(&self) {
+        self.tally.flags_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts an entry whose times could not be kept.
     pub fn time_lost(&self) {
         self.tally.times_lost.fetch_add(1, Ordering::Relaxed);
@@ -117,6 +122,7 @@ pub struct Tally {
     failed: AtomicU64,
     owners_lost: AtomicU64,
     times_lost: AtomicU64,
+    flags_lost: AtomicU64,
     xattrs: AtomicU64,
     /// For each namespace, the number of extended attributes that were not kept, and the reason for the first
     /// of them.
@@ -171,6 +177,7 @@ impl Tally {
             "failed": self.failed(),
             "owners_not_kept": count(&self.owners_lost),
             "times_not_kept": count(&self.times_lost),
+            "flags_not_kept": count(&self.flags_lost),
             "xattrs": count(&self.xattrs),
             "xattrs_not_kept": lost,
         })
@@ -208,6 +215,13 @@ impl Tally {
         if lost > 0 {
             summary.push_str(&format!(
                 "; {} with another time, because the target cannot store theirs",
+                text::count(lost)
+            ));
+        }
+        let lost = self.flags_lost.load(Ordering::Relaxed);
+        if lost > 0 {
+            summary.push_str(&format!(
+                "; {} without its inode flags, because only root can set flags",
                 text::count(lost)
             ));
         }

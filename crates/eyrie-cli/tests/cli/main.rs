@@ -16,6 +16,7 @@ mod documents;
 mod errors;
 mod explore;
 mod extremes;
+mod flags;
 mod golden;
 mod listing;
 mod mount;

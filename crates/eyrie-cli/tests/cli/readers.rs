@@ -32,7 +32,7 @@ fn start_reader(sandbox: &Sandbox) -> Child {
 }
 
 /// Commands that only read the volume. Each works on the volume of [`sandbox_with_tree`].
-const READERS: [&[&str]; 19] = [
+const READERS: [&[&str]; 20] = [
     &["ls", "-laR", "vol:/"],
     &["tree", "vol:/"],
     &["tree", "--canonical", "vol:/"],
@@ -50,6 +50,7 @@ const READERS: [&[&str]; 19] = [
     &["kv", "get", "vol:/tree", "key"],
     &["kv", "scan", "--json", "vol:/tree"],
     &["xattr", "list", "vol:/tree/key"],
+    &["lsattr", "-R", "vol:/tree"],
     &["xattr", "get", "vol:/tree/key", "user.a"],
     &["fsck", "vol"],
 ];

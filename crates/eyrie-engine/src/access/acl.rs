@@ -306,8 +306,8 @@ pub(crate) fn acl_of_op(object: Kind, kind: AclKind, bytes: &[u8]) -> Result<Opt
 /// `Stale`, `Corrupt`, `Fault`.
 #[inline]
 pub fn protection<E: Engine + ?Sized>(engine: &E, id: ObjectId, who: &Credentials) -> Result<Protection> {
-    let Guards { owner, access_acl, has_default_acl } = engine.guards(id)?;
-    let object = Protection { has_default_acl, ..Protection::without_acls(id.kind(), owner) };
+    let Guards { owner, access_acl, has_default_acl, flags } = engine.guards(id)?;
+    let object = Protection { has_default_acl, flags, ..Protection::without_acls(id.kind(), owner) };
     match access_acl {
         None => Ok(object),
         Some(bytes) => judged(object, &bytes, who),

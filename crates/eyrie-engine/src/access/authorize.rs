@@ -7,8 +7,9 @@
 
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
-    check_link, check_remove, check_set_acl, check_set_xattr, chmod, chown, is_sticky, keeps_set_ids,
-    owner_of_new, protection, set_ids_after_write,
+    check_fallocate, check_link, check_remove, check_set_acl, check_set_flags, check_set_times,
+    check_set_xattr, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new,
+    protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -47,8 +48,7 @@ impl<E: Engine> Requester<'_, E> {
                 Op::CreateUnnamed { dir, id, owner, linkable, time: at(time) }
             }
             Op::Link { dir, name, id, time } => {
-                check_link(self.rules, self.who, &self.protection(id)?)?;
-                check_add(self.who, &self.protection(dir)?)?;
+                self.check_link(dir, id)?;
                 Op::Link { dir, name, id, time: at(time) }
             }
             Op::Unlink { dir, name, time } => {
@@ -71,16 +71,19 @@ impl<E: Engine> Requester<'_, E> {
                 Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: at(time) }
             }
             Op::Write { id, offset, data, set_ids, time } => {
-                Op::Write { id, offset, data, set_ids: self.check_write(id, set_ids)?, time: at(time) }
+                let set_ids = self.check_write(id, set_ids, false)?;
+                Op::Write { id, offset, data, set_ids, time: at(time) }
             }
             Op::Append { id, data, set_ids, time } => {
-                Op::Append { id, data, set_ids: self.check_write(id, set_ids)?, time: at(time) }
+                Op::Append { id, data, set_ids: self.check_write(id, set_ids, true)?, time: at(time) }
             }
             Op::SetSize { id, size, set_ids, time } => {
-                Op::SetSize { id, size, set_ids: self.check_write(id, set_ids)?, time: at(time) }
+                let set_ids = self.check_write(id, set_ids, false)?;
+                Op::SetSize { id, size, set_ids, time: at(time) }
             }
             Op::Fallocate { id, mode, offset, length, set_ids, time } => {
-                let set_ids = self.check_write(id, set_ids)?;
+                let grows = check_fallocate(self.engine.inode_flags(id)?, mode).is_ok();
+                let set_ids = self.check_write(id, set_ids, grows)?;
                 Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
             }
             Op::SetAttributes { id, change, time } => {
@@ -150,6 +153,13 @@ impl<E: Engine> Requester<'_, E> {
         self.check_owner(&parent, id, owner)
     }
 
+    fn check_link(&self, dir: ObjectId, id: ObjectId) -> Result<()> {
+        let object = self.protection(id)?;
+        check_link(self.rules, self.who, &object)?;
+        check_add(self.who, &self.protection(dir)?)?;
+        check_unflagged(&object)
+    }
+
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
         // The umask is the client's own affair, so the service assumes an empty one.
         // The engine decides which ACLs the object inherits.
@@ -192,8 +202,12 @@ impl<E: Engine> Requester<'_, E> {
     /// write although the mode forbids it, because a handle that was opened before the mode changed still
     /// writes. NFS servers have the same rule. A user whose writes keep set-id bits may clear the bits that
     /// it wants, because a front-end of root writes for other users.
-    fn check_write(&self, id: ObjectId, wanted: SetIds) -> Result<SetIds> {
+    ///
+    /// `grows` is true for a change that a file that only grows allows. The flags bind also a handle that was
+    /// opened before the file got its flags, because the service does not know the handle.
+    fn check_write(&self, id: ObjectId, wanted: SetIds, grows: bool) -> Result<SetIds> {
         let file = self.protection(id)?;
+        check_write(file.flags, grows)?;
         if !self.who.owns(&file) {
             check(self.who, &file, Rights::WRITE)?;
         }
@@ -210,15 +224,21 @@ impl<E: Engine> Requester<'_, E> {
             let lost = chown(self.who, &object, change.uid, change.gid)?;
             change.set_ids = if self.who.is_root() { change.set_ids } else { lost };
             if change.size.is_some() {
-                self.check_write(id, change.set_ids)?;
+                self.check_write(id, change.set_ids, false)?;
             }
         } else if change.size.is_some() || change.set_ids != SetIds::Keep {
-            change.set_ids = self.check_write(id, change.set_ids)?;
+            change.set_ids = self.check_write(id, change.set_ids, false)?;
+        }
+        if let Some(flags) = change.flags {
+            check_set_flags(self.who, &object, flags)?;
         }
         if let Some(mode) = change.mode {
             change.mode = Some(chmod(self.who, &object, mode)?);
         }
         let sets_times = change.accessed.is_some() || change.modified.is_some();
+        if sets_times {
+            self.check_flags_of_times(&object, change)?;
+        }
         if sets_times && !self.who.owns(&object) {
             // Users who may only write can set both times to the present.
             check(self.who, &object, Rights::WRITE)?;
@@ -226,6 +246,16 @@ impl<E: Engine> Requester<'_, E> {
             change.modified = change.modified.map(|_| self.now);
         }
         Ok(change)
+    }
+
+    /// Checks that the inode flags of an object let its times be set. The service does not know if the caller
+    /// wants the present, so it takes two equal times for it.
+    fn check_flags_of_times(&self, object: &Protection, change: AttributeChange) -> Result<()> {
+        if object.flags.is_empty() {
+            return Ok(());
+        }
+        let is_present = change.accessed.is_some() && change.accessed == change.modified;
+        check_set_times(self.who, object, is_present)
     }
 
     /// Checks the value of a key. A value that another user owns is replaced only by users who may write to
@@ -236,6 +266,7 @@ impl<E: Engine> Requester<'_, E> {
         match self.engine.lookup(dir, name)? {
             Some(existing) => {
                 let file = self.protection(existing)?;
+                check_unflagged(&file)?;
                 if is_sticky(self.who, &parent) && !self.who.owns(&file) {
                     return Err(Error::NotPermitted);
                 }
@@ -268,7 +299,7 @@ mod tests {
     use super::*;
     use crate::access::AclKind;
     use crate::model::Model;
-    use crate::{Kind, XattrMode};
+    use crate::{FallocateMode, InodeFlags, Kind, XattrMode};
 
     const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
     const NOW: Time = Time::new(1000, 0);
@@ -392,6 +423,75 @@ mod tests {
         let unnamed = Op::CreateUnnamed { dir: nest.shared, id: new, owner: mine, linkable: false, time };
         for op in [unnamed, create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
             assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
+        }
+    }
+
+    #[test]
+    fn flags_bind_all_clients() {
+        let nest = Nest::new();
+        let (root, id, dir, time, set_ids) = (nest.model.root(), nest.egg, nest.shared, NOW, SetIds::Keep);
+        let set = |id, flags| {
+            let change = AttributeChange { flags: Some(flags), ..AttributeChange::default() };
+            Op::SetAttributes { id, change, time }
+        };
+        let (none, immutable, grows) = (InodeFlags::empty(), InodeFlags::IMMUTABLE, InodeFlags::APPEND_ONLY);
+        assert!(nest.is_refused(1, &set(id, immutable)), "the owner lacks the capability");
+        assert!(nest.is_refused(2, &set(id, none)) && nest.ask(1, &set(id, none)).is_ok());
+        nest.model.apply(&nest.ask(0, &set(id, grows)).expect("root")).expect("a file");
+        let new = nest.model.reserve(Kind::File).expect("room");
+        let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+        let change = |change| Op::SetAttributes { id, change, time };
+        let write = Op::Write { id, offset: 0, data: b"x", set_ids, time };
+        let append = Op::Append { id, data: b"x", set_ids, time };
+        let fallocate = |mode| Op::Fallocate { id, mode, offset: 0, length: 4096, set_ids, time };
+        let times = AttributeChange { modified: Some(NOW), ..AttributeChange::default() };
+        let refused = [
+            write,
+            Op::SetSize { id, size: 0, set_ids, time },
+            fallocate(FallocateMode::PunchHole),
+            change(AttributeChange { size: Some(0), ..AttributeChange::default() }),
+            change(AttributeChange { mode: Some(0o600), ..AttributeChange::default() }),
+            change(AttributeChange { uid: Some(2), ..AttributeChange::default() }),
+            change(times),
+            Op::SetXattr { id, name: b"user.a", value: b"x", mode: XattrMode::Set, time },
+            Op::RemoveXattr { id, name: b"user.a", time },
+            Op::SetAcl { id, kind: AclKind::Access, acl: &[], drops_set_gid: false, time },
+            Op::Link { dir, name: b"a", id, time },
+            Op::Unlink { dir, name: b"egg", time },
+            Op::Put { dir, name: b"egg", id: new, owner, data: b"x", time },
+            Op::Erase { dir, name: b"egg", time },
+        ];
+        let present = change(AttributeChange { accessed: Some(NOW), ..times });
+        for op in [append, fallocate(FallocateMode::Allocate), present] {
+            assert!(nest.ask(0, &op).is_ok(), "{op:?}");
+        }
+        assert!(refused.iter().all(|op| nest.is_refused(0, op)));
+        nest.model.apply(&set(id, immutable)).expect("a file");
+        for op in refused.iter().chain(&[append, fallocate(FallocateMode::Allocate), present]) {
+            assert!(nest.is_refused(0, op), "{op:?}");
+        }
+
+        let create = Op::Create { dir, name: b"a", id: new, owner, content: Content::Empty, time };
+        let put = Op::Put { dir, name: b"a", id: new, owner, data: b"x", time };
+        let removals = [
+            Op::RemoveDirectory { dir: root, name: b"shared", time },
+            Op::Rename {
+                from_dir: dir,
+                from_name: b"egg",
+                to_dir: root,
+                to_name: b"egg",
+                mode: RenameMode::Replace,
+                whiteout: None,
+                time,
+            },
+        ];
+        nest.model.apply(&set(id, none)).expect("a file");
+        nest.model.apply(&set(dir, grows)).expect("a directory");
+        assert!(nest.ask(0, &create).is_ok() && nest.ask(0, &put).is_ok());
+        assert!(removals.iter().all(|op| nest.is_refused(0, op)));
+        nest.model.apply(&set(dir, immutable)).expect("a directory");
+        for op in [create, put].iter().chain(&removals) {
+            assert!(nest.is_refused(0, op), "{op:?}");
         }
     }
 

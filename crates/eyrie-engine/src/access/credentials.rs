@@ -28,6 +28,8 @@ bitflags::bitflags! {
         const FOWNER = 1 << 3;
         /// Keeps set-id bits on writes, and sets the set-group-id bit for other groups.
         const FSETID = 1 << 4;
+        /// Sets and clears the inode flags of immutable objects and of objects that only grow.
+        const LINUX_IMMUTABLE = 1 << 9;
         /// Sees and sets `trusted` extended attributes, and sets `security` ones.
         const SYS_ADMIN = 1 << 21;
         /// Makes devices.

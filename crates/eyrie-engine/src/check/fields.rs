@@ -46,6 +46,10 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
         }
     })?;
     acls(volume, header, &cold, found_acls)?;
+    if !cold.inode_flags().is_empty() && !volume.has_flags() {
+        let what = "inode flags in a volume whose superblock does not name the feature of inode flags";
+        return Err(Error::corrupt(header.addr(), what));
+    }
     if id.kind() == Kind::Symlink { target(volume, header, &hot) } else { Ok(()) }
 }
 
@@ -90,8 +94,8 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
     let kind = id.kind();
     let flags = Cold::ACCESS_ACL
         | match kind {
-            Kind::File => Cold::SPARSE,
-            Kind::Directory => Cold::DEFAULT_ACL,
+            Kind::File => Cold::SPARSE | Cold::INODE_FLAGS,
+            Kind::Directory => Cold::DEFAULT_ACL | Cold::INODE_FLAGS,
             _ => 0,
         };
     if !is_possible(hot.modified) {

@@ -336,9 +336,12 @@ impl ModelState {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified } = change;
+        let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified, flags } = change;
         self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
+        if flags.is_some() && !matches!(id.kind(), Kind::File | Kind::Directory) {
+            return Err(Error::Invalid("only files and directories have inode flags"));
+        }
         if let Some(size) = size {
             self.set_size(id, size)?;
         }
@@ -350,8 +353,9 @@ impl ModelState {
         object.accessed = accessed.unwrap_or(object.accessed);
         object.modified = modified.unwrap_or(object.modified);
         object.changed = time;
+        object.flags = flags.unwrap_or(object.flags);
         object.changes += u64::from(size.is_some());
-        if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some()) {
+        if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some() || flags.is_some()) {
             self.directory_changes += 1;
         }
         Ok(())

@@ -46,8 +46,8 @@ use crate::access::{self, AclKind};
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockTable, LockWaiter, LockedObject};
 use crate::engine::next_instance;
 use crate::{
-    Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
-    Version,
+    Applied, Attributes, Birth, Engine, InodeFlags, Kind, ListedEntry, ObjectId, Op, Owner, Result,
+    SpaceUsage, Time, Version,
 };
 
 /// Total space that the model reports, in bytes.
@@ -111,6 +111,10 @@ impl Engine for Model {
 
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.lock().attributes(id)
+    }
+
+    fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
+        Ok(self.lock().object(id)?.flags)
     }
 
     fn birth(&self, id: ObjectId) -> Result<Birth> {

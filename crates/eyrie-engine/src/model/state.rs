@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data::FileData;
 use crate::op::NAME_MAX;
-use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time, Version};
+use crate::{Attributes, Birth, Error, InodeFlags, Kind, ObjectId, Owner, Result, Time, Version};
 
 /// The whole state of the model.
 #[derive(Clone, Debug)]
@@ -39,6 +39,7 @@ pub(super) struct ModelObject {
     /// Number of changes of the bytes or entries.
     pub(super) changes: u64,
     pub(super) xattrs: ModelXattrs,
+    pub(super) flags: InodeFlags,
     pub(super) body: ModelBody,
 }
 
@@ -206,6 +207,7 @@ impl ModelState {
             generation: self.created,
             changes: 0,
             xattrs: BTreeMap::new(),
+            flags: InodeFlags::empty(),
             body,
         };
         self.objects.insert(id, object);

@@ -314,6 +314,26 @@ impl AclKind {
     }
 }
 
+bitflags::bitflags! {
+    /// The inode flags of Linux, as chattr(1) sets them, that a volume has: each with the value that it has
+    /// in Linux. Only files and directories have such flags.
+    ///
+    /// ```
+    /// use eyrie_engine::InodeFlags;
+    ///
+    /// assert!(InodeFlags::default().is_empty());
+    /// assert_eq!(InodeFlags::APPEND_ONLY.bits(), 0x20); // FS_APPEND_FL
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct InodeFlags: u8 {
+        /// Nobody changes the object: its bytes, its attributes and its names, or the entries of a directory.
+        const IMMUTABLE = 0x10;
+        /// A file is only appended to, and a directory only gets new entries. Nobody changes the attributes
+        /// and the names of the object.
+        const APPEND_ONLY = 0x20;
+    }
+}
+
 /// Attributes to set. `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
@@ -332,6 +352,8 @@ pub struct AttributeChange {
     pub accessed: Option<Time>,
     /// Modification time.
     pub modified: Option<Time>,
+    /// Inode flags of a file or a directory.
+    pub flags: Option<InodeFlags>,
 }
 
 /// One change of a volume, whole or not at all.

@@ -10,7 +10,7 @@ use crate::object::xattr::XattrRoot;
 use crate::op::FILE_MAX;
 use crate::tables::layout::HEADER_BYTES;
 use crate::volume::{Marks, Overlap, Volume};
-use crate::{AttributeChange, Error, ObjectId, Owner, Result, Time};
+use crate::{AttributeChange, Error, InodeFlags, Kind, ObjectId, Owner, Result, Time};
 
 /// An object whose header is readable.
 #[derive(Clone, Copy)]
@@ -30,6 +30,7 @@ pub(super) struct DamagedObject {
     pub changed: Time,
     times_version: u32,
     attributes: (u16, u32, u32),
+    flags: InodeFlags,
     accessed: Time,
     modified: Time,
 }
@@ -43,12 +44,14 @@ impl DamagedObject {
     /// Returns the attributes that are set after all entries and bytes are copied.
     pub fn change(&self) -> AttributeChange {
         let Owner { mode, uid, gid } = self.owner();
+        let has_flags = matches!(self.id.kind(), Kind::File | Kind::Directory);
         AttributeChange {
             mode: Some(mode),
             uid: Some(uid),
             gid: Some(gid),
             accessed: Some(self.accessed),
             modified: Some(self.modified),
+            flags: (has_flags && !self.flags.is_empty()).then_some(self.flags),
             ..AttributeChange::default()
         }
     }
@@ -105,6 +108,7 @@ impl<'v> DamagedVolume<'v> {
             changed: time(changed),
             times_version: cold.times_version,
             attributes: (cold.mode, cold.uid, cold.gid),
+            flags: cold.inode_flags(),
             accessed: time(cold.accessed()),
             modified: time(hot.modified),
         })

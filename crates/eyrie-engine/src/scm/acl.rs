@@ -12,7 +12,7 @@ use super::Scm;
 use super::locks::LockedParent;
 use crate::access::{self, Acl};
 use crate::engine::Guards;
-use crate::object::header::{Cold, Header, HotChange};
+use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::xattr::{self, XattrRoot};
 use crate::op::AclKind;
 use crate::transaction::Transaction;
@@ -44,7 +44,12 @@ impl VolumeView {
         let owner = Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid };
         let access_acl =
             if cold.flags & Cold::ACCESS_ACL == 0 { None } else { self.access_acl(header, &cold)? };
-        Ok(Guards { owner, access_acl, has_default_acl: cold.flags & Cold::DEFAULT_ACL != 0 })
+        Ok(Guards {
+            owner,
+            access_acl,
+            has_default_acl: cold.flags & Cold::DEFAULT_ACL != 0,
+            flags: cold.inode_flags(),
+        })
     }
 
     /// Returns the access ACL of an object, with the rights in its mode. The caller holds a pin.
@@ -78,13 +83,40 @@ impl Scm {
             }
             AclKind::Default => acl.map(|acl| acl.to_bytes()),
         };
-        let is_first_late = broken(SafetyRule::FeatureBeforeTheFirstAcl);
-        if new.is_some() && !is_first_late {
-            self.volume.set_acls()?;
+        let change = || self.change_acl(header, (&hot, cold), kind, new.as_deref(), time);
+        if new.is_some() { self.with_feature(VolumeView::set_acls, change) } else { change() }
+    }
+
+    /// Makes a change that needs a feature of the volume. Before the first such change, the superblock gets
+    /// the feature.
+    pub(super) fn with_feature(
+        &self,
+        add: fn(&VolumeView) -> Result<()>,
+        change: impl FnOnce() -> Result<Applied>,
+    ) -> Result<Applied> {
+        let is_late = broken(SafetyRule::FeatureBeforeTheFirstAcl);
+        if !is_late {
+            add(&self.volume)?;
         }
+        let applied = change()?;
+        if is_late {
+            add(&self.volume)?;
+        }
+        Ok(applied)
+    }
+
+    /// Stores an ACL, or removes it, and the attributes in `cold`. The caller holds the lock of the object.
+    fn change_acl(
+        &self,
+        header: Header,
+        (hot, mut cold): (&Hot, Cold),
+        kind: AclKind,
+        new: Option<&[u8]>,
+        time: Time,
+    ) -> Result<Applied> {
         let mut transaction = Transaction::begin(&self.volume);
         let (root, flag) = (XattrRoot::of(header, &cold), Cold::flag_of(kind));
-        if let Some(bytes) = &new {
+        if let Some(bytes) = new {
             let set = xattr::set(&mut transaction, root, kind.name(), bytes, XattrMode::Set)?;
             (cold.xattr_root, cold.flags) = (set.raw(), cold.flags | flag);
         } else if cold.flags & flag != 0 {
@@ -92,14 +124,11 @@ impl Scm {
             (cold.xattr_root, cold.flags) = (rest.raw(), cold.flags & !flag);
         }
         cold.set_changed(time);
-        header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
-        if id.is_directory() {
+        header.change_cold(&mut transaction, hot, &cold, HotChange::cold(hot))?;
+        if header.kind() == Kind::Directory {
             self.volume.board().changing_directories(|| transaction.commit())?;
         } else {
             transaction.commit()?;
-        }
-        if new.is_some() && is_first_late {
-            self.volume.set_acls()?;
         }
         Ok(Applied::default())
     }

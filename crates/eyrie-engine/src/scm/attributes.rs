@@ -7,7 +7,8 @@ use crate::object::header::{Cold, HotChange};
 use crate::object::pointer::Pointer;
 use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
-use crate::{Applied, AttributeChange, ObjectId, Result, Time, access};
+use crate::volume::VolumeView;
+use crate::{Applied, AttributeChange, Error, Kind, ObjectId, Result, Time, access};
 
 impl Scm {
     pub(super) fn set_attributes(
@@ -17,7 +18,14 @@ impl Scm {
         time: Time,
     ) -> Result<Applied> {
         let _held = self.locks.hold(&[id]);
-        self.set_attributes_held(id, change, time)
+        let set = || self.set_attributes_held(id, change, time);
+        match change.flags {
+            Some(_) if !matches!(id.kind(), Kind::File | Kind::Directory) => {
+                Err(Error::Invalid("only files and directories have inode flags"))
+            }
+            Some(flags) if !flags.is_empty() => self.with_feature(VolumeView::set_flags, set),
+            _ => set(),
+        }
     }
 
     /// Sets attributes of an object. The caller holds the lock of the object.
@@ -30,6 +38,9 @@ impl Scm {
         let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         check_mode(change.mode.unwrap_or(0))?;
+        if let Some(flags) = change.flags {
+            cold.flags = cold.flags & !Cold::INODE_FLAGS | u16::from(flags.bits());
+        }
         cold.mode = access::mode_after(change.mode.unwrap_or(cold.mode), change.set_ids);
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);
@@ -52,7 +63,8 @@ impl Scm {
         }
         next.modified = change.modified.unwrap_or(next.modified);
         header.change_cold(&mut transaction, &hot, &cold, next)?;
-        let rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        let owner = change.uid.is_some() || change.gid.is_some();
+        let rights = change.mode.is_some() || owner || change.flags.is_some();
         if id.is_directory() && rights {
             self.volume.board().changing_directories(|| transaction.commit())?;
         } else {

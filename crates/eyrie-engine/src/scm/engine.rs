@@ -89,6 +89,10 @@ impl Engine for Scm {
     }
 
     #[inline]
+    fn may_have_flags(&self) -> bool {
+        self.volume.board().has_flags()
+    }
+
     fn may_have_locks(&self) -> bool {
         !self.advisory.is_empty()
     }

@@ -23,11 +23,13 @@ pub(crate) const COMPAT: u64 = 0;
 /// Features that this crate knows, of those that a program must know to write to a volume.
 pub(crate) const RO_COMPAT: u64 = 0;
 /// Features that this crate knows, of those that a program must know to read a volume.
-pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS;
+pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
 pub(crate) const ACLS: u64 = 2;
+/// Objects may have inode flags. The bit is set before the first flag is stored, and stays set.
+pub(crate) const INODE_FLAGS: u64 = 4;
 
 /// The volume is in shared memory of the host.
 pub(crate) const MEDIUM_DRAM: u8 = 1;

@@ -11,8 +11,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::Geometry;
 use super::layout::{
-    ACLS, CHECKSUMS, COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED,
-    MEDIUM_PMEM, RO_COMPAT, SUPERBLOCKS, Superblock,
+    CHECKSUMS, COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM,
+    RO_COMPAT, SUPERBLOCKS, Superblock,
 };
 use super::options::Options;
 use crate::{Errno, Error, Result};
@@ -132,14 +132,14 @@ impl VerifiedSuperblock {
         Ok(())
     }
 
-    /// True if the volume may have objects with ACLs.
-    pub(crate) fn has_acls(&self) -> bool {
-        lock(&self.newest).incompat & ACLS != 0
+    /// True if the volume has this incompatible feature.
+    pub(crate) fn has_feature(&self, feature: u64) -> bool {
+        lock(&self.newest).incompat & feature != 0
     }
 
-    /// Records that the volume may have objects with ACLs. Other threads may use the volume meanwhile.
-    pub(crate) fn set_acls(&self, medium: &Medium) -> Result<()> {
-        if self.has_acls() { Ok(()) } else { self.store(medium, &mut { self.block }, ACLS) }
+    /// Records that the volume has this incompatible feature. Other threads may use the volume meanwhile.
+    pub(crate) fn add_feature(&self, medium: &Medium, feature: u64) -> Result<()> {
+        if self.has_feature(feature) { Ok(()) } else { self.store(medium, &mut { self.block }, feature) }
     }
 
     /// Writes `block` with the newest features and `added` ones.
@@ -344,7 +344,7 @@ mod tests {
     fn newer_formats_are_refused() {
         for (edit, word) in [
             (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
-            (&|b| b.incompat.set(ACLS | 4), "incompatible features 0x4"),
+            (&|b| b.incompat.set(CHECKSUMS | 8), "incompatible features 0x8"),
             (&|b| b.ro_compat.set(8), "read-only features 0x8"),
         ] {
             let medium = written();

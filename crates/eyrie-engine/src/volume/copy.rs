@@ -11,7 +11,6 @@ use super::open::{Opened, Volume};
 use super::redo_slots::RedoSlots;
 use super::view::VolumeView;
 use crate::Result;
-use crate::board::Board;
 use crate::host::{Hold, HostPlace, Sharing, without_journal};
 use crate::space::{FreeMap, Space, SpaceContext};
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
@@ -75,7 +74,7 @@ impl Volume {
         // The largest limit leaves no generation to assign. None is needed, because nothing is created in a
         // damaged volume.
         let generations = Generations::new(u64::MAX);
-        let view = VolumeView { context, superblock, board: Board::private()? };
+        let view = VolumeView::of_process(context, superblock)?;
         Ok(Volume { view, space, generations, redo_slots: RedoSlots::default(), hold })
     }
 

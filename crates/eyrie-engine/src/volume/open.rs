@@ -13,7 +13,6 @@ use super::owners;
 use super::redo_slots::RedoSlots;
 use super::save;
 use super::view::VolumeView;
-use crate::board::Board;
 use crate::host::{Hold, HostPlace};
 use crate::space::{Marks, Space, SpaceContext};
 use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
@@ -186,7 +185,7 @@ impl Volume {
         let space = Space::new(context.clone(), groups, map.unwrap_or_default());
         space.central().free_is_unknown = opened == Opened::Crashed;
         let generations = Generations::new(page.generation_limit.get());
-        let view = VolumeView { context, superblock, board: Board::private()? };
+        let view = VolumeView::of_process(context, superblock)?;
         let volume = Volume { view, space, generations, redo_slots: RedoSlots::default(), hold };
         volume.check_root()?;
         Ok((volume, opened))

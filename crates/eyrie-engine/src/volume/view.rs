@@ -10,7 +10,7 @@ use crate::board::Board;
 use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
-use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
+use crate::tables::layout::{ACLS, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
 
@@ -24,6 +24,13 @@ pub struct VolumeView {
 }
 
 impl VolumeView {
+    /// Returns the volume with a board that only this process reads.
+    pub(super) fn of_process(context: SpaceContext, superblock: VerifiedSuperblock) -> Result<VolumeView> {
+        let view = VolumeView { context, superblock, board: Board::private()? };
+        view.announce_flags();
+        Ok(view)
+    }
+
     /// Returns the medium.
     #[inline]
     pub fn medium(&self) -> &Medium {
@@ -33,6 +40,7 @@ impl VolumeView {
     /// Replaces the board by one that other processes can map. No other thread uses the volume yet.
     pub(super) fn share_board(&mut self) -> Result<()> {
         self.board = Board::shared()?;
+        self.announce_flags();
         Ok(())
     }
 
@@ -75,13 +83,33 @@ impl VolumeView {
 
     /// True if the volume may have objects with ACLs.
     pub(crate) fn has_acls(&self) -> bool {
-        self.superblock.has_acls()
+        self.superblock.has_feature(ACLS)
     }
 
     /// Records that the volume may have objects with ACLs. Callers are inside the gate of the medium. They
     /// make this call before the first object gets an ACL.
     pub(crate) fn set_acls(&self) -> Result<()> {
-        self.superblock.set_acls(&self.context.medium)
+        self.superblock.add_feature(&self.context.medium, ACLS)
+    }
+
+    /// True if the volume may have objects with inode flags.
+    pub(crate) fn has_flags(&self) -> bool {
+        self.superblock.has_feature(INODE_FLAGS)
+    }
+
+    /// Records that the volume may have objects with inode flags, before the first one gets any. The caller
+    /// is inside the gate of the medium.
+    pub(crate) fn set_flags(&self) -> Result<()> {
+        self.superblock.add_feature(&self.context.medium, INODE_FLAGS)?;
+        self.board.set_has_flags();
+        Ok(())
+    }
+
+    /// Tells the readers of a new board if objects may have inode flags.
+    fn announce_flags(&self) {
+        if self.has_flags() {
+            self.board.set_has_flags();
+        }
     }
 
     /// Returns the counts that readers compare.

@@ -10,7 +10,8 @@ const TMPFS: &str = "/dev/shm";
 
 /// True for calls that the kernel does not pass on as they are: truncate(2) of an empty file, which looks
 /// like an open with `O_TRUNC`; a chown(2) that changes nothing, which looks like no change at all;
-/// `SEEK_DATA` and `SEEK_HOLE` on directories; `O_TMPFILE`.
+/// `SEEK_DATA` and `SEEK_HOLE` on directories; `O_TMPFILE`. Inode flags are left out, because the kernel
+/// does not check them at an open.
 fn is_left_out(call: &PosixCall, object: Option<&Stat>) -> bool {
     match call {
         PosixCall::Open { flags, .. } => flags.contains(OpenFlags::TEMPORARY),
@@ -19,6 +20,7 @@ fn is_left_out(call: &PosixCall, object: Option<&Stat>) -> bool {
         PosixCall::Chown { uid, gid, .. } | PosixCall::Lchown { uid, gid, .. } => {
             (*uid, *gid) == (None, None)
         }
+        PosixCall::SetInodeFlags { .. } => true,
         PosixCall::Seek { .. } => object.is_some_and(Stat::is_dir),
         _ => false,
     }

@@ -2,14 +2,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use eyrie::{Credentials, MediumChoice, PagedOptions, PosixExt, Volume};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{IFlags, Mode, OFlags};
 
-use super::{Fixture, fixture};
+use super::{Fixture, errno, fixture};
+
+const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
 /// Returns the bytes of `/log` as they would be after a failure of power now.
 fn after_power_failure(volume: &Path, copy: &Path) -> Vec<u8> {
@@ -59,5 +61,56 @@ fn handles_of_paths_work_through_a_mount() {
     assert_eq!(rustix::io::pread(&egg, &mut [0; 4], 0), Err(rustix::io::Errno::BADF));
     rustix::fs::unlinkat(&nest, "egg", rustix::fs::AtFlags::empty()).unwrap();
     drop((nest, egg));
+    mount.unmount().unwrap();
+}
+
+#[test]
+fn flags_are_set_and_obeyed_through_a_mount() {
+    let Some(fixture) = fixture() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: only root sets flags");
+        return;
+    }
+    let mut mount = fixture.mount();
+    let at = |name: &str| fixture.point.join(name);
+    fs::create_dir(at("nest")).unwrap();
+    for name in ["fixed", "log", "nest/egg"] {
+        fs::write(at(name), "blue").unwrap();
+    }
+    let set = |name: &str, flags| {
+        let file = fs::File::open(at(name)).unwrap();
+        rustix::fs::ioctl_setflags(&file, flags).map(|()| rustix::fs::ioctl_getflags(&file).unwrap())
+    };
+    for (name, flags) in [("fixed", IFlags::IMMUTABLE), ("log", IFlags::APPEND), ("nest", IFlags::IMMUTABLE)]
+    {
+        assert_eq!(set(name, flags), Ok(flags));
+    }
+    assert_eq!(set("fixed", IFlags::NODUMP), Err(rustix::io::Errno::OPNOTSUPP));
+
+    let write = |name: &str| {
+        let file = OpenOptions::new().write(true).open(at(name)).unwrap();
+        errno(file.write_at(b"x", 0))
+    };
+    let append = |name: &str| {
+        let mut file = OpenOptions::new().append(true).open(at(name)).unwrap();
+        errno(file.write_all(b" sky"))
+    };
+    assert_eq!((write("fixed"), append("fixed")), (Some(EPERM), Some(EPERM)));
+    assert_eq!((write("log"), append("log")), (Some(EPERM), None));
+    assert_eq!(fs::read(at("log")).unwrap(), b"blue sky");
+    for name in ["fixed", "log"] {
+        assert_eq!(errno(fs::write(at(name), "")), Some(EPERM), "an open that sets the size");
+        assert_eq!(errno(fs::remove_file(at(name))), Some(EPERM));
+        assert_eq!(errno(fs::rename(at(name), at("other"))), Some(EPERM));
+        assert_eq!(errno(fs::hard_link(at(name), at("other"))), Some(EPERM));
+        assert_eq!(errno(fs::set_permissions(at(name), fs::Permissions::from_mode(0o600))), Some(EPERM));
+    }
+    assert_eq!(errno(fs::remove_file(at("nest/egg"))), Some(EPERM));
+    assert_eq!(errno(fs::write(at("nest/new"), "")), Some(EPERM));
+    for name in ["fixed", "log", "nest"] {
+        assert_eq!(set(name, IFlags::empty()), Ok(IFlags::empty()));
+    }
+    fs::remove_dir_all(at("nest")).unwrap();
+    fs::remove_file(at("fixed")).unwrap();
     mount.unmount().unwrap();
 }

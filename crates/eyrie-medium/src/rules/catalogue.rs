@@ -189,7 +189,7 @@ rules! {
     }
     Transactions in "eyrie-engine/src/scm/acl.rs" {
         FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "growth":
-            "The superblock names the feature of ACLs before an object has the first ACL.",
+            "The superblock names the feature of ACLs or inode flags before an object has any.",
             "the superblock names it afterwards";
     }
     Transactions in "eyrie-engine/src/scm/create.rs" {

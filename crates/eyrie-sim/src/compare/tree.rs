@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
+use eyrie_engine::{Attributes, Engine, Error, InodeFlags, Kind, ObjectId, Time};
 use eyrie_medium::PAGE_SIZE;
 
 /// Maximum number of bytes of one read.
@@ -77,6 +77,8 @@ pub struct TreeNode {
     pub created: Time,
     /// Device number.
     pub device: u64,
+    /// Inode flags.
+    pub flags: InodeFlags,
     /// Extended attributes.
     pub xattrs: Xattrs,
     /// The first path of this object, if the object has several paths and this node is at another one. Only
@@ -235,6 +237,7 @@ pub fn object(engine: &dyn Engine, id: ObjectId, include: TreeParts) -> Result<T
     if include.contents && id.kind().has_data() {
         node.pages = pages(engine, id, attributes.size)?;
     }
+    node.flags = engine.inode_flags(id).map_err(|error| format!("inode flags: {error}"))?;
     node.xattrs = xattrs(engine, id)?;
     Ok(node)
 }
@@ -254,6 +257,7 @@ fn node(attributes: &Attributes, created: Time, include: TreeParts) -> TreeNode 
         changed: time(include.changed, attributes.changed),
         created: time(include.created, created),
         device: attributes.device,
+        flags: InodeFlags::empty(),
         xattrs: Xattrs::new(),
         same_as: None,
         pages: BTreeMap::new(),

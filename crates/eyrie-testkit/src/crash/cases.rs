@@ -1,7 +1,7 @@
 //! The cases of the crash run.
 
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
-use eyrie_engine::{AttributeChange, Engine, FallocateMode, Kind, RenameMode, Time, XattrMode};
+use eyrie_engine::{AttributeChange, Engine, FallocateMode, InodeFlags, Kind, RenameMode, Time, XattrMode};
 use eyrie_faults::CrashPoints;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -132,6 +132,8 @@ fn keys_and_attributes() -> Vec<PathOp> {
     vec![
         set("a", AttributeChange { mode: Some(0o4711), uid: Some(9), ..none }),
         set("", AttributeChange { mode: Some(0o700), gid: Some(1), ..times }),
+        set("a", AttributeChange { flags: Some(InodeFlags::all()), mode: Some(0o600), ..none }),
+        set("d", AttributeChange { flags: Some(InodeFlags::APPEND_ONLY), ..none }),
         put("a", 10),
         PathOp::Erase { path: "s".into() },
         batch("", &[("k", Some(20)), ("k2", None)]),

@@ -181,7 +181,7 @@ pub const STRUCTURES: &[Structure] = &[
         "Cold copy",
         &[
             ("mode", MustBeDetected(&[0o10000, 0xffff])),
-            ("flags", MustBeDetected(&[2, 4, 8, 0xffff])),
+            ("flags", MustBeDetected(&[2, 4, 8, 0x10, 0x20, 0xffff])),
             ("uid", NUMBER),
             ("gid", NUMBER),
             ("links", MustBeDetected(&[0, 1000, 0xffff_ffff])),

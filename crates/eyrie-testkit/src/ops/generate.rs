@@ -2,7 +2,7 @@
 
 use eyrie_engine::access::AclKind;
 use eyrie_engine::{
-    AttributeChange, Engine, FallocateMode, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
+    AttributeChange, Engine, FallocateMode, InodeFlags, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -461,6 +461,7 @@ impl OpGenerator {
             modified: random.random::<bool>().then_some(time),
             // This takes no further random number, so that the sequences of all seeds stay the same.
             size: owner.uid.is_multiple_of(10).then_some(u64::from(owner.uid) % (1 << 16)),
+            flags: owner.mode.is_multiple_of(12).then(|| InodeFlags::from_bits_truncate(owner.uid as u8)),
             ..AttributeChange::default()
         }
     }

@@ -45,6 +45,9 @@ impl Engine for Flawed {
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         self.model.lookup(dir, name)
     }
+    fn inode_flags(&self, id: ObjectId) -> Result<eyrie_engine::InodeFlags> {
+        self.model.inode_flags(id)
+    }
     fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
         self.model.birth(id)
     }

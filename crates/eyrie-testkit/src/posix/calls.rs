@@ -1,7 +1,7 @@
 //! Draws random calls over a few paths, and makes them.
 
 use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Whence};
-use eyrie::{Errno, FallocateMode, Kind, RenameMode, Target, Time};
+use eyrie::{Errno, FallocateMode, InodeFlags, Kind, RenameMode, Target, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -55,6 +55,8 @@ pub enum PosixCall {
     List { path: PathBytes },
     Xattr { path: PathBytes, follow: bool, ask: Ask },
     Fxattr { slot: usize, ask: Ask },
+    InodeFlags { slot: usize },
+    SetInodeFlags { slot: usize, flags: InodeFlags },
 }
 
 impl PosixCall {
@@ -72,7 +74,9 @@ impl PosixCall {
             | PosixCall::Seek { slot, .. }
             | PosixCall::ListHandle { slot }
             | PosixCall::Flink { slot, .. }
-            | PosixCall::Fxattr { slot, .. } => Some(*slot),
+            | PosixCall::Fxattr { slot, .. }
+            | PosixCall::InodeFlags { slot }
+            | PosixCall::SetInodeFlags { slot, .. } => Some(*slot),
             _ => None,
         }
     }
@@ -134,6 +138,10 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::R
         PosixCall::ListHandle { .. } => list(fs, handle),
         PosixCall::Flink { path: name, .. } => fs.link(Target::Open(handle), path(name).into()).map(done),
         PosixCall::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
+        PosixCall::InodeFlags { .. } => {
+            fs.inode_flags(handle).map(|flags| Answer::Count(flags.bits().into()))
+        }
+        PosixCall::SetInodeFlags { flags, .. } => fs.set_inode_flags(handle, *flags).map(done),
         _ => Ok(Answer::Skipped),
     }
 }
@@ -214,7 +222,7 @@ impl Random {
 
     fn call(&mut self) -> PosixCall {
         let slot = self.0.random_range(0..SLOTS);
-        match self.0.random_range(0..124) {
+        match self.0.random_range(0..128) {
             0..18 => self.open(slot),
             18..21 => PosixCall::Close { slot },
             21..24 => PosixCall::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
@@ -256,8 +264,15 @@ impl Random {
                 PosixCall::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
             }
             106..112 => PosixCall::Flink { slot, path: self.path() },
+            112 => PosixCall::InodeFlags { slot },
+            113..116 => PosixCall::SetInodeFlags { slot, flags: self.inode_flags() },
             _ => self.xattr(slot),
         }
+    }
+
+    fn inode_flags(&mut self) -> InodeFlags {
+        let none = InodeFlags::empty();
+        self.one_of(&[none, none, InodeFlags::IMMUTABLE, InodeFlags::APPEND_ONLY, InodeFlags::all()])
     }
 
     fn xattr(&mut self, slot: usize) -> PosixCall {

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode};
 use super::calls::{PosixCall, Slots, perform};
 use super::tree::{self, PosixTree};
 use super::values::{Answer, path};
-use super::{OPEN_FILES, empty, path_of, xattr};
+use super::{OPEN_FILES, empty, flags, path_of, xattr};
 
 /// Returns the credentials of the users that make the calls. One of them has a umask.
 fn users() -> [Credentials; 3] {
@@ -35,6 +35,8 @@ pub(super) struct HostSide {
     pub users: [Credentials; 3],
     /// True if extended attributes are compared.
     pub xattrs: bool,
+    /// True if inode flags are compared.
+    flags: bool,
 }
 
 impl HostSide {
@@ -46,7 +48,11 @@ impl HostSide {
         if !xattrs {
             eprintln!("extended attributes are not compared: the host does not support all of them");
         }
-        HostSide { host, users: users(), xattrs }
+        let flags = flags::has_all(&host);
+        if !flags {
+            eprintln!("inode flags are not compared: the host does not support them");
+        }
+        HostSide { host, users: users(), xattrs, flags }
     }
 
     /// Empties the root, and gives all users all rights on it.
@@ -96,6 +102,9 @@ impl HostSide {
     pub fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
+        }
+        if matches!(call, PosixCall::InodeFlags { .. } | PosixCall::SetInodeFlags { .. }) {
+            return !self.flags;
         }
         if let PosixCall::Fallocate { mode, offset, length, .. } = call {
             // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is

@@ -13,6 +13,7 @@
 //! directory of a tmpfs. [`compare_roots`] compares two directories of the host, each in such a process.
 
 mod calls;
+mod flags;
 mod host;
 mod locks;
 mod same_size;
@@ -278,6 +279,7 @@ fn path_of(call: &PosixCall) -> Option<&[u8]> {
 
 /// Empties a file system, and gives all users all rights on its root.
 fn empty<P: Posix>(fs: &P) {
+    flags::clear(fs);
     fs.remove_dir_all("/").expect("root removes everything");
     fs.chown("/".into(), Some(0), Some(0)).expect("root owns the root");
     fs.chmod("/".into(), 0o777).expect("root changes the root");

@@ -182,6 +182,10 @@ impl Engine for Checked {
         self.engine.attributes(id)
     }
 
+    fn inode_flags(&self, id: ObjectId) -> Result<eyrie_engine::InodeFlags> {
+        self.engine.inode_flags(id)
+    }
+
     fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
         self.engine.birth(id)
     }

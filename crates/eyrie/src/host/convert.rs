@@ -3,9 +3,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
+use eyrie_engine::{FallocateMode, InodeFlags, Kind, Time, XattrMode};
 use rustix::fs::{
-    self, AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDirEntry, Timespec, Timestamps, XattrFlags,
+    self, AtFlags, FallocateFlags, FileType, IFlags, Mode, OFlags, RawDirEntry, Timespec, Timestamps,
+    XattrFlags,
 };
 use rustix::io;
 
@@ -45,6 +46,17 @@ pub(super) fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
         FallocateMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
         FallocateMode::InsertRange => FallocateFlags::INSERT_RANGE,
     }
+}
+
+/// Returns the flags that Eyrie has, of the inode flags of a file of the host.
+pub(super) fn inode_flags(flags: IFlags) -> InodeFlags {
+    InodeFlags::from_bits_truncate(flags.bits() as u8)
+}
+
+/// Returns the inode flags of a file of the host with these in place of those that Eyrie has.
+pub(super) fn with_inode_flags(old: IFlags, flags: InodeFlags) -> IFlags {
+    let kept = old.bits() & !u32::from(InodeFlags::all().bits());
+    IFlags::from_bits_retain(kept | u32::from(flags.bits()))
 }
 
 pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {

@@ -28,13 +28,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{self, ReadWriteFlags};
 
 use convert::{
-    descriptor_path, fallocate_flags, file_type, kind_of_entry, mode_bits, named, open_flags, stat_from,
-    timestamps, xattr_flags,
+    descriptor_path, fallocate_flags, file_type, inode_flags, kind_of_entry, mode_bits, named, open_flags,
+    stat_from, timestamps, with_inode_flags, xattr_flags,
 };
 
 use crate::posix::{Access, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
@@ -465,6 +465,15 @@ impl Posix for Host {
             Whence::Hole => fs::SeekFrom::Hole(offset),
         };
         named("lseek", fs::seek(handle, to))
+    }
+
+    fn inode_flags(&self, handle: &OwnedFd) -> Result<InodeFlags> {
+        named("getflags", fs::ioctl_getflags(handle)).map(inode_flags)
+    }
+
+    fn set_inode_flags(&self, handle: &OwnedFd, flags: InodeFlags) -> Result<()> {
+        let old = named("setflags", fs::ioctl_getflags(handle))?;
+        named("setflags", fs::ioctl_setflags(handle, with_inode_flags(old, flags)))
     }
 
     fn fsync(&self, handle: &OwnedFd) -> Result<()> {

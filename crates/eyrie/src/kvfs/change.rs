@@ -1,7 +1,7 @@
 //! Changes: puts, erases, conditional changes and batches.
 
 use eyrie_engine::op::VALUE_MAX;
-use eyrie_engine::{Condition, Engine, Kind, ObjectId, Op, with_reserved};
+use eyrie_engine::{Applied, Condition, Engine, Kind, ObjectId, Op, access, with_reserved};
 
 use super::{Kvfs, OpenStore};
 use crate::key_value::{Batch, KeyChange};
@@ -63,7 +63,7 @@ impl<E: Engine> Kvfs<E> {
             let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
-                let applied = engine.apply(&Op::Put { dir, name, id, owner, data, time })?;
+                let applied = self.apply_op(&Op::Put { dir, name, id, owner, data, time })?;
                 if !applied.created {
                     engine.unreserve(id);
                 }
@@ -134,7 +134,7 @@ impl<E: Engine> Kvfs<E> {
         let &OpenStore { ref engine, clock, .. } = &*self.store;
         self.call("erase", |_| {
             let dir = self.store.dir()?;
-            match engine.apply(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
+            match self.apply_op(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
                 Ok(_) => Ok(true),
                 // A call of another thread may have removed the key, and that removal may not be durable yet.
                 // This call reports that the key is missing, so the call waits until the removal is durable.
@@ -172,12 +172,22 @@ impl<E: Engine> Kvfs<E> {
     }
 
     /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
+    /// Applies a change of keys that inode flags do not forbid.
+    #[inline]
+    fn apply_op(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
+        let engine = &*self.store.engine;
+        if engine.may_have_flags() {
+            access::check_key_flags(engine, op)?;
+        }
+        engine.apply(op)
+    }
+
     fn change_if(&self, condition: Condition, change: &Op<'_>) -> eyrie_engine::Result<Outcome> {
         let (Op::Put { dir, name, time, .. } | Op::Erase { dir, name, time }) = *change else {
             unreachable!("callers pass puts and erases")
         };
         let ops = [Op::Expect { dir, name, condition }, *change];
-        match self.store.engine.apply(&Op::Batch { dir, ops: &ops, time }) {
+        match self.apply_op(&Op::Batch { dir, ops: &ops, time }) {
             Ok(_) => Ok(Outcome::Done),
             Err(eyrie_engine::Error::ConditionFailed) => Ok(Outcome::ConditionFailed),
             Err(error) => Err(error),
@@ -240,7 +250,7 @@ impl<E: Engine> Kvfs<E> {
     }
 
     fn apply(&self, batch: &Batch, reserved: &[ObjectId]) -> eyrie_engine::Result<()> {
-        let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
+        let &OpenStore { owner, clock, .. } = &*self.store;
         let dir = self.store.dir()?;
         let time = clock.stamp_of_any();
         let mut reserved = reserved.iter().copied();
@@ -252,6 +262,6 @@ impl<E: Engine> Kvfs<E> {
             })
         });
         let ops: Vec<Op<'_>> = conditions.chain(changes).collect();
-        engine.apply(&Op::Batch { dir, ops: &ops, time }).map(drop)
+        self.apply_op(&Op::Batch { dir, ops: &ops, time }).map(drop)
     }
 }

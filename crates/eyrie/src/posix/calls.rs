@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 
 use super::{Access, ListEntry, OpenFlags, PathAt, SetTime, Stat, StatVfs, Target, Whence};
 use crate::Result;
@@ -60,12 +60,6 @@ pub trait Posix {
 
     /// Returns true if other file systems may be mounted in this one. A directory may then have several
     /// names, and its entry may have another inode number than the directory itself.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(fs: &Host) {
-    /// assert!(fs.has_mounts());
-    /// # }
-    /// ```
     fn has_mounts(&self) -> bool;
 
     /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`. With
@@ -469,15 +463,27 @@ pub trait Posix {
 
     /// Works as [`fsync`](Posix::fsync), but need not make times durable. A volume makes them durable, too.
     ///
+    /// # Errors
+    /// As [`fsync`](Posix::fsync).
+    fn fdatasync(&self, handle: &Self::Handle) -> Result<()>;
+
+    /// Returns the inode flags of an open file or directory, of those that [`InodeFlags`] has.
+    ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
-    /// fs.fdatasync(&file)
+    /// fs.set_inode_flags(&file, fs.inode_flags(&file)? | InodeFlags::IMMUTABLE)
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`fsync`](Posix::fsync).
-    fn fdatasync(&self, handle: &Self::Handle) -> Result<()>;
+    /// As `FS_IOC_GETFLAGS` of `ioctl(2)`, such as `ENOTTY` for a file system of the host without flags.
+    fn inode_flags(&self, handle: &Self::Handle) -> Result<InodeFlags>;
+
+    /// Sets the inode flags of an open file or directory. [`Posix::inode_flags`] has an example.
+    ///
+    /// # Errors
+    /// As `FS_IOC_SETFLAGS`: `EPERM` unless the caller owns the file and has `CAP_LINUX_IMMUTABLE`.
+    fn set_inode_flags(&self, handle: &Self::Handle, flags: InodeFlags) -> Result<()>;
 
     /// Returns the total and the free space of the file system.
     ///

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 
 use super::{Access, File, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
 use crate::Result;
@@ -295,6 +295,14 @@ macro_rules! pass_calls_on {
 
         fn fdatasync(&$self, handle: &P::Handle) -> Result<()> {
             $fs.fdatasync(handle)
+        }
+
+        fn inode_flags(&$self, handle: &P::Handle) -> Result<InodeFlags> {
+            $fs.inode_flags(handle)
+        }
+
+        fn set_inode_flags(&$self, handle: &P::Handle, flags: InodeFlags) -> Result<()> {
+            $fs.set_inode_flags(handle, flags)
         }
 
         fn statvfs(&$self) -> Result<StatVfs> {

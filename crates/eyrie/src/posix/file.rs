@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use eyrie_engine::FallocateMode;
+use eyrie_engine::{FallocateMode, InodeFlags};
 
 use super::{Posix, SetTime, Stat, Target};
 use crate::{Errno, Error, Result};
@@ -128,6 +128,28 @@ impl<P: Posix> File<P> {
 
     pub(super) fn share(&self) -> File<P> {
         File { open: Arc::clone(&self.open) }
+    }
+
+    /// Returns the inode flags (chattr(1)).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
+    /// file.set_inode_flags(file.inode_flags()? | InodeFlags::APPEND_ONLY)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::inode_flags`].
+    pub fn inode_flags(&self) -> Result<InodeFlags> {
+        self.open.fs.inode_flags(self.handle())
+    }
+
+    /// Sets the inode flags. [`File::inode_flags`] has an example.
+    ///
+    /// # Errors
+    /// As [`Posix::set_inode_flags`].
+    pub fn set_inode_flags(&self, flags: InodeFlags) -> Result<()> {
+        self.open.fs.set_inode_flags(self.handle(), flags)
     }
 
     /// Gives the file another name, or the first name if it is a

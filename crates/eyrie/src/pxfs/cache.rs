@@ -15,7 +15,7 @@
 use std::cell::RefCell;
 
 use eyrie_engine::access::{Judgement, Protection};
-use eyrie_engine::{Kind, ObjectId};
+use eyrie_engine::{InodeFlags, Kind, ObjectId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Number of entries of a thread's table. The table takes 64 KiB, so that it stays in the second-level cache
@@ -111,6 +111,7 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
                     gid: entry.gid,
                     judgement: entry.judgement,
                     has_default_acl: entry.has_default_acl,
+                    flags: InodeFlags::empty(),
                 },
             };
             entry.holds(scope, prefix).then_some(found)
@@ -120,7 +121,8 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
 
 /// Notes that `prefix` leads to `directory`, which the credentials may search.
 pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
-    if prefix.len() > LONGEST {
+    // A table without directories with inode flags spares the test of the flags.
+    if prefix.len() > LONGEST || !directory.protection.flags.is_empty() {
         return;
     }
     let Protection { mode, uid, gid, judgement, has_default_acl, .. } = directory.protection;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Content, Engine, FallocateMode, Kind, RenameMode, XattrMode};
+use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 use eyrie_medium::{PAGE_SIZE, epoch};
 
 use super::path::{PathWalk, check_path};
@@ -220,6 +220,14 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn fdatasync(&self, handle: &Handle) -> Result<()> {
         self.fsync(handle)
+    }
+
+    fn inode_flags(&self, handle: &Handle) -> Result<InodeFlags> {
+        self.as_user().call("getflags", |user| Ok(user.engine().inode_flags(user.usable(handle)?)?))
+    }
+
+    fn set_inode_flags(&self, handle: &Handle, flags: InodeFlags) -> Result<()> {
+        self.as_user().call("setflags", |user| user.set_flags(user.usable(handle)?, flags))
     }
 
     fn statvfs(&self) -> Result<StatVfs> {

@@ -1,7 +1,7 @@
 //! Changes of attributes: modes, owners and times.
 
-use eyrie_engine::access::{self, Protection};
-use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Owner, SetIds, Time};
+use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::{AttributeChange, Engine, InodeFlags, ObjectId, Op, Owner, SetIds, Time};
 
 use super::{AsUser, CallResult};
 use crate::Errno;
@@ -26,6 +26,13 @@ impl<E: Engine> AsUser<'_, E> {
         let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
         self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
         Ok(())
+    }
+
+    /// Sets the inode flags of an open file or directory.
+    pub(super) fn set_flags(&self, id: ObjectId, flags: InodeFlags) -> CallResult<()> {
+        self.check_writable(id, Rights::WRITE)?;
+        access::check_set_flags(self.credentials(), &self.protection(id)?, flags)?;
+        self.set_attributes(id, AttributeChange { flags: Some(flags), ..AttributeChange::default() })
     }
 
     /// Checks that the user may set these times of an object, and returns the access time and the
@@ -68,7 +75,7 @@ impl<E: Engine> AsUser<'_, E> {
     /// Checks that the credentials may remove the entry of `dir` that names `victim`.
     #[inline]
     pub(super) fn check_remove(&self, dir: &Protection, victim: ObjectId) -> CallResult<()> {
-        if access::is_sticky(self.credentials(), dir) {
+        if access::is_sticky(self.credentials(), dir) || self.engine().may_have_flags() {
             Ok(access::check_remove(self.credentials(), dir, &self.protection(victim)?)?)
         } else {
             Ok(access::check_add(self.credentials(), dir)?)

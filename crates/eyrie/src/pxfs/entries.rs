@@ -50,8 +50,10 @@ impl<E: Engine> AsUser<'_, E> {
     pub(super) fn make_link(&self, id: ObjectId, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
-        access::check_link(self.rules(), self.credentials(), &self.protection(id)?)?;
+        let object = self.protection(id)?;
+        access::check_link(self.rules(), self.credentials(), &object)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
+        access::check_unflagged(&object)?;
         if id.is_directory() {
             return Err(Errno::PERM.into());
         }
@@ -221,7 +223,9 @@ impl<E: Engine> AsUser<'_, E> {
     /// the credentials may still be allowed to change some of the entries.
     #[inline]
     fn may_change_any(&self, dir: &Protection) -> bool {
-        !access::is_sticky(self.credentials(), dir) && access::check_add(self.credentials(), dir).is_ok()
+        !access::is_sticky(self.credentials(), dir)
+            && access::check_add(self.credentials(), dir).is_ok()
+            && !self.engine().may_have_flags()
     }
 
     /// Makes the checks that hold for all credentials: slashes follow only the name of a directory, no

@@ -169,6 +169,9 @@ impl<E: Engine> AsUser<'_, E> {
             _ => {}
         }
         self.check_writable(id, rights)?;
+        if rights.contains(Rights::WRITE) && self.engine().may_have_flags() {
+            self.check_open_of_flagged(id, flags, rights)?;
+        }
         if !access::passes_everywhere(self.credentials()) {
             access::check(self.credentials(), &self.protection(id)?, rights)?;
         }
@@ -188,6 +191,15 @@ impl<E: Engine> AsUser<'_, E> {
             return Err(error);
         }
         Ok(handle)
+    }
+
+    /// Checks the rights and the inode flags of an object that is opened for writing.
+    #[cold]
+    fn check_open_of_flagged(&self, id: ObjectId, flags: OpenFlags, rights: Rights) -> CallResult<()> {
+        let object = self.protection(id)?;
+        access::check(self.credentials(), &object, rights)?;
+        let (appends, truncates) = (OpenFlags::APPEND, OpenFlags::TRUNCATE);
+        Ok(access::check_open_flags(&object, flags.contains(appends), flags.contains(truncates))?)
     }
 
     /// Refuses to write to the object if the volume was opened read-only. As on Linux, pipes, sockets and
@@ -276,6 +288,25 @@ impl<E: Engine> AsUser<'_, E> {
             self.engine().apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
         Ok(())
+    }
+
+    /// Writes bytes for a caller that has checked the rights at an open, but not the inode flags.
+    pub(super) fn write_node(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<()> {
+        if !self.engine().may_have_flags() {
+            return self.write_object(id, data, offset);
+        }
+        let flags = self.engine().inode_flags(id)?;
+        let at_end = !flags.is_empty() && self.engine().attributes(id)?.size == offset;
+        access::check_write(flags, at_end)?;
+        if at_end { self.append_object(id, data).map(drop) } else { self.write_object(id, data, offset) }
+    }
+
+    /// Appends bytes for a caller that has checked the rights at an open, but not the inode flags.
+    pub(super) fn append_node(&self, id: ObjectId, data: &[u8]) -> CallResult<Range<u64>> {
+        if self.engine().may_have_flags() {
+            access::check_write(self.engine().inode_flags(id)?, true)?;
+        }
+        self.append_object(id, data)
     }
 
     /// Appends bytes. Returns the range of the file that has them.

@@ -21,6 +21,9 @@ impl<E: Engine> AsUser<'_, E> {
         if id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::INVAL.into());
         }
+        if self.engine().may_have_flags() {
+            access::check_set_size(self.engine().inode_flags(id)?)?;
+        }
         self.set_size(id, size)
     }
 
@@ -47,6 +50,9 @@ impl<E: Engine> AsUser<'_, E> {
         length: u64,
     ) -> CallResult<()> {
         check_storage_range(offset, length)?;
+        if self.engine().may_have_flags() {
+            access::check_fallocate(self.engine().inode_flags(id)?, mode)?;
+        }
         if length > OFFSET_MAX - offset {
             return Err(Errno::FBIG.into());
         }
@@ -104,7 +110,9 @@ impl<E: Engine> AsUser<'_, E> {
         }
         self.check_writable(id, Rights::WRITE)?;
         let attributes = self.engine().attributes(id)?;
-        access::check(self.credentials(), &self.protection(id)?, Rights::WRITE)?;
+        let file = self.protection(id)?;
+        access::check(self.credentials(), &file, Rights::WRITE)?;
+        access::check_set_size(file.flags)?;
         if attributes.size != size || self.engine().has_storage(id)? {
             return Ok(None);
         }

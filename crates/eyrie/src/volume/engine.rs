@@ -9,8 +9,8 @@ use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
-    Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, FileView, Guards, InodeFlags, Kind, ListedEntry, Notice, ObjectId,
+    Op, Owner, Result, SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -150,6 +150,10 @@ impl Engine for VolumeEngine {
         each!(self, guards(id))
     }
 
+    fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
+        each!(self, inode_flags(id))
+    }
+
     #[inline]
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         each!(self, parent_of(dir))
@@ -236,6 +240,10 @@ impl Engine for VolumeEngine {
     }
 
     #[inline]
+    fn may_have_flags(&self) -> bool {
+        each!(self, may_have_flags())
+    }
+
     fn may_have_locks(&self) -> bool {
         each!(self, may_have_locks())
     }

@@ -5,6 +5,7 @@
 mod bad_input;
 mod checksums;
 mod dropped;
+mod flags;
 mod lives;
 mod nodes;
 mod opens;

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Time;
 use crate::object::pointer::Pointer;
-use crate::op::AclKind;
+use crate::op::{AclKind, InodeFlags};
 
 /// Line 0, which is written once.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub(crate) struct HotCopy {
 pub struct Cold {
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
-    /// `Cold::SPARSE`, `Cold::ACCESS_ACL` and `Cold::DEFAULT_ACL`.
+    /// `Cold::SPARSE`, `Cold::ACCESS_ACL`, `Cold::DEFAULT_ACL` and `Cold::INODE_FLAGS`.
     pub flags: u16,
     /// User id.
     pub uid: u32,
@@ -100,6 +100,15 @@ impl Cold {
     pub(crate) const ACCESS_ACL: u16 = 2;
     /// Flag of a directory with a default ACL, which is one of its extended attributes.
     pub(crate) const DEFAULT_ACL: u16 = 4;
+
+    /// Inode flags, with the values of [`InodeFlags`].
+    pub(crate) const INODE_FLAGS: u16 = InodeFlags::all().bits() as u16;
+
+    /// Returns the inode flags.
+    #[inline]
+    pub(crate) fn inode_flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_truncate(self.flags as u8)
+    }
 
     /// Returns the flag of an object with an ACL of this kind.
     pub(crate) fn flag_of(kind: AclKind) -> u16 {

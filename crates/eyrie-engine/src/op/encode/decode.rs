@@ -9,8 +9,8 @@ use super::layout::{
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
-    AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
-    Version, XattrMode,
+    AttributeChange, Condition, Content, FallocateMode, InodeFlags, ObjectId, Op, Owner, RenameMode, SetIds,
+    Time, Version, XattrMode,
 };
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -306,6 +306,9 @@ impl<'a> RecordBody<'a> {
             return Err(DecodeError::Malformed("unknown attributes"));
         }
         let owner = owner(fields.owner)?;
+        let mut inode_flags = InodeFlags::empty();
+        inode_flags.set(InodeFlags::IMMUTABLE, bits & present::IMMUTABLE != 0);
+        inode_flags.set(InodeFlags::APPEND_ONLY, bits & present::APPEND_ONLY != 0);
         let change = AttributeChange {
             mode: optional(bits & present::MODE, owner.mode)?,
             set_ids: set_ids(fields.set_ids)?,
@@ -314,6 +317,7 @@ impl<'a> RecordBody<'a> {
             accessed: optional(bits & present::ACCESSED, time(fields.accessed)?)?,
             modified: optional(bits & present::MODIFIED, time(fields.modified)?)?,
             size: optional(bits & present::SIZE, fields.size.get())?,
+            flags: optional(bits & present::FLAGS, inode_flags)?,
         };
         Ok(Op::SetAttributes { id: id(fields.id)?, change, time: time(fields.stamp)? })
     }

@@ -288,7 +288,11 @@ pub(super) mod present {
     pub(in super::super) const ACCESSED: u32 = 1 << 3;
     pub(in super::super) const MODIFIED: u32 = 1 << 4;
     pub(in super::super) const SIZE: u32 = 1 << 5;
-    pub(in super::super) const ALL: u32 = (1 << 6) - 1;
+    pub(in super::super) const FLAGS: u32 = 1 << 6;
+    /// Values of inode flags, which may be set together with `FLAGS`.
+    pub(in super::super) const IMMUTABLE: u32 = 1 << 7;
+    pub(in super::super) const APPEND_ONLY: u32 = 1 << 8;
+    pub(in super::super) const ALL: u32 = (1 << 9) - 1;
 }
 
 /// Fields of `SetAttributes`. A field that has a bit in `present` is 0 if this bit is not set.

@@ -24,8 +24,8 @@ use self::layout::{
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
-    AttributeChange, Condition, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time,
-    XattrMode,
+    AttributeChange, Condition, Content, FallocateMode, InodeFlags, ObjectId, Op, Owner, RenameMode, SetIds,
+    Time, XattrMode,
 };
 use zerocopy::IntoBytes;
 
@@ -213,7 +213,7 @@ fn encode_fallocate(
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
-    let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified } = change;
+    let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified, flags } = change;
     let mut bits = 0;
     for (is_set, bit) in [
         (mode.is_some(), present::MODE),
@@ -222,6 +222,9 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         (accessed.is_some(), present::ACCESSED),
         (modified.is_some(), present::MODIFIED),
         (size.is_some(), present::SIZE),
+        (flags.is_some(), present::FLAGS),
+        (flags.is_some_and(|flags| flags.contains(InodeFlags::IMMUTABLE)), present::IMMUTABLE),
+        (flags.is_some_and(|flags| flags.contains(InodeFlags::APPEND_ONLY)), present::APPEND_ONLY),
     ] {
         bits |= if is_set { bit } else { 0 };
     }

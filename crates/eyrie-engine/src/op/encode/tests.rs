@@ -89,8 +89,9 @@ fn changes() -> impl Strategy<Value = AttributeChange> {
         option::of(any::<u32>()),
         option::of(times()),
         option::of(times()),
+        option::of(any::<u8>().prop_map(InodeFlags::from_bits_truncate)),
     )
-        .prop_map(|((mode, set_ids, size), uid, gid, accessed, modified)| AttributeChange {
+        .prop_map(|((mode, set_ids, size), uid, gid, accessed, modified, flags)| AttributeChange {
             mode,
             size,
             set_ids,
@@ -98,6 +99,7 @@ fn changes() -> impl Strategy<Value = AttributeChange> {
             gid,
             accessed,
             modified,
+            flags,
         })
 }
 

@@ -268,9 +268,10 @@ impl<E: Engine> Nodes<E> {
     ///
     /// # Errors
     /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory. `EINVAL` for an object of another
-    /// kind than a regular file.
+    /// kind than a regular file. `EPERM` for an immutable file, and for an append-only file unless the bytes
+    /// begin at its end.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.call(who, "write", [id], |user| user.write_object(id, data, offset))
+        self.call(who, "write", [id], |user| user.write_node(id, data, offset))
     }
 
     /// Appends bytes to a file, and returns the range that has them. Otherwise as [`Nodes::write`].
@@ -279,7 +280,7 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Nodes::write`].
     pub fn append(&self, who: &Credentials, id: ObjectId, data: &[u8]) -> Result<Range<u64>> {
-        self.call(who, "write", [id], |user| user.append_object(id, data))
+        self.call(who, "write", [id], |user| user.append_node(id, data))
     }
 
     /// Changes the storage of a range of a file. The caller has checked the rights.

@@ -1,10 +1,13 @@
 //! Setting the attributes of a node by one Op.
 
-use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Op, SetIds, access};
+use eyrie_engine::access::Credentials;
+use eyrie_engine::{AttributeChange, Engine, InodeFlags, Kind, ObjectId, Op, SetIds, access};
 
 use super::super::{AsUser, CallResult, Handle};
-use super::{Node, SetAttributes};
-use crate::Errno;
+use super::{Node, Nodes, SetAttributes};
+#[cfg(doc)]
+use crate::posix::Posix;
+use crate::{Errno, Result};
 
 impl<E: Engine> AsUser<'_, E> {
     pub(super) fn node(&self, id: ObjectId) -> CallResult<Node> {
@@ -27,7 +30,9 @@ impl<E: Engine> AsUser<'_, E> {
         let now = self.now([id]);
         if let Some(size) = set.size {
             // A write through an open handle needs no other rights than those of the open.
-            let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
+            // The flags of the file bind all callers, because a mount does not check them at an open.
+            let is_open = !self.engine().may_have_flags()
+                && handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
             let unchanged = if is_open { None } else { self.check_new_size(id, size)? };
             change.set_ids = self.dropped_set_ids(id)?;
             if let Some(changed) = unchanged {
@@ -58,5 +63,29 @@ impl<E: Engine> AsUser<'_, E> {
         }
         self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
         Ok(())
+    }
+}
+
+impl<E: Engine> Nodes<E> {
+    /// Returns the inode flags of an object.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
+    /// nodes.set_inode_flags(who, egg, nodes.inode_flags(egg)? | InodeFlags::IMMUTABLE)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// None but those of all calls.
+    pub fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
+        self.call(self.files.credentials(), "getflags", [id], |user| Ok(user.engine().inode_flags(id)?))
+    }
+
+    /// Sets the inode flags of a file or a directory. [`Nodes::inode_flags`] has an example.
+    ///
+    /// # Errors
+    /// As [`Posix::set_inode_flags`]. `EINVAL` for another kind of object.
+    pub fn set_inode_flags(&self, who: &Credentials, id: ObjectId, flags: InodeFlags) -> Result<()> {
+        self.call(who, "setflags", [id], |user| user.set_flags(id, flags))
     }
 }

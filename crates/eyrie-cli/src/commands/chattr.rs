@@ -1,0 +1,109 @@
+//! `eyrie chattr`: changes the inode flags of files and directories.
+
+use std::io::Write;
+
+use clap::Args;
+use eyrie::InodeFlags;
+
+use super::each_file::{ChangedFile, Reach, each_file};
+use super::lsattr::{open, shown};
+use crate::failure::{Doing, Result};
+use crate::opened::for_each;
+use crate::output::Output;
+use crate::place::{self, Place};
+use crate::volumes::Purpose;
+
+const WHAT: &str = "change the inode flags of";
+
+/// Change the inode flags of files and directories
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie chattr +i vol:/etc/passwd
+  eyrie chattr -R -i vol:/etc
+  eyrie chattr =a vol:/log
+
+i: nobody changes the file, its attributes and its names, or the entries of the directory. a: a file is only \
+appended to, a directory only gets new entries, and attributes and names stay. Also root obeys these flags, \
+and only root changes them. `dump` and `load` keep them; copies have none.")]
+pub struct ChattrArgs {
+    /// + to add, - to remove or = to set the flags, which are i, a, both or none
+    #[arg(value_name = "+-=[ia]", value_parser = FlagChange::parse, allow_hyphen_values = true)]
+    change: FlagChange,
+    /// Files and directories to change
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Change directories and everything below them
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// Print the flags of each file
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// A change of inode flags: those that stay as they are, and those that are set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FlagChange {
+    kept: InodeFlags,
+    set: InodeFlags,
+}
+
+impl FlagChange {
+    fn parse(text: &str) -> std::result::Result<FlagChange, String> {
+        let wrong = || format!("'{text}' is not +, - or = with the flags i and a");
+        let mut letters = text.chars();
+        let sign = letters.next();
+        let named = letters.try_fold(InodeFlags::empty(), |flags, letter| match letter {
+            'i' => Some(flags | InodeFlags::IMMUTABLE),
+            'a' => Some(flags | InodeFlags::APPEND_ONLY),
+            _ => None,
+        });
+        let named = named.ok_or_else(wrong)?;
+        match sign {
+            Some('+') => Ok(FlagChange { kept: InodeFlags::all(), set: named }),
+            Some('-') => Ok(FlagChange { kept: InodeFlags::all() - named, set: InodeFlags::empty() }),
+            Some('=') => Ok(FlagChange { kept: InodeFlags::empty(), set: named }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+pub fn run(mut arguments: ChattrArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+    let reach = Reach { recursive: arguments.recursive, follows_argument: true };
+    for_each(&places, Purpose::Change, |files, inside| {
+        each_file(files, inside, reach, |target| change(&arguments, target, output))
+    })
+}
+
+/// Changes the flags of one file. Below a directory, leaves out objects that have no flags.
+fn change(arguments: &ChattrArgs, target: &ChangedFile<'_>, output: &mut Output) -> Result<()> {
+    let Some(file) = open(target, arguments.recursive).doing(WHAT, &target.place)? else {
+        return Ok(());
+    };
+    let FlagChange { kept, set } = arguments.change;
+    let flags = file.inode_flags().doing(WHAT, &target.place)? & kept | set;
+    file.set_inode_flags(flags).doing(WHAT, &target.place)?;
+    if arguments.verbose {
+        writeln!(output, "flags of '{}' set as {}", target.place, shown(flags))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_flags_are_read_like_those_of_chattr() {
+        let all = InodeFlags::all();
+        let set = |kept, set| Ok(FlagChange { kept, set });
+        assert_eq!(FlagChange::parse("+ia"), set(all, all));
+        assert_eq!(FlagChange::parse("-i"), set(InodeFlags::APPEND_ONLY, InodeFlags::empty()));
+        assert_eq!(FlagChange::parse("=a"), set(InodeFlags::empty(), InodeFlags::APPEND_ONLY));
+        assert_eq!(FlagChange::parse("="), set(InodeFlags::empty(), InodeFlags::empty()));
+        for wrong in ["", "i", "+j", "+i-a"] {
+            assert!(FlagChange::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

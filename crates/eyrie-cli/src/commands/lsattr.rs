@@ -1,0 +1,81 @@
+//! `eyrie lsattr`: shows the inode flags of files and directories.
+
+use std::io::Write;
+
+use clap::Args;
+use eyrie::{Dir, File, Files, InodeFlags, Kind, OpenFlags, Posix, Target};
+use serde_json::{Value, json};
+
+use super::each_file::{ChangedFile, Reach, each_file};
+use crate::failure::{Doing, Result};
+use crate::opened::for_each;
+use crate::output::{Output, json_name};
+use crate::place::{self, Place};
+use crate::volumes::Purpose;
+
+const WHAT: &str = "read the inode flags of";
+
+/// Show the inode flags of files and directories
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie lsattr vol:/etc/passwd
+  eyrie lsattr -R vol:/etc
+
+i: immutable. a: only appended to. `eyrie chattr --help` tells more.")]
+pub struct LsattrArgs {
+    /// Files and directories to show
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Show directories and everything below them
+    #[arg(long, short = 'R')]
+    recursive: bool,
+    /// Print a JSON array of names and flags
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(mut arguments: LsattrArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+    let reach = Reach { recursive: arguments.recursive, follows_argument: true };
+    let mut values = Vec::new();
+    for_each(&places, Purpose::Read, |files, inside| {
+        each_file(files, inside, reach, |target| {
+            let place = &target.place;
+            let Some(file) = open(target, arguments.recursive).doing(WHAT, place)? else {
+                return Ok(());
+            };
+            let flags = file.inode_flags().doing(WHAT, place)?;
+            if arguments.json {
+                let mut value = json!({
+                    "immutable": flags.contains(InodeFlags::IMMUTABLE),
+                    "append_only": flags.contains(InodeFlags::APPEND_ONLY),
+                });
+                json_name(&mut value, "place", place.to_string().as_bytes());
+                values.push(value);
+                return Ok(());
+            }
+            Ok(writeln!(output, "{} {place}", shown(flags))?)
+        })
+    })?;
+    if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
+}
+
+/// Returns the letters of the flags, with `-` for a flag that is not set.
+pub(super) fn shown(flags: InodeFlags) -> String {
+    let letter = |flag, letter| if flags.contains(flag) { letter } else { '-' };
+    [letter(InodeFlags::IMMUTABLE, 'i'), letter(InodeFlags::APPEND_ONLY, 'a')].iter().collect()
+}
+
+/// Opens a file whose flags are read or set. `None` for a symbolic link below an argument, and for an object
+/// that has no flags if the command `skips` such objects.
+pub(super) fn open(target: &ChangedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
+    let has_flags = |kind| matches!(kind, Kind::File | Kind::Directory);
+    if target.is_link_below
+        || skips && !has_flags(target.files.stat(Target::Follow(target.path.into()))?.kind)
+    {
+        return Ok(None);
+    }
+    let handle = target.files.open(target.path.into(), OpenFlags::READ, 0)?;
+    Ok(Some(File::from_handle(target.files.clone(), handle, false)))
+}

@@ -1,0 +1,66 @@
+//! Tests of `chattr` and `lsattr`.
+
+use crate::Sandbox;
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("NOT TESTED: only root sets flags");
+    }
+    is_root
+}
+
+#[test]
+fn chattr_sets_flags_that_lsattr_shows() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["touch", "vol:/dir/file"]);
+    sandbox.succeed(["ln", "-s", "file", "vol:/dir/link"]);
+    assert_eq!(sandbox.succeed(["lsattr", "-R", "vol:/dir"]), "-- vol:/dir\n-- vol:/dir/file\n");
+    sandbox.fail(2, &["+x", "i and a"], ["chattr", "+x", "vol:/dir"]);
+    sandbox.fail(3, &["vol:/none"], ["chattr", "+i", "vol:/none"]);
+    if !is_root() {
+        sandbox.fail(1, &["change the inode flags of", "vol:/dir"], ["chattr", "+i", "vol:/dir"]);
+        return;
+    }
+    let told = sandbox.succeed(["chattr", "-v", "+i", "vol:/dir/link"]);
+    assert_eq!(told, "flags of 'vol:/dir/link' set as i-\n");
+    assert_eq!(sandbox.succeed(["lsattr", "vol:/dir/file"]), "i- vol:/dir/file\n");
+    sandbox.fail(1, &["vol:/dir/file", "not permitted"], ["rm", "vol:/dir/file"]);
+    sandbox.succeed(["chattr", "-R", "+a", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["lsattr", "-R", "vol:/dir"]), "-a vol:/dir\nia vol:/dir/file\n");
+    let json = sandbox.succeed(["lsattr", "--json", "vol:/dir/file"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["place"], "vol:/dir/file");
+    assert_eq!((&json[0]["immutable"], &json[0]["append_only"]), (&true.into(), &true.into()));
+    sandbox.succeed(["touch", "vol:/dir/more"]);
+    sandbox.succeed(["fsck", "vol"]);
+    sandbox.succeed(["chattr", "-R", "=", "vol:/dir"]);
+    sandbox.succeed(["rm", "-r", "vol:/dir"]);
+}
+
+#[test]
+fn archives_keep_flags_and_copies_have_none() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    for name in ["fixed", "log"] {
+        sandbox.succeed(["touch", &format!("vol:/dir/{name}")]);
+    }
+    sandbox.succeed(["ln", "vol:/dir/fixed", "vol:/dir/second"]);
+    sandbox.succeed(["chattr", "+i", "vol:/dir/fixed", "vol:/dir"]);
+    sandbox.succeed(["chattr", "+a", "vol:/dir/log"]);
+    sandbox.succeed(["dump", "vol:/dir", "-o", "tree.tar"]);
+    sandbox.succeed(["load", "tree.tar", "vol:/loaded"]);
+    let shown = sandbox.succeed(["lsattr", "-R", "vol:/loaded"]);
+    let mut lines: Vec<&str> = shown.lines().collect();
+    lines.sort_unstable();
+    let expected = ["-a vol:/loaded/log", "i- vol:/loaded", "i- vol:/loaded/fixed", "i- vol:/loaded/second"];
+    assert_eq!(lines, expected);
+    sandbox.succeed(["cp", "-r", "vol:/dir", "vol:/copied"]);
+    let shown = sandbox.succeed(["lsattr", "-R", "vol:/copied"]);
+    assert!(shown.lines().all(|line| line.starts_with("-- ")), "{shown}");
+    sandbox.succeed(["rm", "-r", "vol:/copied"]);
+}

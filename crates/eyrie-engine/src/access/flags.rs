@@ -1,0 +1,84 @@
+//! Inode flags: objects that are immutable, and objects that only grow. The flags bind every user, also root.
+
+use super::{Capabilities, Credentials, Protection};
+use crate::op::{InodeFlags, Op};
+use crate::{Engine, Error, FallocateMode, Result};
+
+fn allowed(is_allowed: bool) -> Result<()> {
+    if is_allowed { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+/// Checks that `who` may set the inode flags of `object`.
+///
+/// # Errors
+/// `NotPermitted` unless `who` owns the object, and for a change of a flag without the capability
+/// [`Capabilities::LINUX_IMMUTABLE`].
+pub fn check_set_flags(who: &Credentials, object: &Protection, flags: InodeFlags) -> Result<()> {
+    allowed(who.owns(object) && (flags == object.flags || who.has(Capabilities::LINUX_IMMUTABLE)))
+}
+
+/// Checks that an object without inode flags is changed. The attributes and the names of an object with a
+/// flag do not change.
+///
+/// # Errors
+/// `NotPermitted`.
+#[inline]
+pub fn check_unflagged(object: &Protection) -> Result<()> {
+    allowed(object.flags.is_empty())
+}
+
+/// Checks that the flags of an object let it be opened for writing. `appends` is true if the open is one for
+/// appends only, and `truncates` if it sets the size to 0. The caller has [checked](super::check) the rights.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_open_flags(object: &Protection, appends: bool, truncates: bool) -> Result<()> {
+    allowed(!object.flags.contains(InodeFlags::APPEND_ONLY) || appends && !truncates)
+}
+
+/// Checks that the flags of a file let its size be set. A handle that was opened before the file became
+/// immutable still sets the size, so the caller [checks](super::check) the rights of other callers.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_set_size(file: InodeFlags) -> Result<()> {
+    allowed(!file.contains(InodeFlags::APPEND_ONLY))
+}
+
+/// Checks that the flags of a file let its storage be changed. A file that only grows may get storage.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_fallocate(file: InodeFlags, mode: FallocateMode) -> Result<()> {
+    let grows = matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
+    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && grows)
+}
+
+/// Checks that the flags of a file let bytes be written without a handle. `at_end` is true for bytes that are
+/// appended.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_write(file: InodeFlags, at_end: bool) -> Result<()> {
+    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && at_end)
+}
+
+/// Checks that the inode flags of a directory and of its entries let keys be changed.
+///
+/// # Errors
+/// `NotPermitted`, and the errors of reading the objects.
+#[cold]
+pub fn check_key_flags<E: Engine + ?Sized>(engine: &E, op: &Op<'_>) -> Result<()> {
+    match *op {
+        Op::Put { dir, name, .. } => match engine.lookup(dir, name)? {
+            Some(file) => allowed(engine.inode_flags(file)?.is_empty()),
+            None => allowed(!engine.inode_flags(dir)?.contains(InodeFlags::IMMUTABLE)),
+        },
+        Op::Erase { dir, name, .. } => match engine.lookup(dir, name)? {
+            Some(file) => allowed((engine.inode_flags(dir)? | engine.inode_flags(file)?).is_empty()),
+            None => Ok(()),
+        },
+        Op::Batch { ops, .. } => ops.iter().try_for_each(|op| check_key_flags(engine, op)),
+        _ => Ok(()),
+    }
+}
