@@ -53,7 +53,7 @@ fn archives_keep_flags_and_copies_have_none() {
     sandbox.succeed(["chattr", "+i", "vol:/dir/fixed", "vol:/dir"]);
     sandbox.succeed(["chattr", "+a", "vol:/dir/log"]);
     sandbox.succeed(["dump", "vol:/dir", "-o", "tree.tar"]);
-    sandbox.succeed(["load", "tree.tar", "vol:/loaded"]);
+    sandbox.succeed(["load", "vol:/loaded", "-i", "tree.tar"]);
     let shown = sandbox.succeed(["lsattr", "-R", "vol:/loaded"]);
     let mut lines: Vec<&str> = shown.lines().collect();
     lines.sort_unstable();
