@@ -131,6 +131,7 @@ impl Engine for Client {
         self.board().has_flags()
     }
 
+    #[inline]
     fn may_have_locks(&self) -> bool {
         self.has_locked.load(Ordering::Relaxed)
     }

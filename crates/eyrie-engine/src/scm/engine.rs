@@ -93,6 +93,7 @@ impl Engine for Scm {
         self.volume.board().has_flags()
     }
 
+    #[inline]
     fn may_have_locks(&self) -> bool {
         !self.advisory.is_empty()
     }

@@ -244,6 +244,7 @@ impl Engine for VolumeEngine {
         each!(self, may_have_flags())
     }
 
+    #[inline]
     fn may_have_locks(&self) -> bool {
         each!(self, may_have_locks())
     }
