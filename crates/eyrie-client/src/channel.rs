@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use eyrie_engine::{Error, Result};
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::shared::SharedMemory;
+use eyrie_medium::sync::sleep::can_spin;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, try_lock};
-use rustix::event::Timespec;
-use rustix::thread::futex;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::packet;
@@ -21,8 +21,8 @@ use crate::protocol::{
 /// Number of looks at the state of a lane before the client sleeps. They take some 20 microseconds, which is
 /// a little less than the time to wake a process.
 const SPINS: u32 = 2000;
-/// Time between two checks that the service still lives, in nanoseconds.
-const LOOK_NANOSECONDS: i64 = 100_000_000;
+/// Time between two checks that the service still lives.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The lanes of a session.
 pub struct Channel {
@@ -58,8 +58,7 @@ pub enum Called {
 
 impl Channel {
     pub fn new(memory: SharedMemory, socket: Arc<OwnedFd>) -> Channel {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Channel { memory, socket, lanes: [const { Mutex::new(0) }; LANES + 1], may_spin: processors > 1 }
+        Channel { memory, socket, lanes: [const { Mutex::new(0) }; LANES + 1], may_spin: can_spin() }
     }
 
     /// Makes a request and waits for its answer, or for the end of the session.
@@ -70,7 +69,7 @@ impl Channel {
         let (lane, mut sequence) = self.lane_for(request)?;
         *sequence = sequence.wrapping_add(1);
         let (start, room) = data_of(lane);
-        let (head, word) = (head_of(lane), self.state(lane));
+        let head = head_of(lane);
         self.memory.write(start, request.data);
         let sent = LaneRequest {
             call: request.call as u32,
@@ -80,12 +79,12 @@ impl Channel {
             data_bytes: request.data.len() as u64,
         };
         self.memory.write(head + REQUEST_AT, sent.as_bytes());
-        word.store(state::REQUESTED, Ordering::Release);
-        let words = self.memory.words();
+        let word = head / 4;
+        self.memory.short_word(word).store(state::REQUESTED, Ordering::Release);
         // All processors see the accesses of both sides to the two words in one order. So either the service
         // sees the bit before it sleeps, or the client sees that the service sleeps.
-        words[DOORBELL].fetch_or(1 << lane, Ordering::SeqCst);
-        if words[ASLEEP].load(Ordering::SeqCst) != 0 {
+        self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
+        if self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
             // wait below finds out.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
@@ -97,7 +96,7 @@ impl Channel {
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
         let mut data = vec![0; (answer.data_bytes as usize).min(room)];
         self.memory.read(start, &mut data);
-        word.store(state::IDLE, Ordering::Relaxed);
+        self.memory.short_word(word).store(state::IDLE, Ordering::Relaxed);
         Ok(Called::Answered(Reply { answer, data }))
     }
 
@@ -126,32 +125,29 @@ impl Channel {
         Ok(free.unwrap_or_else(|| (first, lock(&self.lanes[first]))))
     }
 
-    fn state(&self, lane: usize) -> &AtomicU32 {
-        &self.memory.short_words()[head_of(lane) / 4]
-    }
-
-    /// Waits for the answer: first awake, then asleep. Returns false if the session ended before.
-    fn wait_for_answer(&self, word: &AtomicU32) -> bool {
+    /// Waits for the answer of the lane with this state word: first awake, then asleep. Returns false if the
+    /// session ended before.
+    fn wait_for_answer(&self, word: usize) -> bool {
+        let state = || self.memory.short_word(word);
         for _ in 0..if self.may_spin { SPINS } else { 1 } {
-            if word.load(Ordering::Acquire) == state::ANSWERED {
+            if state().load(Ordering::Acquire) == state::ANSWERED {
                 return true;
             }
             std::hint::spin_loop();
         }
         let asleep =
-            word.compare_exchange(state::REQUESTED, state::WAITING, Ordering::AcqRel, Ordering::Acquire);
+            state().compare_exchange(state::REQUESTED, state::WAITING, Ordering::AcqRel, Ordering::Acquire);
         if asleep == Err(state::ANSWERED) {
             return true;
         }
-        let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NANOSECONDS };
         loop {
             // A service that has ended wakes no client, so this check comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
                 // The service may have answered just before it ended.
-                return word.load(Ordering::Acquire) == state::ANSWERED;
+                return state().load(Ordering::Acquire) == state::ANSWERED;
             }
-            let _ = futex::wait(word, futex::Flags::empty(), state::WAITING, Some(&pause));
-            if word.load(Ordering::Acquire) == state::ANSWERED {
+            self.memory.sleep_on(word, state::WAITING, LOOK);
+            if state().load(Ordering::Acquire) == state::ANSWERED {
                 return true;
             }
         }

@@ -17,7 +17,7 @@ use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
-use eyrie_medium::sync::{Mutex, lock};
+use eyrie_medium::sync::{Mutex, lock, sleep};
 use eyrie_medium::{Fault, Medium, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
@@ -30,7 +30,7 @@ pub const SOCKET_NAME: &str = "service.sock";
 /// Longest pause between two attempts to join a service.
 const PAUSE: Duration = Duration::from_millis(20);
 
-thread_local! {
+eyrie_medium::sync::thread_local! {
     /// The clients that this thread has called under its last pin.
     static PINNED: RefCell<Vec<PinnedClient>> = const { RefCell::new(Vec::new()) };
 }
@@ -135,6 +135,12 @@ impl Client {
     /// Returns the process id of the first service of this client, in the namespace of that service.
     pub fn service(&self) -> u32 {
         self.service
+    }
+
+    /// Breaks the protocol, so that the service ends the session.
+    #[cfg(feature = "shuttle")]
+    pub fn end_session_for_test(&self) {
+        let _ = packet::send(&*self.session.load().socket, &[0; 64], &[]);
     }
 
     /// Returns the volume as its readers see it.
@@ -247,7 +253,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             }
-            std::thread::sleep(pause);
+            sleep::pause(pause);
             pause = (2 * pause).min(PAUSE);
         };
         self.has_given_up.store(false, Ordering::Relaxed);

@@ -3,7 +3,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use eyrie_medium::sync::{interleave, sleep};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -25,6 +27,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Re
     }
     let flags = SendFlags::NOSIGNAL;
     rustix::io::retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut ancillary, flags))?;
+    sleep::socket_changed();
     Ok(())
 }
 
@@ -36,9 +39,28 @@ pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Re
 /// time limit. `InvalidData` for a packet that is longer than `bytes`. `EMFILE` for a packet with more than
 /// [`MOST_FILES`] files, or if this process has too many open files.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_by(socket, bytes, RecvFlags::empty())
+}
+
+/// As [`receive`], for a thread that waits for the packet, as a test's scheduler must know.
+///
+/// # Errors
+/// As [`receive`].
+pub fn await_packet(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let look = |limit: Option<Duration>| {
+        let flags = if limit.is_some() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        receive_by(&socket, bytes, flags)
+    };
+    let is_over = |received: &io::Result<_>| {
+        !received.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    sleep::wait_for_socket(None, look, is_over)
+}
+
+fn receive_by(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let received =
         rustix::io::retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags))?;
     let mut files = Vec::new();
@@ -60,6 +82,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<Ow
 /// True if the other side has closed its end of the socket.
 pub fn is_closed(socket: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    interleave();
     let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut polled, Some(&now)) {

@@ -16,7 +16,7 @@ use eyrie_engine::{Errno, Error, ObjectId, Result};
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::pins_file;
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
-use eyrie_medium::sync::Mutex;
+use eyrie_medium::sync::{Mutex, sleep};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use zerocopy::{FromBytes, IntoBytes};
@@ -104,6 +104,7 @@ fn connected(path: &Path) -> Result<OwnedFd> {
     }
     connect(&socket, &address)
         .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
+    sleep::socket_changed();
     Ok(socket)
 }
 
@@ -114,7 +115,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
     let mut bytes = vec![0; size_of::<Welcome>() + MOST_SESSIONS * size_of::<SentSession>()];
     let (length, _) =
-        packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the list of sessions"))?;
+        packet::await_packet(&socket, &mut bytes).map_err(fault("waiting for the list of sessions"))?;
     let (_, list) = accepted(&bytes[..length])?;
     let sessions = <[SentSession]>::ref_from_bytes(list);
     Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
@@ -150,7 +151,7 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
         .map_err(fault("greeting the service"))?;
     let mut bytes = [0; size_of::<Welcome>()];
     let (length, files) =
-        packet::receive(socket.as_fd(), &mut bytes).map_err(fault("waiting for the service's greeting"))?;
+        packet::await_packet(&socket, &mut bytes).map_err(fault("waiting for the service's greeting"))?;
     let (welcome, _) = accepted(&bytes[..length])?;
     let [segment, board, lanes]: [OwnedFd; 3] =
         files.try_into().map_err(|_| refused("the service sent too few files"))?;
@@ -201,7 +202,7 @@ impl ProcessLock {
             {
                 return HeldByProcess(&self.0);
             }
-            std::thread::sleep(Duration::from_micros(100));
+            sleep::pause(Duration::from_micros(100));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
-use eyrie_medium::sync::wait;
+use eyrie_medium::sync::{interleave, wait};
 
 use crate::{Error, Result};
 
@@ -131,12 +131,14 @@ impl Board {
 
     /// Begins a session. Its client may read from now on.
     pub fn begin_session(&self, key: SessionKey) {
+        interleave();
         self.word(SESSIONS + key.place()).store(key.0, Ordering::SeqCst);
     }
 
     /// Ends a session. The owner then reuses storage without waiting for the pins of its client. The client
     /// sees the end before it sees reused storage, and drops the bytes that it has read.
     pub fn end_session(&self, key: SessionKey) {
+        interleave();
         self.word(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 

@@ -11,12 +11,14 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use crate::copy;
 use crate::fault::Fault;
+use crate::sync::{interleave, sleep};
 
 /// Rights of this process to shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,10 @@ pub struct SharedMemory {
 unsafe impl Send for SharedMemory {}
 // SAFETY: as for Send.
 unsafe impl Sync for SharedMemory {}
+
+/// Bytes of a copy between two scheduling points. With the feature `shuttle`, other threads change memory in
+/// the middle of a copy.
+const PIECE: usize = if cfg!(feature = "shuttle") { 16 } else { usize::MAX };
 
 /// The seals of a file of fixed size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -170,14 +176,45 @@ impl SharedMemory {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 4) }
     }
 
+    /// Returns a word. With the feature `shuttle`, this is a scheduling point.
+    #[inline]
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        interleave();
+        &self.words()[index]
+    }
+
+    /// Returns a word of four bytes. With the feature `shuttle`, this is a scheduling point.
+    #[inline]
+    pub fn short_word(&self, index: usize) -> &AtomicU32 {
+        interleave();
+        &self.short_words()[index]
+    }
+
+    /// Sleeps while a word of four bytes is `expected`, until another thread or process wakes a sleeper of
+    /// the word, and at most for `limit`. May return early.
+    pub fn sleep_on(&self, index: usize, expected: u32, limit: Duration) {
+        let name = (self.inode.load(Ordering::Relaxed), index);
+        sleep::sleep_on(&self.short_words()[index], name, expected, limit);
+    }
+
+    /// Wakes a thread that sleeps on a word of four bytes.
+    pub fn wake_one(&self, index: usize) {
+        sleep::wake_one(&self.short_words()[index], (self.inode.load(Ordering::Relaxed), index));
+    }
+
     /// Copies bytes from `offset` on. The bytes may be any mix of old and new ones.
     ///
     /// # Panics
     /// If the range is outside the memory.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.require(offset, out.len());
-        // SAFETY: the range was checked, and `out` is private memory that is borrowed exclusively.
-        unsafe { copy::copy(out.as_mut_ptr(), self.base.as_ptr().add(offset), out.len()) };
+        let mut at = offset;
+        for piece in out.chunks_mut(PIECE) {
+            interleave();
+            // SAFETY: the range was checked, and `piece` is private memory that is borrowed exclusively.
+            unsafe { copy::copy(piece.as_mut_ptr(), self.base.as_ptr().add(at), piece.len()) };
+            at += piece.len();
+        }
         compiler_fence(Ordering::Acquire);
     }
 
@@ -189,8 +226,13 @@ impl SharedMemory {
         self.require(offset, bytes.len());
         assert_eq!(self.access, SharedAccess::ReadWrite, "the memory is mapped for reading");
         compiler_fence(Ordering::Release);
-        // SAFETY: the range was checked and is writable. `bytes` is private memory.
-        unsafe { copy::copy(self.base.as_ptr().add(offset), bytes.as_ptr(), bytes.len()) };
+        let mut at = offset;
+        for piece in bytes.chunks(PIECE) {
+            interleave();
+            // SAFETY: the range was checked and is writable. `piece` is private memory.
+            unsafe { copy::copy(self.base.as_ptr().add(at), piece.as_ptr(), piece.len()) };
+            at += piece.len();
+        }
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no

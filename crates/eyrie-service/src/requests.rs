@@ -14,7 +14,6 @@ use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
-use rustix::thread::futex;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::locks::LockClient;
@@ -73,16 +72,16 @@ impl Requests {
     /// storage gets no answer yet.
     pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_room: bool) -> Answered {
         let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
-        let doorbell = &joined.lanes.words()[DOORBELL];
+        let doorbell = || joined.lanes.word(DOORBELL);
         // The load comes first, because an exchange would take the cache line from the client each time.
-        if doorbell.load(Ordering::Relaxed) == 0 {
+        if doorbell().load(Ordering::Relaxed) == 0 {
             return Answered::Nothing;
         }
-        let rung = doorbell.swap(0, Ordering::SeqCst);
+        let rung = doorbell().swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
             if !self.answer(engine, who, joined, lane, waits_for_room) {
-                joined.lanes.words()[DOORBELL].fetch_or(1 << lane, Ordering::SeqCst);
+                joined.lanes.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
                 answered = Answered::Full;
             }
         }
@@ -120,7 +119,7 @@ impl Requests {
     ) -> bool {
         let (head, (start, room)) = (head_of(lane), data_of(lane));
         let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
-        if !is_asked(joined.lanes.short_words()[head / 4].load(Ordering::Acquire)) {
+        if !is_asked(joined.lanes.short_word(head / 4).load(Ordering::Acquire)) {
             return true;
         }
         // The client may change these bytes at any moment, so the service uses copies of them.
@@ -151,9 +150,9 @@ impl Requests {
         joined.lanes.write(start, data);
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
-        let word = &joined.lanes.short_words()[head / 4];
-        if word.swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
-            let _ = futex::wake(word, futex::Flags::empty(), 1);
+        let word = head / 4;
+        if joined.lanes.short_word(word).swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
+            joined.lanes.wake_one(word);
             self.has_woken = true;
         }
         if request.call == ServiceCall::Apply as u32 {

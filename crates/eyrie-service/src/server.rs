@@ -15,6 +15,7 @@ use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Engine, Errno, Error, Result};
+use eyrie_medium::sync::sleep::{can_spin, wait_for_socket};
 use eyrie_medium::{Fault, PagedOptions};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
@@ -140,9 +141,19 @@ impl Service {
     /// `Volume` if the volume cannot be opened, or its medium cannot be shared. `Fault` if the host refuses
     /// the socket: `EADDRINUSE` if a file or another service is there.
     pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
-        let engine = Scm::open_shared(volume, PagedOptions::for_host())?.closed_on_drop();
+        let engine = Scm::open_shared(volume, PagedOptions::for_host())?;
         let segment = File::open(segment_path(volume))
             .map_err(|source| io_fault("opening the volume's segment for its clients", source))?;
+        Service::start_on(engine, segment, socket, options)
+    }
+
+    /// Listens at `socket` for clients of an engine that was opened to be shared. They map `segment`, which
+    /// holds the volume.
+    ///
+    /// # Errors
+    /// `Fault` as for [`Service::start`].
+    pub fn start_on(engine: Scm, segment: File, socket: &Path, options: ServeOptions) -> Result<Service> {
+        let engine = engine.closed_on_drop();
         let listener = listen_at(socket)?;
         // A session has five descriptors, and the usual limit is 1024.
         let limit = getrlimit(Resource::Nofile);
@@ -156,7 +167,6 @@ impl Service {
         let (input, data) = (epoll::EventFlags::IN, epoll::EventData::new_u64);
         epoll::add(&poll, &listener, data(LISTENER), input).map_err(fault("polling the socket"))?;
         epoll::add(&poll, &stop, data(STOP), input).map_err(fault("polling the event"))?;
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Service {
             engine,
             segment,
@@ -170,7 +180,7 @@ impl Service {
             requests: Requests::new(),
             full_since: None,
             serial: 0,
-            may_spin: processors > 1,
+            may_spin: can_spin(),
             spare: spare(),
         })
     }
@@ -327,7 +337,7 @@ impl Service {
 
     fn set_asleep(&self, asleep: bool) {
         for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
-            joined.lanes.words()[ASLEEP].store(asleep.into(), Ordering::SeqCst);
+            joined.lanes.word(ASLEEP).store(asleep.into(), Ordering::SeqCst);
         }
         // Every processor sees the stores before the service looks at the doorbells.
         fence(Ordering::SeqCst);
@@ -341,10 +351,13 @@ impl Service {
         let end_of_wait = self.answer_watchers().map(|end| end.saturating_duration_since(Instant::now()));
         let greeting = self.expect_greetings().then_some(GREETING);
         let limit = [limit, end_of_wait, greeting].into_iter().flatten().min();
-        let limit = limit
-            .map(|limit| Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() });
         let mut events = Vec::with_capacity(64);
-        match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), limit.as_ref()) {
+        let look = |limit: Option<Duration>| {
+            let limit =
+                limit.map(|it| Timespec { tv_sec: it.as_secs() as i64, tv_nsec: it.subsec_nanos().into() });
+            epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), limit.as_ref())
+        };
+        match wait_for_socket(limit, look, |found| *found != Ok(0)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(fault("waiting for clients")(errno)),
         }

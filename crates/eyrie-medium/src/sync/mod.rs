@@ -6,6 +6,7 @@
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
 pub mod schedule;
+pub mod sleep;
 
 use std::sync::{LockResult, PoisonError};
 

@@ -360,6 +360,24 @@ fn forged_ops_leave_a_sound_volume() {
     served.stop();
 }
 
+/// A bell without a new request repeats no request.
+#[test]
+fn bell_alone_repeats_no_request() {
+    let mut served = Served::new(8 << 20);
+    let (files, session) = (served.files(), RawSession::open(&served));
+    files.write("/egg", "blue").unwrap();
+    let id = files.engine().lookup(session.root, b"egg").unwrap().unwrap();
+    assert_eq!(session.apply(&Op::Append { id, data: b"egg", set_ids: SetIds::Keep, time: TIME }), 0);
+    for _ in 0..100 {
+        session.ring(1);
+        // The service looks at the bells of all sessions in turn.
+        files.engine().sync().unwrap();
+    }
+    assert_eq!(files.read("/egg").unwrap(), b"blueegg");
+    drop((files, session));
+    served.stop();
+}
+
 /// Changes the heads and the data of all lanes while the service reads them. Another client is served
 /// meanwhile.
 fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client>) {

@@ -1,0 +1,92 @@
+//! Requests in lanes: no wake-up is lost, and each request is answered once, also when its session or its
+//! service ends meanwhile.
+//!
+//! Each of these mistakes was planted by hand, and at least one of these tests failed:
+//! - The client looks if the service sleeps before it rings the bell, or rings before the request is made, or
+//!   stores the data after the bell.
+//! - The client marks its lane as waiting without a look at the answer.
+//! - The client never looks if its session has ended.
+//! - The service does not look at the bells after it has told that it sleeps.
+//! - The service wakes no client, or marks the answer as made before it stores the answer.
+//! - The service clears the bells after it has answered.
+//!
+//! Two further mistakes are not noticed. A client that marks its request as made before it stores the data is
+//! right, because the service looks at a lane only after its bell. A client that finds its session ended and
+//! does not look for an answer again was right in each of the interleavings that ran.
+
+use super::*;
+
+/// Runs threads that make files through clients of a service. `disturb` runs beside them. If it returns true,
+/// the limits of sleeps pass from then on. Asserts that each file was made once.
+fn make_files_beside(
+    template: &Template,
+    threads: &[&[&'static [u8]]],
+    disturb: impl Fn(&mut Served, &Client) -> bool,
+) {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let mut served = template.serve();
+    let (shared, other) = (served.client(), served.client());
+    let done = Arc::new(AtomicUsize::new(0));
+    let handles: Vec<_> = threads
+        .iter()
+        .enumerate()
+        .map(|(number, names)| {
+            // The first two threads share a client.
+            let client = Arc::clone(if number < 2 { &shared } else { &other });
+            let (names, done) = (names.to_vec(), Arc::clone(&done));
+            shuttle::thread::spawn(move || {
+                names.iter().for_each(|name| make_file(&client, name));
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    // The disturbance comes at different steps of the requests.
+    for _ in 0..RUNS.fetch_add(1, Ordering::Relaxed) * 7 % 300 {
+        shuttle::thread::yield_now();
+    }
+    if disturb(&mut served, &shared) {
+        while done.load(Ordering::SeqCst) < handles.len() {
+            sleep::pass_time();
+        }
+    }
+    handles.into_iter().for_each(|thread| thread.join().unwrap());
+    drop((shared, other));
+    let engine = served.end();
+    threads.iter().flat_map(|names| names.iter()).for_each(|name| assert_file(&engine, name));
+}
+
+/// Threads of two clients make requests of a service that falls asleep between them.
+#[test]
+fn each_request_is_answered_once_and_no_wake_is_lost() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(1, 500), move || {
+        make_files_beside(&template, &[&[b"a", b"b"], &[b"c"], &[b"d", b"e"]], |_, _| false);
+    });
+}
+
+/// The service ends the session of a client, which has requests in its lanes. The client joins again.
+#[test]
+fn client_whose_session_ends_makes_each_change_once() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(2, 500), move || {
+        make_files_beside(&template, &[&[b"a"], &[b"c"], &[b"d"]], |_, client| {
+            client.end_session_for_test();
+            true
+        });
+    });
+}
+
+/// The service ends, with requests in the lanes. The clients go on with the next one.
+#[test]
+fn clients_of_a_service_that_ends_make_each_change_once() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(3, 500), move || {
+        make_files_beside(&template, &[&[b"a"], &[b"c"], &[b"d"]], |served, _| {
+            served.replace();
+            true
+        });
+    });
+}
