@@ -463,12 +463,26 @@ mod tests {
         (medium.observed_by(observer.clone()), observer)
     }
 
+    /// Makes a request of another session with the same number, as a service does. The fields of its record
+    /// stay, and their object shows that the change was made. So a record with the next key and with these
+    /// fields would claim that the next change was made.
+    fn make_earlier_request(engine: &Scm) {
+        let id = engine.lookup(engine.root(), b"dir").expect("sound").expect("there");
+        let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
+        let op = Op::SetAttributes { id, change, time: Time::new(99, 0) };
+        engine.record_request(SessionKey::new(1, 2, 1), 5, &op, time_of_op(&op)).expect("in bounds");
+        engine.apply(&op).expect("room");
+        engine.forget_request().expect("in bounds");
+    }
+
     /// Kills a service after some stores of an Op. Returns the volume that the service leaves, the Op as a
     /// text, and true if the Op needed more stores.
     fn killed_after(stores: i64, number: u32) -> (Vec<u8>, String, bool) {
         let file = file_of(&vec![0; 1 << 20]);
         let (medium, observer) = observed(&file, i64::MAX);
-        with_op(start_on(medium), number, |engine, op, _| {
+        let engine = start_on(medium);
+        make_earlier_request(&engine);
+        with_op(engine, number, |engine, op, _| {
             observer.0.store(stores, Ordering::Relaxed);
             let applied =
                 engine.record_request(KEY, 5, op, time_of_op(op)).and_then(|()| engine.apply(op).map(drop));
