@@ -71,8 +71,21 @@ impl Scm {
     /// # Errors
     /// The errors of [`Scm::open`]. `Volume` if the volume is on a disk.
     pub fn open_shared(path: &Path, paged: PagedOptions) -> Result<Scm> {
-        let (mut volume, opened) = Volume::open(path, paged)?;
-        volume.share(&path.display().to_string())?;
+        let (volume, opened) = Volume::open(path, paged)?;
+        Scm::start_shared(volume, opened, &path.display().to_string())
+    }
+
+    /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests observe the medium.
+    ///
+    /// # Errors
+    /// The errors of [`Scm::open_shared`].
+    pub fn open_shared_on(medium: Medium) -> Result<Scm> {
+        let (volume, opened) = Volume::open_on(medium)?;
+        Scm::start_shared(volume, opened, "the volume on an observed medium")
+    }
+
+    fn start_shared(mut volume: Volume, opened: Opened, place: &str) -> Result<Scm> {
+        volume.share(place)?;
         let engine = Scm::start(volume, opened)?;
         // A client could use the id of a free header.
         engine.reset_free_headers()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, PAGE_SIZE, PagedOptions, SegmentId};
 
 use super::generation::Generations;
 use super::owners;
@@ -271,7 +271,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Volume`] if the medium is not memory that other processes can map. [`Error::Fault`].
     pub(crate) fn share(&mut self, place: &str) -> Result<()> {
-        if !matches!(self.medium().kind(), MediumKind::Dram | MediumKind::Pmem) {
+        if !owners::is_shared(self.medium()) {
             let what = "only volumes on dram and pmem can be served yet";
             return Err(Error::volume(place, what, Errno::OPNOTSUPP));
         }
