@@ -85,9 +85,9 @@ impl Client {
     /// with `OpenedReadOnly`.
     ///
     /// # Errors
-    /// `Fault` if no service is at `path`, or if it refuses the session. The error of the host then tells the
-    /// reason: `ENOENT` and `ECONNREFUSED` if no service runs, `EACCES` if it does not serve this user.
-    /// `ServiceEnded` if the service ends the connection without an answer.
+    /// `Fault` if this process reaches no service at `path` ([`is_absent`](crate::is_absent)). `Volume` if
+    /// the service refuses the session: with `EACCES` if it does not serve this user, and with `EAGAIN` if it
+    /// has too many clients. `ServiceEnded` if the service ends the connection without an answer.
     pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
         // The program may change its directory before the client joins the next service.
         let socket = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -216,8 +216,8 @@ impl Client {
     /// Joins a service after the session with key `ended` has ended.
     ///
     /// # Errors
-    /// `ServiceEnded` if no service of the volume appears. `Fault` if the service refuses the session, or
-    /// shares another volume.
+    /// `ServiceEnded` if no service of the volume appears. `Volume` if the service refuses the session.
+    /// `Fault` if it shares another volume.
     #[cold]
     pub(crate) fn rejoin(&self, ended: SessionKey) -> Result<()> {
         let is_forked = || match self.medium().check() {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,10 +78,13 @@ fn io_fault(what: &str, source: io::Error) -> Error {
 
 /// Returns the error of an exchange of packets with the service.
 fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| match source.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Error::ServiceEnded,
-        _ => io_fault(what, source),
-    }
+    move |source| if has_ended(&source) { Error::ServiceEnded } else { io_fault(what, source) }
+}
+
+/// Returns the error of a service that does not take this client. It has the errno of the service.
+fn refusal(path: &Path, what: &str, errno: Errno) -> Error {
+    let place = path.parent().unwrap_or(path).display().to_string();
+    Error::Volume { place, what: format!("{what}: {}", io::Error::from(errno)), errno }
 }
 
 pub fn refused(what: &str) -> Error {
@@ -95,35 +98,62 @@ pub fn refused(what: &str) -> Error {
 fn connected(path: &Path) -> Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|errno| io_fault("making a socket", errno.into()))?;
-    let address = SocketAddrUnix::new(path)
-        .map_err(|errno| io_fault("naming the socket of the service", errno.into()))?;
+    let what = "connecting to the service of the volume";
+    let address = SocketAddrUnix::new(path).map_err(|errno| io_fault(what, errno.into()))?;
     // A service that hangs must not hang a client that connects. The limit of a send also limits a connect.
     for timeout in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&socket, timeout, Some(PATIENCE))
             .map_err(|errno| io_fault("making a socket", errno.into()))?;
     }
-    connect(&socket, &address)
-        .map_err(|errno| io_fault("connecting to the service of the volume", errno.into()))?;
-    sleep::socket_changed();
-    Ok(socket)
+    match connect(&socket, &address) {
+        Ok(()) => {
+            sleep::socket_changed();
+            Ok(socket)
+        }
+        // The service has no room for the connection.
+        Err(rustix::io::Errno::AGAIN) => Err(refusal(path, what, Errno::AGAIN)),
+        Err(errno) => Err(io_fault(what, errno.into())),
+    }
+}
+
+/// Sends a greeting and receives the answer. A service that refuses a connection answers before it has read
+/// the greeting, and closes its socket. The kernel then reports the end of the connection once, before it
+/// delivers the answer.
+fn greet(
+    socket: &OwnedFd,
+    purpose: u32,
+    files: &[BorrowedFd<'_>],
+    answer: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>)> {
+    let hello = Hello { magic: MAGIC, version: VERSION, purpose };
+    match packet::send(socket.as_fd(), hello.as_bytes(), files) {
+        Err(error) if has_ended(&error) => {}
+        sent => sent.map_err(fault("greeting the service"))?,
+    }
+    let received = match packet::await_packet(socket, answer) {
+        Err(error) if has_ended(&error) => packet::await_packet(socket, answer),
+        received => received,
+    };
+    received.map_err(fault("waiting for the service's greeting"))
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 /// Returns the sessions of the service whose socket is at `path`.
 pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     let socket = connected(path)?;
-    let hello = Hello { magic: MAGIC, version: VERSION, purpose: LIST_SESSIONS };
-    packet::send(socket.as_fd(), hello.as_bytes(), &[]).map_err(fault("greeting the service"))?;
     let mut bytes = vec![0; size_of::<Welcome>() + MOST_SESSIONS * size_of::<SentSession>()];
-    let (length, _) =
-        packet::await_packet(&socket, &mut bytes).map_err(fault("waiting for the list of sessions"))?;
-    let (_, list) = accepted(&bytes[..length])?;
+    let (length, _) = greet(&socket, LIST_SESSIONS, &[], &mut bytes)?;
+    let (_, list) = accepted(path, &bytes[..length])?;
     let sessions = <[SentSession]>::ref_from_bytes(list);
     Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
 }
 
-/// Returns the greeting of a service that has accepted the connection, and the bytes behind the greeting.
-/// `packet` is the first packet of the service.
-fn accepted(packet: &[u8]) -> Result<(Welcome, &[u8])> {
+/// Returns the greeting of the service at `path` if it has accepted the connection, and the bytes behind the
+/// greeting. `packet` is the first packet of the service.
+fn accepted<'a>(path: &Path, packet: &'a [u8]) -> Result<(Welcome, &'a [u8])> {
     if packet.is_empty() {
         return Err(Error::ServiceEnded);
     }
@@ -135,8 +165,8 @@ fn accepted(packet: &[u8]) -> Result<(Welcome, &[u8])> {
         return Err(refused("the service has another version of the protocol"));
     }
     if welcome.errno != 0 {
-        let source = io::Error::from_raw_os_error(welcome.errno as i32);
-        return Err(io_fault("the service refused the connection", source));
+        let errno = Errno::from_raw_os_error(welcome.errno as i32);
+        return Err(refusal(path, "the service refused the connection", errno));
     }
     Ok((welcome, rest))
 }
@@ -146,13 +176,10 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let socket = Arc::new(connected(path)?);
     let pins = pins_file()?;
     let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
-    let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };
-    packet::send(socket.as_fd(), hello.as_bytes(), &[pins.as_fd(), claims_file.as_fd()])
-        .map_err(fault("greeting the service"))?;
     let mut bytes = [0; size_of::<Welcome>()];
-    let (length, files) =
-        packet::await_packet(&socket, &mut bytes).map_err(fault("waiting for the service's greeting"))?;
-    let (welcome, _) = accepted(&bytes[..length])?;
+    let shared = [pins.as_fd(), claims_file.as_fd()];
+    let (length, files) = greet(&socket, OPEN_SESSION, &shared, &mut bytes)?;
+    let (welcome, _) = accepted(path, &bytes[..length])?;
     let [segment, board, lanes]: [OwnedFd; 3] =
         files.try_into().map_err(|_| refused("the service sent too few files"))?;
     let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
@@ -167,21 +194,34 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
 }
 
-/// Returns true if a connection failed because no service runs at that place.
+/// Returns true if a connection failed because this process can reach no service at that place.
 pub fn is_absent(error: &Error) -> bool {
     let Error::Fault(Fault::Io { source, .. }) = error else { return false };
-    // A block device has no directory for a socket.
-    let absent = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::NotADirectory];
+    // A block device has no directory for a socket. A socket has a path of at most 107 bytes. A user without
+    // permission to search the directory of the volume cannot connect to its socket.
+    let absent = [
+        io::ErrorKind::NotFound,
+        io::ErrorKind::ConnectionRefused,
+        io::ErrorKind::NotADirectory,
+        io::ErrorKind::InvalidFilename,
+        io::ErrorKind::PermissionDenied,
+    ];
     absent.contains(&source.kind())
 }
 
 /// Returns true if a later attempt to join may succeed: no service runs, or the service is ending or does not
 /// answer in time, or it has no room for a session at the moment.
 pub fn may_pass(error: &Error) -> bool {
-    let Error::Fault(Fault::Io { source, .. }) = error else { return matches!(error, Error::ServiceEnded) };
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
-    let has_no_descriptor = source.raw_os_error() == Some(Errno::MFILE.into());
-    is_absent(error) || may_pass.contains(&source.kind()) || has_no_descriptor
+    match error {
+        Error::ServiceEnded => true,
+        Error::Volume { errno, .. } => [Errno::AGAIN, Errno::MFILE].contains(errno),
+        Error::Fault(Fault::Io { source, .. }) => {
+            let has_no_descriptor = source.raw_os_error() == Some(Errno::MFILE.into());
+            is_absent(error) || may_pass.contains(&source.kind()) || has_no_descriptor
+        }
+        _ => false,
+    }
 }
 
 /// A lock that a forked child can take although a thread of its parent held it at the fork. That thread does

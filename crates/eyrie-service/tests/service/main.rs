@@ -6,6 +6,7 @@
 mod hostile;
 mod locks;
 mod nodes;
+mod refusals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, FileView, Guards, InodeFlags, Kind, ListedEntry, Notice, ObjectId,
-    Op, Owner, Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, Error as EngineError, FileView, Guards, InodeFlags, Kind,
+    ListedEntry, Notice, ObjectId, Op, Owner, Result, SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -72,7 +72,12 @@ impl VolumeEngine {
         match Client::connect(&path.join(SOCKET_NAME), read_only) {
             Ok(client) => Ok(VolumeEngine(Role::Client(client))),
             Err(absent) if is_absent(&absent) => Err(error),
-            Err(refused) => Err(refused),
+            // The message names the volume as the caller does.
+            Err(EngineError::Volume { what, errno, .. }) => {
+                let place = path.display().to_string();
+                Err(EngineError::Volume { place, what, errno })
+            }
+            Err(failed) => Err(failed),
         }
     }
 

@@ -163,7 +163,8 @@ impl Volume {
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
     /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open, unless
-    /// it is the service of the volume. `EOPNOTSUPP` for a newer format, and for a host without the medium.
+    /// it is the service of the volume. `EACCES` if that service does not serve this user, and `EAGAIN` if it
+    /// has too many clients. `EOPNOTSUPP` for a newer format, and for a host without the medium.
     /// `EIO` for a truncated or corrupt volume, but `EINVAL` if neither superblock can be recognised. Other
     /// errors as the host returns them, such as `EACCES`. The message of the error has the reason and advice.
     ///
