@@ -92,6 +92,18 @@ impl Error {
                 | Engine::XattrsFull
                 | Engine::ConditionFailed
                 | Engine::OpenedReadOnly
+                | Engine::Invalid(_)
+                | Engine::TooLarge
+                | Engine::XattrName
+                | Engine::XattrTooLarge
+                | Engine::Deadlock
+                | Engine::TooManyLocks
+                | Engine::LocksLost
+                | Engine::LockPastEnd
+                | Engine::LockTimedOut
+                | Engine::LockCancelled
+                | Engine::ServiceEnded
+                | Engine::NotReserved
         );
         let mut out = Error::new(errno, operation);
         if telling {
@@ -250,6 +262,10 @@ mod tests {
             (Engine::Fault(io(Errno::IO)), Errno::IO),
             (Engine::Fault(io(Errno::NOSPC)), Errno::NOSPC),
             (volume, Errno::BUSY),
+            (Engine::Invalid("this is impossible"), Errno::INVAL),
+            (Engine::TooLarge, Errno::FBIG),
+            (Engine::LocksLost, Errno::NOLCK),
+            (Engine::ServiceEnded, Errno::NOTCONN),
         ];
         let mut all = vec![
             (Error::new(Errno::LOOP, "open"), Errno::LOOP),
@@ -274,6 +290,28 @@ mod tests {
                 Engine::Volume { place: place.to_owned(), what: "in use".to_owned(), errno: Errno::BUSY };
             let error = Error::from_engine(error, "open volume").at("/v");
             assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    /// `docs/troubleshooting.md` has a row for each of these texts.
+    #[test]
+    fn regression_message_has_the_text_of_the_engine() {
+        for error in [
+            Engine::Invalid("this is impossible"),
+            Engine::TooLarge,
+            Engine::XattrName,
+            Engine::XattrTooLarge,
+            Engine::Deadlock,
+            Engine::TooManyLocks,
+            Engine::LocksLost,
+            Engine::LockPastEnd,
+            Engine::LockTimedOut,
+            Engine::LockCancelled,
+            Engine::ServiceEnded,
+            Engine::NotReserved,
+        ] {
+            let text = format!("stat: {error}");
+            assert_eq!(Error::from_engine(error, "stat").to_string(), text);
         }
     }
 
