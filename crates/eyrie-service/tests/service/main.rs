@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use eyrie::{Credentials, Files, Kvfs, PosixExt, Pxfs, Volume};
+use eyrie::{Credentials, Files, Kvfs, OpenFlags, Posix, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
 use eyrie_service::{ServeOptions, Service, Stopper};
@@ -495,4 +495,20 @@ fn socket_of_a_dead_service_is_replaced() {
     std::fs::write(&file, "mine").unwrap();
     assert!(Service::start(&path, &file, ServeOptions::default()).is_err());
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn regression_path_at_a_directory_that_died_with_its_service_is_estale() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.create_dir("/dir").unwrap();
+    files.create_dir("/kept").unwrap();
+    let [dir, kept] = ["/dir", "/kept"].map(|path| files.open(path.into(), OpenFlags::READ, 0).unwrap());
+    served.restart_with_new_files(|owner| owner.remove_dir("/dir").unwrap());
+    assert_eq!(files.stat((&dir, "egg").into()).unwrap_err().errno(), Errno::STALE);
+    assert_eq!(files.stat((&kept, "egg").into()).unwrap_err().errno(), Errno::NOENT);
+    files.close(dir).unwrap();
+    files.close(kept).unwrap();
+    drop(files);
+    served.stop();
 }

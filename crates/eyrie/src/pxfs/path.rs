@@ -98,7 +98,10 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         let given = bytes(path.path);
         check_path(given)?;
         let start = match path.dir {
-            Some(dir) if given[0] != b'/' => Some(fs.opened(dir).map_err(|_| Errno::XDEV)?),
+            Some(dir) if given[0] != b'/' => {
+                fs.check_engine(dir).map_err(|_| Errno::XDEV)?;
+                Some(dir.current(fs.engine())?)
+            }
             _ => None,
         };
         Ok(PathWalk { fs, start, given, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
