@@ -109,13 +109,14 @@ impl<E: Engine> Nodes<E> {
         mode: u16,
         device: u64,
     ) -> Result<Node> {
+        let mut made = false;
         self.call(who, "mknod", [dir], |user| {
             if kind == Kind::Symlink || device > u32::MAX.into() {
                 return Err(Errno::INVAL.into());
             }
             let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
             let content = if is_device { Content::Device(device) } else { Content::Empty };
-            self.hold(user, user.make(PathWalk::of_name(user, dir, name)?, kind, mode, content)?)
+            self.make_held(user, (dir, name), (kind, mode, content), &mut made)
         })
     }
 
@@ -130,10 +131,10 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::symlink`].
     pub fn symlink(&self, who: &Credentials, dir: ObjectId, name: &[u8], target: &[u8]) -> Result<Node> {
+        let mut made = false;
         self.call(who, "symlink", [dir], |user| {
             check_path(target)?;
-            let walk = PathWalk::of_name(user, dir, name)?;
-            self.hold(user, user.make(walk, Kind::Symlink, 0o777, Content::Bytes(target))?)
+            self.make_held(user, (dir, name), (Kind::Symlink, 0o777, Content::Bytes(target)), &mut made)
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::holds::HoldTable;
-use eyrie_engine::{Engine, ObjectId, Time};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Time};
 use eyrie_medium::epoch;
 
 use self::generations::Generations;
@@ -121,7 +121,8 @@ impl SetAttributes {
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
 /// id names it, until each of its holds is ended by [`forget`](Nodes::forget). If another thread removes the
-/// object before the hold, the call begins again. A million held nodes take some 80 MB. The drop of this
+/// object before the hold, a look-up begins again. A call that has made the object returns the object of the
+/// same kind that has the name by then, or `ENOENT`. A million held nodes take some 80 MB. The drop of this
 /// value forgets all nodes.
 ///
 /// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
@@ -326,6 +327,27 @@ impl<E: Engine> Nodes<E> {
         Ok(node)
     }
 
+    /// Makes an object and holds it. `made` becomes true as soon as the object is made. If the attempt then
+    /// fails because the object is gone, the next attempt makes no second object: it holds the object of this
+    /// kind that has the name by now.
+    fn make_held(
+        &self,
+        user: AsUser<'_, E>,
+        (dir, name): (ObjectId, &[u8]),
+        (kind, mode, content): (Kind, u16, Content<'_>),
+        made: &mut bool,
+    ) -> CallResult<Node> {
+        let mut walk = PathWalk::of_name(user, dir, name)?;
+        let id = if *made {
+            let parent = walk.parent()?;
+            walk.lookup(&parent)?.filter(|id| id.kind() == kind).ok_or(Errno::NOENT)?
+        } else {
+            user.make(walk, kind, mode, content)?
+        };
+        *made = true;
+        self.hold(user, id)
+    }
+
     /// Looks a name up in a directory, and holds the object.
     ///
     /// ```
@@ -419,3 +441,6 @@ impl<E: Engine> std::fmt::Debug for Nodes<E> {
         f.debug_struct("Nodes").field("held", &self.held.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

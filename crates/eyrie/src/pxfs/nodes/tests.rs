@@ -1,0 +1,134 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie_engine::model::Model;
+use eyrie_engine::{
+    Applied, Attributes, Birth, Content, Kind, ListedEntry, Op, Owner, Result, SpaceUsage, Version,
+};
+
+use super::*;
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const NAME: &[u8] = b"egg";
+
+/// A model in which another thread removes the object of [`NAME`] before its first hold.
+struct Raced {
+    model: Model,
+    /// The kind of the object that the other thread then makes of that name.
+    replacement: Option<Kind>,
+    has_raced: AtomicBool,
+}
+
+impl Raced {
+    fn race(&self) -> Result<()> {
+        let (dir, name, time) = (self.root(), NAME, Time::default());
+        let removed = match self.lookup(dir, name)?.expect("made").kind() {
+            Kind::Directory => Op::RemoveDirectory { dir, name, time },
+            _ => Op::Unlink { dir, name, time },
+        };
+        self.apply(&removed)?;
+        let Some(kind) = self.replacement else { return Ok(()) };
+        let id = self.reserve(kind)?;
+        let content = if kind == Kind::Symlink { Content::Bytes(b"theirs") } else { Content::Empty };
+        self.apply(&Op::Create { dir, name, id, owner: OWNER, content, time }).map(drop)
+    }
+}
+
+impl Engine for Raced {
+    fn root(&self) -> ObjectId {
+        self.model.root()
+    }
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.model.lookup(dir, name)
+    }
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        self.model.birth(id)
+    }
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        self.model.attributes(id)
+    }
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.model.read(id, offset, out)
+    }
+    fn version(&self, id: ObjectId) -> Result<Version> {
+        self.model.version(id)
+    }
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.model.seek(id, offset, hole)
+    }
+    fn has_storage(&self, id: ObjectId) -> Result<bool> {
+        self.model.has_storage(id)
+    }
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.model.xattr(id, name, out)
+    }
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.model.xattr_names(id, visit)
+    }
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
+        self.model.list(dir, cookie, visit)
+    }
+    fn open(&self, id: ObjectId) -> Result<()> {
+        self.model.open(id)
+    }
+    fn close(&self, id: ObjectId) {
+        self.model.close(id);
+    }
+    fn hold(&self, id: ObjectId) -> Result<()> {
+        if !self.has_raced.swap(true, Ordering::Relaxed) {
+            self.race()?;
+        }
+        self.model.hold(id)
+    }
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        self.model.reserve(kind)
+    }
+    fn unreserve(&self, id: ObjectId) {
+        self.model.unreserve(id);
+    }
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        self.model.apply(op)
+    }
+    fn directory_changes(&self) -> u64 {
+        self.model.directory_changes()
+    }
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        self.model.wait_for(id)
+    }
+    fn sync(&self) -> Result<()> {
+        self.model.sync()
+    }
+    fn space(&self) -> SpaceUsage {
+        self.model.space()
+    }
+}
+
+fn raced(replacement: Option<Kind>) -> Nodes<Raced> {
+    let root = ObjectId::new(64, Kind::Directory);
+    let model = Model::new(root, OWNER, Time::default());
+    let engine = Raced { model, replacement, has_raced: AtomicBool::new(false) };
+    Pxfs::new(Arc::new(engine), Credentials::root()).nodes()
+}
+
+#[test]
+fn regression_made_object_is_not_in_the_way_of_its_own_call() {
+    let who = Credentials::root();
+    for kind in [Kind::File, Kind::Directory, Kind::Symlink] {
+        for replacement in [None, Some(kind), Some(Kind::Fifo)] {
+            let nodes = raced(replacement);
+            let made = match kind {
+                Kind::Symlink => nodes.symlink(&who, nodes.root(), NAME, b"mine"),
+                kind => nodes.make(&who, nodes.root(), NAME, kind, 0o755, 0),
+            };
+            let there = nodes.engine().lookup(nodes.root(), NAME).unwrap();
+            match made {
+                Ok(node) => assert_eq!((replacement, there), (Some(kind), Some(node.id))),
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::NOENT, "{kind:?} {replacement:?}");
+                    assert_ne!(replacement, Some(kind));
+                    assert_eq!(there.map(ObjectId::kind), replacement, "the call made a second object");
+                }
+            }
+        }
+    }
+}
