@@ -92,6 +92,18 @@ fn is_zero(file: &Path) -> bool {
 }
 
 #[test]
+fn regression_library_makes_a_volume_on_an_empty_device() {
+    let sandbox = Sandbox::new();
+    let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 20 << 20)).flatten() else { return };
+    for _ in 0..2 {
+        Volume::open_or_create(device.place(""), 64 << 20).unwrap().close().unwrap();
+    }
+    let volume = Volume::open(device.place("")).unwrap();
+    assert!(volume.information().size_bytes < 20 << 20);
+    volume.close().unwrap();
+}
+
+#[test]
 fn device_with_file_system_is_refused() {
     let sandbox = Sandbox::new();
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 64 << 20)).flatten() else { return };

@@ -1,5 +1,6 @@
 //! Options for making a volume.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use eyrie_engine::Owner;
@@ -209,7 +210,8 @@ impl VolumeOptions {
 
     /// Opens the volume at `path`, or makes it if nothing is there or the directory is empty. An existing
     /// volume keeps its size, groups, medium and owner. A block device is made a volume only if it has no
-    /// contents, whatever [`VolumeOptions::overwrite`] says.
+    /// contents, whatever [`VolumeOptions::overwrite`] says. The volume fills the device, whatever
+    /// [`VolumeOptions::size`] says.
     ///
     /// If two processes call this at once, one makes the volume, and the other may get `EBUSY`.
     ///
@@ -236,7 +238,9 @@ impl VolumeOptions {
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::INVAL) => {}
             opened => return opened,
         }
-        match self.overwrite(false).create(path) {
+        let is_device = path.metadata().is_ok_and(|file| file.file_type().is_block_device());
+        let size_bytes = self.size_bytes.filter(|_| !is_device);
+        match (VolumeOptions { size_bytes, ..self }).overwrite(false).create(path) {
             // There is something that is no volume, or another process has just made the volume.
             Err(error) if error.errno() == Errno::EXIST => Volume::open_with(path, paged),
             created => created,
