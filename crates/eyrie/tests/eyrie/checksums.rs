@@ -60,6 +60,7 @@ fn start_of(name: &str, page: usize) -> Vec<u8> {
 
 #[test]
 fn damaged_page_is_an_error_that_names_its_file() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -84,6 +85,7 @@ fn damaged_page_is_an_error_that_names_its_file() {
 
 #[test]
 fn scrub_names_damaged_files() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -115,6 +117,7 @@ fn scrub_names_damaged_files() {
 
 #[test]
 fn memory_has_no_checksums_and_no_scrub() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     for medium in [MediumChoice::Dram, MediumChoice::Pmem] {
         let error = options().medium(medium).create(place.path().join("nest")).unwrap_err();
@@ -131,6 +134,7 @@ fn memory_has_no_checksums_and_no_scrub() {
 
 #[test]
 fn volume_keeps_its_checksums_when_it_grows_and_shrinks() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -158,6 +162,7 @@ fn volume_keeps_its_checksums_when_it_grows_and_shrinks() {
 
 #[test]
 fn repair_loses_only_damaged_pages() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -182,6 +187,7 @@ fn repair_loses_only_damaged_pages() {
 /// A superblock and a journal that disagree would lead to wrong pages.
 #[test]
 fn superblock_and_journal_must_agree() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let (with, without) = (place.path().join("with"), place.path().join("without"));
     make(&with);
@@ -196,6 +202,7 @@ fn superblock_and_journal_must_agree() {
 /// The superblocks lie before the first checksum page, and have checksums of their own.
 #[test]
 fn scrub_compares_the_superblocks() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     for checksums in [true, false] {
         let path = place.path().join(format!("nest {checksums}"));
@@ -215,6 +222,7 @@ fn scrub_compares_the_superblocks() {
 /// A scrub reads the damaged pages a second time, and can be ended meanwhile.
 #[test]
 fn second_look_of_a_scrub_can_be_ended() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -239,6 +247,7 @@ fn second_look_of_a_scrub_can_be_ended() {
 /// A disk may lose a range with a checksum page and the pages behind it.
 #[test]
 fn zeros_over_tables_and_their_checksums_are_noticed() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);
@@ -255,6 +264,7 @@ fn zeros_over_tables_and_their_checksums_are_noticed() {
 /// If the disk has lost checksums of pages, here of the tables, a repair takes these pages as they are.
 #[test]
 fn repair_takes_pages_without_checksums() {
+    let _tests = crate::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nest");
     make(&path);

@@ -30,3 +30,29 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 fn side_by_side() -> RwLockReadGuard<'static, ()> {
     PINS.read().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[test]
+fn every_test_holds_the_lock() {
+    let _tests = side_by_side();
+    let mut folders = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/eyrie").into()];
+    let (mut count, mut free) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir::<std::path::PathBuf>(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let code = std::fs::read_to_string(&path).unwrap();
+            for test in code.split("#[test]\n").skip(1) {
+                count += 1;
+                let body = test.split("\n}").next().unwrap();
+                if !["side_by_side()", "alone()"].iter().any(|lock| body.contains(lock)) {
+                    free.push(format!("{}: {}", path.display(), test.lines().next().unwrap()));
+                }
+            }
+        }
+    }
+    assert!(count > 30, "{count} tests");
+    assert!(free.is_empty(), "{free:#?}");
+}

@@ -26,11 +26,11 @@ impl Drop for Mount {
 
 #[test]
 fn full_host_is_an_error_and_the_volume_goes_on() {
+    let _alone = alone();
     [MediumChoice::Dram, MediumChoice::Paged].into_iter().for_each(fill_a_host);
 }
 
 fn fill_a_host(medium: MediumChoice) {
-    let _alone = alone();
     let place = Place::new();
     let Some(mount) = Mount::new(place.0.path().join("small"), 16) else {
         eprintln!("skipped: only root can mount a small file system");
