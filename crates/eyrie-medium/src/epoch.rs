@@ -13,11 +13,11 @@
 //! A pin is one atomic addition on a cache line that only its thread writes, except for threads without a
 //! slot. A guard that is held for a long time only delays the reuse of memory.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::fs::File;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
@@ -109,9 +109,10 @@ fn own() -> Option<&'static WatchedPins> {
     OWN.get_or_init(make).as_ref()
 }
 
-/// Returns the count of the pins of threads without a slot.
+/// Returns the count of the pins of threads without a slot. It is the same one for the whole life of the
+/// process.
 fn crowd() -> &'static AtomicU64 {
-    OWN.get().and_then(Option::as_ref).map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
+    own().map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
 }
 
 /// A time on the process's clock of grace periods.
@@ -138,6 +139,12 @@ struct ThreadPins {
 thread_local! {
     static LOCAL: ThreadPins =
         const { ThreadPins { slot: Cell::new(usize::MAX), count: Cell::new(None), depth: Cell::new(0) } };
+}
+
+std::thread_local! {
+    /// Number of guards that this thread has made while it ended. The value has no destructor, so it can be
+    /// used until the thread has ended.
+    static ENDING: Cell<u64> = const { Cell::new(0) };
 }
 
 impl ThreadPins {
@@ -218,6 +225,7 @@ pub fn pin() -> Guard {
     // A thread that is ending has given its slot back, so it pins in the crowd.
     let ending = LOCAL.try_with(ThreadPins::pin).is_err();
     if ending {
+        ENDING.set(ENDING.get() + 1);
         crowd().fetch_add(1, Ordering::SeqCst);
     }
     Guard { ending, _not_send: PhantomData }
@@ -270,6 +278,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if self.ending {
             crowd().fetch_sub(1, Ordering::Release);
+            ENDING.set(ENDING.get() - 1);
         } else {
             // A thread that is ending has given its slot back, and the pin with the slot.
             let _ = LOCAL.try_with(ThreadPins::unpin);
@@ -401,62 +410,61 @@ impl Drop for PinWatch {
     }
 }
 
-/// Registers a handler that gives a forked child a table of its own. The child has none of the other threads,
-/// so their pins would stop its clock for ever. And its own pins must not change the table of its parent.
+/// The watched tables, locked by the thread that forks, until the fork is over.
+struct LockedForFork(UnsafeCell<Option<MutexGuard<'static, Vec<Arc<WatchedPins>>>>>);
+
+// SAFETY: only the thread that has locked [`WATCHED`] accesses the value. It stores the guard after it has
+// taken the lock, and takes the guard out before it releases the lock.
+unsafe impl Sync for LockedForFork {}
+
+static LOCKED_FOR_FORK: LockedForFork = LockedForFork(UnsafeCell::new(None));
+
+/// Registers handlers that give a forked child a table of its own, and no watched table. The child has none
+/// of the other threads, so their pins would stop its clock for ever. Its own pins must not change the table
+/// of its parent. And it owns no volume that other processes read.
 fn register_fork_handler() {
+    extern "C" fn before() {
+        let watched = unpoisoned(WATCHED.lock());
+        // SAFETY: this thread has the lock.
+        unsafe { *LOCKED_FOR_FORK.0.get() = Some(watched) };
+    }
+    extern "C" fn parent() {
+        // SAFETY: this thread has the lock since `before`.
+        drop(unsafe { (*LOCKED_FOR_FORK.0.get()).take() });
+    }
     extern "C" fn child() {
         ADVANCING.store(false, Ordering::Relaxed);
-        NO_TABLE.store(0, Ordering::Relaxed);
-        // A child owns no volume that other processes read.
+        // SAFETY: this thread has the lock since `before`.
+        if let Some(mut watched) = unsafe { (*LOCKED_FOR_FORK.0.get()).take() } {
+            watched.clear();
+        }
         OTHERS.store(0, Ordering::Relaxed);
-        let Some(own) = OWN.get().and_then(Option::as_ref) else { return };
-        // If this thread is ending, it has no slot, and the handler does not know its pins.
-        let mine = LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).ok();
+        // A thread that is ending has no slot.
+        let (slot, is_pinned) =
+            LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).unwrap_or((SLOTS, false));
+        let has_slot = slot < SLOTS;
+        let crowd = ENDING.get() + u64::from(is_pinned && !has_slot);
+        let Some(own) = OWN.get().and_then(Option::as_ref) else {
+            NO_TABLE.store(crowd, Ordering::Relaxed);
+            return;
+        };
         if !own.table.0.replace_in_child(true) {
             // Without memory of its own, the child would change the pins of its parent.
             std::process::abort();
         }
-        if let Some((slot, is_pinned)) = mine
-            && slot < SLOTS
-        {
-            let words = own.table.words();
+        let words = own.table.words();
+        words[CROWD].store(crowd, Ordering::Relaxed);
+        if has_slot {
             words[USED].store(slot as u64 + 1, Ordering::Relaxed);
             words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);
             own.table.count(slot).store(is_pinned.into(), Ordering::Relaxed);
-        } else if mine.is_some_and(|(_, is_pinned)| is_pinned) {
-            own.table.words()[CROWD].store(1, Ordering::Relaxed);
         }
     }
-    // SAFETY: the handler stores to atomics, reads cells of a thread-local, and makes system calls that are
-    // safe in a signal handler. So it cannot panic.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    // SAFETY: no handler panics. `before` takes a lock that no thread holds while it forks. The child frees
+    // the memory of the watched tables, which a C library allows after a fork, and else only stores to
+    // atomics, reads cells of thread-locals, and makes system calls.
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use super::*;
-
-    /// The process has one clock, so these checks run as one test.
-    #[test]
-    fn clock_waits_for_every_pin() {
-        let guard = pin();
-        let retired = now();
-        for _ in 0..10 {
-            advance();
-        }
-        assert!(!retired.is_over(now()), "the clock passed a pin");
-        let nested = pin();
-        drop(guard);
-        for _ in 0..10 {
-            advance();
-        }
-        assert!(!retired.is_over(now()), "the clock passed a nested pin");
-        drop(nested);
-        while !retired.is_over(advance()) {}
-
-        let held = std::thread::spawn(|| std::mem::forget(pin()));
-        held.join().expect("the thread only pins");
-        let retired = now();
-        while !retired.is_over(advance()) {}
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
-//! A test of threads that pin without a slot. It claims every slot of the process, so it runs alone.
+//! Tests of pins that need the clock of the process for themselves, so each of them runs alone. One test
+//! claims every slot of the process.
 
-use std::sync::Barrier;
+use std::cell::RefCell;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
 use eyrie_faults::in_forked_child;
@@ -8,6 +10,9 @@ use eyrie_medium::epoch;
 
 /// Number of slots, and the index that threads without a slot share.
 const SLOTS: usize = 256;
+
+/// A lock that every test holds.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Returns true if at most ten attempts to advance the clock end the grace period of memory that is retired
 /// now.
@@ -42,6 +47,7 @@ fn without_slots<T>(check: impl FnOnce() -> T) -> T {
 
 #[test]
 fn forked_child_keeps_only_its_own_pin() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (index, child) = without_slots(|| {
         let (guard, nested) = (epoch::pin(), epoch::pin());
         let child = in_forked_child(|| {
@@ -57,4 +63,64 @@ fn forked_child_keeps_only_its_own_pin() {
 
     thread::spawn(|| without_slots(|| std::mem::forget(epoch::pin()))).join().unwrap();
     assert!(clock_runs(), "a thread that has ended is pinned");
+}
+
+thread_local! {
+    /// Runs its check when its thread ends, after the thread has given its slot back.
+    static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+}
+
+struct AtEnd(Option<Box<dyn FnOnce()>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.take().expect("one drop")();
+    }
+}
+
+#[test]
+fn regression_forked_child_keeps_the_pin_of_an_ending_thread() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (send, said) = std::sync::mpsc::channel();
+    let check = move || {
+        let guard = epoch::pin();
+        let child = in_forked_child(|| {
+            let waited = !clock_runs();
+            drop(guard);
+            waited && clock_runs()
+        });
+        // The guard of this thread is in the closure, which only the child runs.
+        send.send(child.expect("the host can fork")).expect("the test waits");
+    };
+    // The destructor of the value that a thread uses first runs last.
+    let ending = thread::spawn(|| {
+        AT_END.set(Some(AtEnd(Some(Box::new(check)))));
+        drop(epoch::pin());
+    });
+    ending.join().expect("the thread only forks");
+    assert!(said.recv().expect("an answer"), "the clock of the child");
+    assert!(clock_runs(), "the pin of the thread has ended");
+}
+
+/// A child that serves a volume watches the pins of its own clients only.
+#[test]
+fn regression_forked_child_does_not_wait_for_the_clients_of_its_parent() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _watch = epoch::watch_pins(epoch::pins_file().expect("a file")).expect("a table");
+    let (pinned, over) = (Barrier::new(2), Barrier::new(2));
+    let child = thread::scope(|scope| {
+        scope.spawn(|| {
+            let _pin = epoch::pin();
+            pinned.wait();
+            over.wait();
+        });
+        pinned.wait();
+        let child = in_forked_child(|| {
+            let watch = epoch::pins_file().and_then(epoch::watch_pins);
+            watch.is_ok() && clock_runs()
+        });
+        over.wait();
+        child
+    });
+    assert!(child.expect("the host can fork"), "the clock of the child");
 }

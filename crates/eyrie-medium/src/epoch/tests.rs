@@ -1,0 +1,42 @@
+use super::*;
+
+/// The process has one clock, so these checks run as one test.
+#[test]
+fn clock_waits_for_every_pin() {
+    let guard = pin();
+    let retired = now();
+    for _ in 0..10 {
+        advance();
+    }
+    assert!(!retired.is_over(now()), "the clock passed a pin");
+    let nested = pin();
+    drop(guard);
+    for _ in 0..10 {
+        advance();
+    }
+    assert!(!retired.is_over(now()), "the clock passed a nested pin");
+    drop(nested);
+    while !retired.is_over(advance()) {}
+
+    let held = std::thread::spawn(|| std::mem::forget(pin()));
+    held.join().expect("the thread only pins");
+    let retired = now();
+    while !retired.is_over(advance()) {}
+}
+
+/// Another thread has the watched tables locked at the fork.
+#[test]
+fn regression_forked_child_can_watch_pins() {
+    let (locked, forking) = (std::sync::Barrier::new(2), std::time::Duration::from_millis(200));
+    drop(pin());
+    let can_watch = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _watched = unpoisoned(WATCHED.lock());
+            locked.wait();
+            std::thread::sleep(forking);
+        });
+        locked.wait();
+        crate::fork::in_forked_child(|| pins_file().and_then(watch_pins).is_ok())
+    });
+    assert!(can_watch.expect("the host can fork"), "the child hangs");
+}
