@@ -101,10 +101,10 @@ pub(crate) fn prefetch_line(place: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_lines(place: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..len).step_by(64) {
+    for line in lines_of(place.addr(), len) {
         // SAFETY: a prefetch of any address is harmless: it never faults and changes no byte.
         unsafe {
-            let line = place.wrapping_add(at).cast();
+            let line = place.with_addr(line * 64).cast();
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line);
         }
     }
@@ -112,9 +112,31 @@ pub(crate) fn prefetch_lines(place: *const u8, len: usize) {
     let _ = (place, len);
 }
 
+/// Returns the numbers of the lines of the range of `len` bytes at `place`, which may be in the middle of a
+/// line.
+#[cfg(any(target_arch = "x86_64", test))]
+#[inline(always)]
+fn lines_of(place: usize, len: usize) -> std::ops::Range<usize> {
+    place / 64..(place + len).div_ceil(64)
+}
+
 /// Returns the guard (or value) of a lock of the standard library, even if a thread panicked while it held
 /// the lock. Callers use this function only for values that no panic leaves half changed.
 #[inline]
 pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_unaligned_range_is_prefetched_to_its_last_line() {
+        for place in 4096..4096 + 64 {
+            for len in 1..300 {
+                assert_eq!(lines_of(place, len), place / 64..(place + len - 1) / 64 + 1, "{len} at {place}");
+            }
+        }
+    }
 }
