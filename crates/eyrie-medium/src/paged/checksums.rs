@@ -176,8 +176,10 @@ fn read(blocks: &dyn Blocks, chunk: usize) -> io::Result<PageBytes> {
 }
 
 /// Changes entries on the disk, without a flush. `sums` has pairs of a page and its CRC-32C, in ascending
-/// order of the pages. A checksum page that cannot be read is written with these entries and zeros.
-pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<()> {
+/// order of the pages. A checksum page that cannot be read is written with these entries and zeros. Returns
+/// the number of bytes that were written.
+pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<u64> {
+    let mut written = 0;
     let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
     for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
         let chunk = chunk_of(sums[0].0);
@@ -187,8 +189,9 @@ pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<()> 
             page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
         }
         blocks.here().write(Places::checksum_page(chunk), &page.0)?;
+        written += PAGE_SIZE;
     }
-    Ok(())
+    Ok(written)
 }
 
 #[cfg(test)]

@@ -447,7 +447,7 @@ impl Pager {
     /// Writes the lines and checksums of the journal's records to their places. `next` is the record that
     /// comes after them.
     fn replay_own(&self, state: &DrainState, next: &CutRecord) -> io::Result<()> {
-        replay_own(&*self.blocks, &state.anchor, state.sequence - 1, next)?;
+        self.counts.wrote_bytes(replay_own(&*self.blocks, &state.anchor, state.sequence - 1, next)?);
         self.checksums.written();
         Ok(())
     }

@@ -20,8 +20,9 @@ pub struct PagedStats {
     pub dirty_bytes: u64,
     /// Number of drains, which make earlier changes durable.
     pub drains: u64,
-    /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages. The writes
-    /// of a replay do not count, although a drain replays the journal if a record does not fit.
+    /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages. A drain
+    /// replays the journal if a record does not fit, and the writes of this replay count, too. Those of the
+    /// replay before an open do not count.
     pub written_bytes: u64,
     /// Bytes of the pages that were read from the disk.
     pub read_bytes: u64,

@@ -129,7 +129,7 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
         {
             records.pop();
         }
-        apply_before(blocks, anchor, records, &CutRecord::default())
+        apply_before(blocks, anchor, records, &CutRecord::default()).map(drop)
     };
     replayed().map_err(io_fault("replaying the journal"))
 }
@@ -138,6 +138,7 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
 /// the same reason the last record counts even if the disk has damaged one of its fresh pages. `count` is the
 /// number of these records, and `next` is the record that the caller will write next. The caller has already
 /// written the fresh pages of `next` to their places, so this function applies no older lines to these pages.
+/// Returns the number of bytes that were written.
 ///
 /// # Errors
 /// The disk's error. Another error if the disk does not return the records that were written.
@@ -146,7 +147,7 @@ pub(in crate::paged) fn replay_own(
     anchor: &Anchor,
     count: u64,
     next: &CutRecord,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let records = read_records(blocks, anchor)?;
     if records.len() as u64 != count {
         return Err(io::Error::other("the journal does not read back as it was written"));
@@ -160,7 +161,7 @@ fn apply_before(
     anchor: &Anchor,
     mut records: Vec<ReadRecord>,
     next: &CutRecord,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
     records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
     apply(blocks, anchor.places(), &records)
@@ -230,7 +231,7 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadReco
 
 /// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
 /// checksum pages, durably.
-fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<()> {
+fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<u64> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
         // The changes of a page are in the order of the records, so the lines of a later record overwrite
@@ -255,8 +256,9 @@ fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Res
         }
     }
     if pages.is_empty() && sums.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
+    let written = pages.len() as u64 * PAGE_SIZE;
     let mut page = page_buffer(PAGE);
     for (number, changes) in pages {
         blocks.here().read(places.offset(number as usize), page.as_mut_bytes())?;
@@ -270,6 +272,7 @@ fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Res
         }
         blocks.here().write(places.offset(number as usize), page.as_bytes())?;
     }
-    checksums::store(blocks, &sums.into_iter().collect::<Vec<_>>())?;
-    blocks.here().flush()
+    let of_sums = checksums::store(blocks, &sums.into_iter().collect::<Vec<_>>())?;
+    blocks.here().flush()?;
+    Ok(written + of_sums)
 }
