@@ -163,6 +163,9 @@ impl Volume {
         let superblock = superblock::read(&medium, place)?;
         superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
+        // The clients of an earlier owner must see the new number before any other change. The change of the
+        // number may become durable before the stores of the last process, and while the clean mark is set:
+        // the number has a line of its own, and no recovery depends on it.
         owners::count_owner(&medium, page.owners.get())?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no

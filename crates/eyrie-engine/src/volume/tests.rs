@@ -438,6 +438,25 @@ fn crash_during_close_or_open_leaves_a_volume() {
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
+/// The number of owners is the first change of an open, so it may be durable although nothing else is.
+#[test]
+fn crash_after_the_count_of_an_owner_changes_nothing_else() {
+    let volume = memory(1 << 20);
+    storm(&volume, &mut Held::default(), &mut SplitMix64(7), 500);
+    let free = volume.space.free_map();
+    let crashed = volume.medium().snapshot();
+    for (mut bytes, how) in [(crashed, Opened::Crashed), (closed(volume), Opened::Clean)] {
+        let at = layout::OWNERS.offset() as usize;
+        let owners = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        bytes[at..at + 8].copy_from_slice(&(owners + 1).to_le_bytes());
+        let (opened, found) = open(&bytes).expect("a volume");
+        assert_eq!((found, opened.owner_number().expect("in bounds")), (how, owners + 2));
+        if how == Opened::Clean {
+            assert_eq!(opened.space.free_map(), free);
+        }
+    }
+}
+
 #[test]
 fn threads_never_see_memory_reused_under_a_pin() {
     const THREADS: u64 = 8;

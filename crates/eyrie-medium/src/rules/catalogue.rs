@@ -316,7 +316,7 @@ rules! {
             "The saved allocator persists before the clean mark that makes it valid.",
             "the mark is stored first";
         CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
-            "An open clears the clean mark before it makes any other change of the volume.",
+            "An open clears the clean mark before it makes any change but that of the number of owners.",
             "the mark stays";
     }
     Volumes in "eyrie-engine/src/space/saved.rs" {
@@ -326,7 +326,8 @@ rules! {
     }
     Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
-            "If a volume was not closed, its open makes the stores that it finds durable before any change.",
+            "If a volume was not closed, its open makes the stores that it finds durable before it makes any \
+             change but that of the number of owners.",
             "these stores are not flushed: a killed process may have left them in the caches";
         NewTablesAreRecorded "new-tables-are-recorded" on Disk, "reuse on a disk":
             "The tables of a new volume with checksums get checksums before its superblock is written.",
