@@ -235,9 +235,8 @@ pub trait Engine: Send + Sync {
         Ok(Owner { mode, uid, gid })
     }
 
-    /// Returns the attributes of an object that decide about permissions, as they are at one moment. In
-    /// [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it never walks a
-    /// directory.
+    /// Returns the attributes of an object that decide about permissions, as they are at one moment. Like
+    /// [`Engine::owner`], this call never walks a directory in [`Scm`](crate::scm::Scm).
     ///
     /// # Errors
     /// As [`Engine::attributes`].

@@ -78,7 +78,7 @@ fn regression_refusal_of_the_service_has_its_errno() {
             assert_eq!(errno, expected, "{text}");
             let reason = std::io::Error::from(expected);
             let place = path.display();
-            assert_eq!(text, format!("open volume {place}: the service refused the session: {reason}"));
+            assert_eq!(text, format!("open volume {place}: the service refused the connection: {reason}"));
             // The service has no session with this client yet.
             assert_eq!(Client::connect(&socket, false).err().unwrap().errno(), expected);
         });

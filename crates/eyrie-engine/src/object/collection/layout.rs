@@ -1,7 +1,6 @@
 //! Bytes of bucket pages: their commit words, slots and records.
 //!
-//! `docs/format.md` describes these bytes. This module is the same description as code, and a test compares
-//! the two.
+//! `docs/format.md` describes these bytes, and a test compares the page with this module.
 
 use std::mem::offset_of;
 
@@ -28,8 +27,6 @@ pub(crate) const UNIT: u64 = 8;
 pub(crate) const PAGE_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
 /// First unit of the heap. The heap is the part of a page that holds the records.
 pub(crate) const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
-/// Maximum number of pages of one bucket. A longer chain is treated as a cycle.
-pub(crate) const MAX_CHAIN: usize = 4096;
 
 /// The time of a page's last change, and the version that the directory's times had at that change. A call
 /// that sets the directory's modification time begins a new version. From then on, stamps of older versions

@@ -6,14 +6,17 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::buckets::{BucketPlace, Buckets, TABLE_HEAD, is_plain, segment_slot, table_slots};
 use super::layout::{
-    Commit, EntrySlot, HEAP_UNIT, LINK, MAX_CHAIN, NameRecordHead, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, UNIT,
-    index_of, length_at, record_units, slot_at,
+    Commit, EntrySlot, HEAP_UNIT, LINK, NameRecordHead, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, UNIT, index_of,
+    length_at, record_units, slot_at,
 };
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::op::NAME_MAX;
 use crate::volume::VolumeView;
 use crate::{Error, ObjectId, Result};
+
+/// Maximum number of pages of one bucket. A longer chain is treated as a cycle.
+const MAX_CHAIN: usize = 4096;
 
 /// A collection of a volume. The root is the pointer to its table.
 #[derive(Clone, Copy)]

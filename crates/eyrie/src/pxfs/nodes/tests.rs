@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Content, Kind, ListedEntry, Op, Owner, Result, SpaceUsage, Version,
+    Applied, Attributes, Birth, Content, InodeFlags, Kind, ListedEntry, Op, Owner, Result, SpaceUsage,
+    Version,
 };
 
 use super::*;
@@ -46,6 +47,9 @@ impl Engine for Raced {
     }
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.model.attributes(id)
+    }
+    fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
+        self.model.inode_flags(id)
     }
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.model.read(id, offset, out)
