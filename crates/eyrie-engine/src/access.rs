@@ -366,9 +366,10 @@ fn check_has_acls(object: &Protection) -> Result<()> {
 /// they have no entry, which removes the ACL.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object, and for an object with inode flags. `AccessDenied` for a default
-/// ACL of an object that is no directory (the removal of such an ACL is no error for any user). `Invalid` for
-/// bytes that are no valid ACL. `Unsupported` for a symbolic link, and for bytes of another version than 2.
+/// `NotPermitted` unless `who` owns the object, and for an object with inode flags. `AccessDenied` for a
+/// default ACL of an object that is no directory (the removal of such an ACL is no error for any user).
+/// `Invalid` for bytes that are no valid ACL. `Unsupported` for a symbolic link, and for bytes of another
+/// version than 2.
 pub fn check_set_acl(
     who: &Credentials,
     object: &Protection,

@@ -93,8 +93,8 @@ impl Scm {
 
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
     /// which this call tries to complete. If this call cannot complete the summary, the sum comes from the
-    /// pages, which are read without a lock. Ops on several shards may change pages during the read. So the sum
-    /// counts only if all pages had these contents at one moment. The caller holds a pin.
+    /// pages, which are read without a lock. Ops on several shards may change pages during the read. So the
+    /// sum counts only if all pages had these contents at one moment. The caller holds a pin.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         let mut attempt = 0;
         loop {

@@ -24,7 +24,7 @@ use crate::tables::layout::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// Bytes of one word of a record: its address and its value.
+/// Bytes of one entry of a record: the address and the value of one word.
 const ENTRY_BYTES: u64 = 16;
 /// Bytes of the address of the list, which is word 1 of the slot. The checksum covers first this address and
 /// then the list.
@@ -32,7 +32,8 @@ const PLACE_BYTES: usize = 8;
 /// Offset of the list inside the slot. The list begins on a line of its own.
 const INLINE_OFFSET: u64 = 64;
 const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
-/// Maximum number of words of a record. No Op needs so many, so a longer record is corrupt.
+/// Maximum number of words of a record. The list is in one extent, and the largest extent has so many
+/// entries. A commit of more words fails with `TooLarge`, so a longer record is corrupt.
 const MAX_ENTRIES: u64 = 1 << 22;
 
 /// Commits the words of a transaction by a redo record.

@@ -170,7 +170,7 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::DATA_SYNC, yes)
     }
 
-    /// Asks the host to pass its page cache (`O_DIRECT`). In a volume, opens of files ignore this option.
+    /// Asks the host to bypass its page cache (`O_DIRECT`). In a volume, opens of files ignore this option.
     ///
     /// ```
     /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {

@@ -45,8 +45,8 @@ bitflags::bitflags! {
         /// Makes each write through the handle durable before it returns (`O_DSYNC`), as by
         /// [`Posix::fdatasync`](super::Posix::fdatasync).
         const DATA_SYNC = 2048;
-        /// Asks the host to pass its page cache (`O_DIRECT`). In a volume the flag has no effect, except that
-        /// a directory is refused, as on tmpfs.
+        /// Asks the host to bypass its page cache (`O_DIRECT`). In a volume the flag has no effect, except
+        /// that a directory is refused, as on tmpfs.
         const DIRECT = 4096;
         /// Opens the object of a path for neither reading nor writing (`O_PATH`). This open needs no rights
         /// on the object, which may be of any kind. The handle serves for `stat`, `access` and `link`, and as

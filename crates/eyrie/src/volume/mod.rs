@@ -309,11 +309,11 @@ impl Volume {
         Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// Works as [`Volume::resize`]. Without a size, the volume grows to the size of its block device. `paged`
-    /// is as in [`Volume::open_with`].
+    /// Works as [`Volume::resize`]. Without a size, a volume on a block device gets the largest size for
+    /// which the device and [`Information::most_bytes`] have room. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::resize`].
+    /// As [`Volume::resize`]. `EINVAL` for a volume in a directory without a size.
     ///
     /// # Examples
     /// ```

@@ -268,9 +268,8 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory. `EINVAL` for an object of another
-    /// kind than a regular file. `EPERM` for an immutable file, and for an append-only file unless the bytes
-    /// begin at its end.
+    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory, `EINVAL` for another special object.
+    /// `EPERM` for an immutable file, and for an append-only file unless the bytes begin at its end.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         self.call(who, "write", [id], |user| user.write_node(id, data, offset))
     }
