@@ -54,6 +54,12 @@ impl<'v> Collection<'v> {
         let mut buckets = table.buckets()?;
         loop {
             begin(buckets.shard(wanted.hash));
+            // If the collection has grown before `begin`, the shard and the bucket are out of date. Growth after this check is noticed by its locks, or by the check below.
+            let begun = table.buckets()?;
+            if begun != buckets {
+                buckets = begun;
+                continue;
+            }
             let bucket = table.page(buckets.of(wanted.hash))?;
             if let Some(found) = find(medium, bucket, wanted)? {
                 return Ok(Some(found));
