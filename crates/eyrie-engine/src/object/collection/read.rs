@@ -54,7 +54,8 @@ impl<'v> Collection<'v> {
         let mut buckets = table.buckets()?;
         loop {
             begin(buckets.shard(wanted.hash));
-            // If the collection has grown before `begin`, the shard and the bucket are out of date. Growth after this check is noticed by its locks, or by the check below.
+            // If the collection has grown before `begin`, the shard and the bucket are out of date. Growth
+            // after this check is noticed by its locks, or by the check below.
             let begun = table.buckets()?;
             if begun != buckets {
                 buckets = begun;
