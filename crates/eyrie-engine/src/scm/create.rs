@@ -59,7 +59,9 @@ impl Scm {
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(Inserted::Yes { moved: false });
         }
-        if let EntryLock::Shard(_) = parent.lock {
+        if let EntryLock::Shard(_) = parent.lock
+            && !broken(SafetyRule::GrowthLocksEveryShard)
+        {
             if collection::needs_room(&self.volume, hot.root, name)? {
                 return Ok(Inserted::NeedsDirectory);
             }

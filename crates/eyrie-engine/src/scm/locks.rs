@@ -15,7 +15,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch, try_lock, wait};
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::sync::{Mutex, MutexGuard, interleave, lock, prefetch, try_lock, wait};
 use smallvec::SmallVec;
 
 use super::Scm;
@@ -77,7 +78,8 @@ fn stripe_of_shard(dir: ObjectId, shard: usize) -> usize {
 
 /// Returns the stripes of an object: one, or those of all shards of a directory.
 fn stripes_of(id: ObjectId) -> impl Iterator<Item = usize> {
-    (0..if id.is_directory() { SHARDS } else { 1 }).map(move |shard| stripe_of_shard(id, shard))
+    let has_shards = id.is_directory() && !broken(SafetyRule::DirectoryOpLocksEveryShard);
+    (0..if has_shards { SHARDS } else { 1 }).map(move |shard| stripe_of_shard(id, shard))
 }
 
 impl Locks {
@@ -163,6 +165,7 @@ impl Locks {
     /// Returns the number of Ops that have ended under a stripe.
     #[inline]
     fn ended_under(&self, index: usize) -> u64 {
+        interleave();
         self.stripes[index].ended.load(Ordering::Acquire)
     }
 }
@@ -296,6 +299,7 @@ impl Scm {
         let collection = Collection::new(&self.volume, parent.hot.root);
         if let EntryLock::Shard(stripe) = parent.lock
             && stripe_of_shard(parent.id, collection.shard(name)?) != stripe
+            && !broken(SafetyRule::EntryIsInItsLockedShard)
         {
             return Ok(None);
         }

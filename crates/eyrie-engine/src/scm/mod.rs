@@ -97,6 +97,14 @@ impl Scm {
         (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))
     }
 
+    /// Returns the number of buckets of a directory, and the bucket of a name. Tests of shards use this call.
+    #[cfg(feature = "shuttle")]
+    pub fn bucket_for_test(&self, dir: ObjectId, name: &[u8]) -> Result<(u64, u64)> {
+        let _pin = eyrie_medium::epoch::pin();
+        let (_, hot) = self.volume.directory(dir)?;
+        crate::object::collection::Collection::new(&self.volume, hot.root).bucket(name)
+    }
+
     fn medium(&self) -> &Medium {
         self.volume.medium()
     }

@@ -32,6 +32,8 @@ mod bursts;
 mod directories;
 mod epochs;
 mod holds;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod shards;
 mod versions;
 mod views;
@@ -49,6 +51,8 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
+    #[cfg(feature = "mutants")]
+    mutants::break_chosen_rule();
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;

@@ -120,3 +120,139 @@ fn removed_directory_takes_no_entry_in_any_shard() {
         assert!(report.is_clean(), "{:?}", report.findings);
     });
 }
+
+/// Bound for the steps that the third thread takes alone. Its Ops take about as many.
+const THIRD: usize = 150;
+
+/// A scheduler for an Op that is overtaken. The first thread takes `steps` steps, then the second thread runs
+/// as long as it can, and then the third thread takes a random number of steps. From then on, all threads take
+/// single steps in a random order.
+struct Overtaken {
+    steps: usize,
+    left: usize,
+    left_of_third: usize,
+    random: SmallRng,
+    executions: usize,
+    has_overtaken: bool,
+}
+
+impl Overtaken {
+    fn new(steps: usize, executions: usize) -> Overtaken {
+        let random = SmallRng::seed_from_u64(steps as u64);
+        Overtaken { steps, left: steps, left_of_third: 0, random, executions, has_overtaken: false }
+    }
+}
+
+impl Scheduler for Overtaken {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.executions = self.executions.checked_sub(1)?;
+        (self.left, self.has_overtaken) = (self.steps, false);
+        self.left_of_third = self.random.random_range(0..THIRD);
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], _: Option<TaskId>, _: bool) -> Option<TaskId> {
+        let task = |number: usize| runnable.iter().find(|task| usize::from(task.id()) == number);
+        // The main thread spawns the others first.
+        if let (Some(main), None) = (task(0), task(3))
+            && !self.has_overtaken
+        {
+            return Some(main.id());
+        }
+        if let Some(first) = task(1)
+            && self.left > 0
+        {
+            self.left -= 1;
+            return Some(first.id());
+        }
+        if let Some(second) = task(2)
+            && !self.has_overtaken
+        {
+            return Some(second.id());
+        }
+        self.has_overtaken = true;
+        if let Some(third) = task(3)
+            && self.left_of_third > 0
+        {
+            self.left_of_third -= 1;
+            return Some(third.id());
+        }
+        Some(runnable[self.random.random_range(0..runnable.len())].id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.random()
+    }
+}
+
+/// Returns the number of entries of a directory whose next entry makes it grow to `buckets` buckets.
+fn entries_before_growth(buckets: u64) -> usize {
+    let found = Arc::new(AtomicUsize::new(0));
+    let (start, result) = (Start::make(), Arc::clone(&found));
+    run(Bursts::new(0, 1), move || {
+        let engine = start.open();
+        let dir = start.dirs[1];
+        let grown = (0..).find(|&n| {
+            let op = Op::Link { dir, name: &entry(n), id: start.file, time: BORN };
+            engine.apply(&op).expect("room");
+            engine.bucket_for_test(dir, b"any").expect("sound").0 == buckets
+        });
+        result.store(grown.expect("it grows"), Ordering::SeqCst);
+    });
+    found.load(Ordering::SeqCst)
+}
+
+/// An Op looks an entry up. Before the Op has noted its shard, another Op makes the directory grow, so that
+/// the entry belongs to another shard. A third Op adds entries to the same bucket.
+#[test]
+fn overtaken_look_up_locks_the_present_shard() {
+    let _alone = alone();
+    // With 4 buckets, bucket 2 has a shard of its own, and with 8 buckets bucket 4. Growth leaves both as
+    // they are.
+    for (buckets, bucket) in [(4, 2), (8, 4)] {
+        let entries = entries_before_growth(buckets);
+        for steps in 0..40 {
+            let start = Start::make_with(entries);
+            run(Overtaken::new(steps, 40), move || {
+                let engine = start.open();
+                let dir = start.dirs[1];
+                let in_bucket = |name: &[u8]| {
+                    let (now, of) = engine.bucket_for_test(dir, name).expect("sound");
+                    now + 1 == buckets && of == bucket
+                };
+                let victim = (0..entries).map(entry).find(|name| in_bucket(name)).expect("some entry");
+                let others = (0..).map(|n| format!("other-{n}").into_bytes());
+                let added: Vec<_> = others.filter(|name| in_bucket(name)).take(2).collect();
+                let spawn = |ops: Vec<OpRecord>| {
+                    let engine = Arc::clone(&engine);
+                    shuttle::thread::spawn(move || {
+                        for op in ops {
+                            engine.apply(&op.decode().op()).expect("room");
+                        }
+                    })
+                };
+                let growing = entry(entries);
+                let names = [&growing, &added[0], &added[1]];
+                let create = |n: usize| {
+                    let (name, id, content) = (names[n], start.fresh[n], Content::Bytes(OLD));
+                    OpRecord::new(&Op::Create { dir, name, id, owner: OWNER, content, time: LATER })
+                };
+                // The Op that makes the directory grow commits one word. So it counts no redo record, and the
+                // look-up of the first thread is not repeated for this reason.
+                let threads = [
+                    spawn(vec![OpRecord::new(&Op::Unlink { dir, name: &victim, time: LATER })]),
+                    spawn(vec![create(0)]),
+                    spawn(vec![create(1), create(2)]),
+                ];
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                assert_eq!(engine.lookup(dir, &victim).expect("sound"), None);
+                for name in names {
+                    assert!(engine.lookup(dir, name).expect("sound").is_some(), "{}", name.escape_ascii());
+                }
+                start.fresh[names.len()..].iter().for_each(|&id| engine.unreserve(id));
+                let report = engine.check().expect("sound");
+                assert!(report.is_clean(), "{:?}", report.findings);
+            });
+        }
+    }
+}

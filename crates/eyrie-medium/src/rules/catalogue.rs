@@ -346,4 +346,35 @@ rules! {
             "Groups behind the new end are taken out of use before the superblock has the smaller size.",
             "the superblock has the new size first";
     }
+    Threads in "eyrie-engine/src/scm/create.rs" {
+        GrowthLocksEveryShard "growth-locks-every-shard" on Scheduler, "shards::ops_in_one":
+            "A directory grows only under the locks of all its shards.",
+            "it grows under the lock of one shard";
+    }
+    Threads in "eyrie-engine/src/scm/locks.rs" {
+        DirectoryOpLocksEveryShard "directory-op-locks-every-shard" on Scheduler, "shards::removed":
+            "An Op on a directory itself holds the locks of all its shards.",
+            "it holds the lock of the first shard";
+        EntryIsInItsLockedShard "entry-is-in-its-locked-shard" on Scheduler, "shards::ops_in_one":
+            "An Op that holds the shard of an entry begins again if growth has moved the entry to another shard.",
+            "the Op goes on";
+    }
+    Threads in "eyrie-engine/src/object/collection/read.rs" {
+        NotedShardIsCurrent "noted-shard-is-current" on Scheduler, "shards::overtaken":
+            "A look-up that notes its shard compares the number of buckets afterwards.",
+            "growth before the note stays unnoticed";
+    }
+    Threads in "eyrie-engine/src/object/collection/buckets.rs" {
+        BucketIsInOneShard "bucket-is-in-one-shard" on Scheduler, "shards::ops_in_one":
+            "All hashes of a bucket are in one shard.",
+            "a directory with few buckets uses all shards";
+    }
+    Threads in "eyrie-engine/src/scm/counts.rs" {
+        SumsChangeOneAtATime "sums-change-one-at-a-time" on Scheduler, "shards::ops_in_one":
+            "Ops that change one summary prepare, commit and adopt it one after another.",
+            "they do so without the mutex of its set";
+        SumIsOfOneMoment "sum-is-of-one-moment" on Scheduler, "directories::large":
+            "A sum of pages that were read without a lock counts only if no page has changed meanwhile.",
+            "every such sum counts";
+    }
 }

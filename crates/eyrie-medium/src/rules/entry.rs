@@ -21,11 +21,13 @@ pub enum Area {
     Recovery,
     /// The tables of a volume, and its size.
     Volumes,
+    /// The order of Ops and reads of several threads.
+    Threads,
 }
 
 impl Area {
     /// Every area, in the order of the catalogue.
-    pub const ALL: [Area; 9] = [
+    pub const ALL: [Area; 10] = [
         Area::Medium,
         Area::Journal,
         Area::Redo,
@@ -35,6 +37,7 @@ impl Area {
         Area::Files,
         Area::Recovery,
         Area::Volumes,
+        Area::Threads,
     ];
 
     /// Returns the name of the area.
@@ -49,11 +52,12 @@ impl Area {
             Area::Files => "Files",
             Area::Recovery => "Recovery",
             Area::Volumes => "Volumes",
+            Area::Threads => "Threads",
         }
     }
 }
 
-/// The media on which the crash explorer can notice that a rule is broken.
+/// The runs that can notice that a rule is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
     /// Memory only. On a disk either the code never runs, or a crash leaves only states between two Ops, so
@@ -63,6 +67,8 @@ pub enum On {
     Disk,
     /// Both.
     Both,
+    /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice it.
+    Scheduler,
 }
 
 /// The entry of a rule in the catalogue.
@@ -78,10 +84,11 @@ pub struct RuleEntry {
     pub place: &'static str,
     /// The behaviour of the mutant.
     pub mutant: &'static str,
-    /// The media on which the mutant can be noticed.
+    /// The runs that can notice the mutant: those of the explorer on a medium, or those under the scheduler.
     pub on: On,
     /// The kind of workload that the explorer tries first, because it is likely to show the mutant. The other
-    /// kinds follow.
+    /// kinds follow. For [`On::Scheduler`] this is the start of the names of the tests that notice the
+    /// mutant.
     pub hint: &'static str,
 }
 

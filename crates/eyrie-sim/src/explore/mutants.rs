@@ -1,8 +1,8 @@
 //! Mutants: one rule of the catalogue of crash safety is broken, and a built-in run must notice that.
 
 use eyrie_faults::CrashRule;
-pub use eyrie_medium::rules::SafetyRule;
-use eyrie_medium::rules::{On, break_rule};
+use eyrie_medium::rules::break_rule;
+pub use eyrie_medium::rules::{On, SafetyRule};
 use serde::Serialize;
 
 use super::suite::{RunKind, Scripts, Trial, Work, kinds};
@@ -163,6 +163,7 @@ pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
         On::Memory => &[CrashRule::Lines],
         On::Disk => &[CrashRule::Sectors],
         On::Both => &[CrashRule::Lines, CrashRule::Sectors],
+        On::Scheduler => &[],
     };
     let mut search = Search { samples: SAMPLES, medium: "", images: 0, should_continue, complete: true };
     let mut found = None;

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use eyrie_sim::explore::mutants::{NO_RULE, SafetyRule, control, hunt};
+use eyrie_sim::explore::mutants::{NO_RULE, On, SafetyRule, control, hunt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -31,7 +31,18 @@ const PANICKED: &str = "panicked:";
 const AT_ONCE: usize = 2;
 
 fn rule(id: &str) -> Result<SafetyRule> {
-    SafetyRule::of_id(id).ok_or_else(|| Failure::usage("no such rule", id, "docs/rules.md lists them"))
+    match SafetyRule::of_id(id) {
+        Some(rule) if is_explored(rule) => Ok(rule),
+        Some(_) => {
+            Err(Failure::usage("only the tests under the scheduler break this rule", id, "see docs/rules.md"))
+        }
+        None => Err(Failure::usage("no such rule", id, "docs/rules.md lists them")),
+    }
+}
+
+/// True if a run of the explorer can notice that the rule is broken.
+fn is_explored(rule: SafetyRule) -> bool {
+    rule.entry().on != On::Scheduler
 }
 
 /// Returns the processor time of this process, in seconds.
@@ -185,8 +196,11 @@ fn row(value: &Value) -> String {
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
-    let mut waiting: Vec<SafetyRule> =
-        if only.is_empty() { SafetyRule::ALL.iter().rev().copied().collect() } else { only };
+    let mut waiting: Vec<SafetyRule> = if only.is_empty() {
+        SafetyRule::ALL.iter().rev().copied().filter(|&rule| is_explored(rule)).collect()
+    } else {
+        only
+    };
     explore_none(time)?;
     if !arguments.json {
         writeln!(

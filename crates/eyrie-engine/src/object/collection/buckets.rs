@@ -6,6 +6,7 @@
 use std::mem::offset_of;
 
 use eyrie_medium::Addr;
+use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::layout::PAGE_BYTES;
@@ -78,10 +79,10 @@ impl Buckets {
     /// Returns the shard of a hash, a number below [`SHARDS`]. All hashes of a bucket are in one shard. A
     /// collection with fewer buckets than shards uses only some of the shards.
     #[inline]
-    pub(crate) const fn shard(self, hash: u64) -> usize {
-        let low = 1_u64 << self.0.ilog2();
+    pub(crate) fn shard(self, hash: u64) -> usize {
+        let low = if broken(SafetyRule::BucketIsInOneShard) { u64::MAX } else { 1 << self.0.ilog2() };
         // The hashes of a bucket share at least as many low bits as this mask has.
-        let mask = (if low < SHARDS as u64 { low } else { SHARDS as u64 }) - 1;
+        let mask = low.min(SHARDS as u64) - 1;
         (hash & mask) as usize
     }
 

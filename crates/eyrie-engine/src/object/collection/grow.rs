@@ -59,18 +59,13 @@ pub fn make_room<'v>(
     name: &[u8],
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
 ) -> Result<Option<Pointer>> {
-    let table = Table::open(volume.medium(), root)?;
-    let buckets = table.buckets()?;
-    let record = NameRecord { hash: hash(volume.hash_seed(), name), name };
-    let bucket = buckets.of(record.hash);
-    let page = table.page(bucket)?;
-    let commit = Commit::from_raw(load(volume.medium(), page)?);
+    let target = InsertTarget::of(volume, root, name)?;
     // A crash may have come before the third part of an earlier split. The moved entries are cleared now,
     // because they take room.
-    if commit.level() != buckets.level(bucket) {
-        clear_moved_entries(volume, &table, buckets, bucket)?;
+    if target.has_moved_entries()? {
+        clear_moved_entries(volume, &target.table, target.buckets, target.bucket)?;
     }
-    if !calls_for_growth(&table, buckets, page, &record)? {
+    if !target.calls_for_growth()? {
         return Ok(None);
     }
     let mut root = root;
@@ -89,31 +84,48 @@ pub fn make_room<'v>(
 /// # Errors
 /// `Corrupt`, `Fault`.
 pub fn needs_room(volume: &Volume, root: Pointer, name: &[u8]) -> Result<bool> {
-    let table = Table::open(volume.medium(), root)?;
-    let buckets = table.buckets()?;
-    let record = NameRecord { hash: hash(volume.hash_seed(), name), name };
-    let bucket = buckets.of(record.hash);
-    let page = table.page(bucket)?;
-    let commit = Commit::from_raw(load(volume.medium(), page)?);
-    Ok(commit.level() != buckets.level(bucket) || calls_for_growth(&table, buckets, page, &record)?)
+    let target = InsertTarget::of(volume, root, name)?;
+    Ok(target.has_moved_entries()? || target.calls_for_growth()?)
 }
 
-/// True if `page` has no room for the entry. Also true if `page` is crowded and the bucket to be split has at
-/// least [`WORTH_SPLITTING`] entries in its first page.
-fn calls_for_growth(
-    table: &Table<'_>,
+/// The bucket that gets a new entry.
+struct InsertTarget<'v, 'n> {
+    table: Table<'v>,
     buckets: Buckets,
+    bucket: u64,
+    /// First page of the bucket.
     page: Addr,
-    record: &NameRecord<'_>,
-) -> Result<bool> {
-    let draft = PageDraft::stored(table.medium, page)?;
-    if draft.live().count_ones() >= CROWDED {
-        let next = load(table.medium, table.page(buckets.next_split())?)?;
-        if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
-            return Ok(true);
-        }
+    record: NameRecord<'n>,
+}
+
+impl<'v, 'n> InsertTarget<'v, 'n> {
+    fn of(volume: &'v Volume, root: Pointer, name: &'n [u8]) -> Result<InsertTarget<'v, 'n>> {
+        let table = Table::open(volume.medium(), root)?;
+        let buckets = table.buckets()?;
+        let record = NameRecord { hash: hash(volume.hash_seed(), name), name };
+        let bucket = buckets.of(record.hash);
+        let page = table.page(bucket)?;
+        Ok(InsertTarget { table, buckets, bucket, page, record })
     }
-    Ok(draft.room(record)?.is_none())
+
+    /// True if entries that an earlier split has moved are still in the first page.
+    fn has_moved_entries(&self) -> Result<bool> {
+        let commit = Commit::from_raw(load(self.table.medium, self.page)?);
+        Ok(commit.level() != self.buckets.level(self.bucket))
+    }
+
+    /// True if the first page has no room for the entry. Also true if this page is crowded and the bucket to
+    /// be split has at least [`WORTH_SPLITTING`] entries in its first page.
+    fn calls_for_growth(&self) -> Result<bool> {
+        let draft = PageDraft::stored(self.table.medium, self.page)?;
+        if draft.live().count_ones() >= CROWDED {
+            let next = load(self.table.medium, self.table.page(self.buckets.next_split())?)?;
+            if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
+                return Ok(true);
+            }
+        }
+        Ok(draft.room(&self.record)?.is_none())
+    }
 }
 
 /// Replaces the table by a larger one if the table has no slot for the segment of the next bucket.

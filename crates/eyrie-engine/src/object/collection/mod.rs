@@ -39,9 +39,9 @@
 //! that is not current, and new extents. The publish of the number of buckets commits a split. From then on,
 //! the moved entries in the old bucket do not count, even before they are cleared.
 //!
-//! The buckets of a collection form [`SHARDS`] shards, by the low bits of their numbers. A change of one
-//! entry reads and writes only pages of one bucket. Therefore two threads may change entries of different
-//! shards at the same time. Growth needs the locks of all shards.
+//! The buckets of a collection form eight shards, by the low bits of their numbers. A change of one entry
+//! reads and writes only pages of one bucket. Therefore two threads may change entries of different shards at
+//! the same time. Growth needs the locks of all shards.
 //!
 //! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (The
 //! collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)

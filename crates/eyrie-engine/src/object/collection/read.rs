@@ -1,5 +1,6 @@
 //! Look-ups. They need no lock. The docs of `collection` explain why their results are correct.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 
 use super::layout::{
@@ -57,7 +58,7 @@ impl<'v> Collection<'v> {
             // If the collection has grown before `begin`, the shard and the bucket are out of date. Growth
             // after this check is noticed by its locks, or by the check below.
             let begun = table.buckets()?;
-            if begun != buckets {
+            if begun != buckets && !broken(SafetyRule::NotedShardIsCurrent) {
                 buckets = begun;
                 continue;
             }
@@ -83,6 +84,16 @@ impl<'v> Collection<'v> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let bucket = table.page(table.buckets()?.of(self.hash(name)))?;
         Ok(bucket == found.bucket && load(table.medium, found.page)? == found.commit.raw())
+    }
+
+    /// Returns the number of buckets, and the bucket of a name.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn bucket(&self, name: &[u8]) -> Result<(u64, u64)> {
+        let buckets = Table::open(self.volume.medium(), self.root)?.buckets()?;
+        Ok((buckets.count(), buckets.of(self.hash(name))))
     }
 
     /// Returns the shard of a name. The result stays valid while the caller holds the lock of any shard.
