@@ -125,8 +125,8 @@ fn removed_directory_takes_no_entry_in_any_shard() {
 const THIRD: usize = 150;
 
 /// A scheduler for an Op that is overtaken. The first thread takes `steps` steps, then the second thread runs
-/// as long as it can, and then the third thread takes a random number of steps. From then on, all threads take
-/// single steps in a random order.
+/// as long as it can, and then the third thread takes a random number of steps. From then on, all threads
+/// take single steps in a random order.
 struct Overtaken {
     steps: usize,
     left: usize,

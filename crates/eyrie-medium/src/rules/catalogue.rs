@@ -356,7 +356,7 @@ rules! {
             "An Op on a directory itself holds the locks of all its shards.",
             "it holds the lock of the first shard";
         EntryIsInItsLockedShard "entry-is-in-its-locked-shard" on Scheduler, "shards::ops_in_one":
-            "An Op that holds the shard of an entry begins again if growth has moved the entry to another shard.",
+            "An Op that holds an entry's shard begins again if growth has moved the entry to another shard.",
             "the Op goes on";
     }
     Threads in "eyrie-engine/src/object/collection/read.rs" {

@@ -46,7 +46,7 @@ const STRESSORS: [&str; 14] = [
 /// Limits of single stressors. Without them most of the time would go to the storage of large files.
 const STRESS_LIMITS: [&str; 3] = ["--fallocate-bytes=32M", "--hdd-bytes=64M", "--sync-file-bytes=64M"];
 /// Time limit of one program, in seconds.
-const LIMIT_S: u64 = 120;
+const LIMIT_S: u64 = 600;
 
 /// Runs the calls of a file server.
 pub fn dbench(context: &Context) -> Result<String> {

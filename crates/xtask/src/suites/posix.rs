@@ -50,7 +50,7 @@ truncate = 5
 write = 10
 ";
 const FSX_CALLS: &str = "20000";
-const FSX_LIMIT_S: u64 = 120;
+const FSX_LIMIT_S: u64 = 600;
 
 /// The results of a run of pjdfstest.
 #[derive(PartialEq, Eq, Debug)]

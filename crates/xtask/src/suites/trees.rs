@@ -16,7 +16,7 @@ use super::tool::{assert_same, command, succeed};
 use crate::run::Result;
 
 /// Time limit of one program, in seconds.
-const LIMIT_S: u64 = 180;
+const LIMIT_S: u64 = 600;
 /// Number of files of the repository.
 const FILES: u64 = 4000;
 /// Number of files of one directory of the repository.
