@@ -24,8 +24,8 @@ const SCALING: f64 = 1.7;
 /// half if all of them wait for one lock.
 const SHARE: f64 = 0.85;
 
-/// Creates [`FILES`] files in new directories, and removes them afterwards. Each of `threads` threads uses one
-/// of `systems`, in turn. Returns the rate, in millions a second.
+/// Creates [`FILES`] files in new directories, and removes them afterwards. Each of `threads` threads uses
+/// one of `systems`, in turn. Returns the rate, in millions a second.
 fn rate<F: Posix + Sync>(systems: &[&F], threads: usize) -> Result<f64> {
     systems.iter().try_for_each(|fs| fs.create_dir("/dir"))?;
     let each = FILES / threads;
