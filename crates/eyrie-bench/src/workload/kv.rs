@@ -465,3 +465,6 @@ impl KeyWorker {
         scale.session()?.put_all(&pairs)
     }
 }
+
+#[cfg(test)]
+mod tests;
