@@ -58,7 +58,7 @@ impl Report {
     /// Returns the report about a volume whose open failed with `error`.
     ///
     /// # Errors
-    /// `error` itself, if it does not report corruption of the volume.
+    /// `error` itself, unless it is `Corrupt`, or a fault of an address or a checksum.
     pub(crate) fn of_error(error: Error) -> Result<Report> {
         let finding = match error {
             Error::Corrupt { addr, what } => format!("{addr}: {what}"),

@@ -11,8 +11,8 @@
 //! - No unsafe code.
 //! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
 //!   those of the allocator, of recovery, of the limit of generations, of the creation, opening, resize and
-//!   save of a volume, of the flag of ACLs in the superblock, of the records of owners and of their requests,
-//!   and the two stores that mark the header of a removed object.
+//!   save of a volume, of the features in the superblock (ACLs and inode flags), of the records of owners and
+//!   of their requests, and the two stores that mark the header of a removed object.
 
 #![forbid(unsafe_code)]
 

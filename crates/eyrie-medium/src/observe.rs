@@ -94,7 +94,8 @@ pub trait Observer: Send + Sync {
         let _ = (addr, bytes);
     }
 
-    /// Called after whole lines of persistent memory at `addr`, which hold `bytes`, were written back.
+    /// Called after whole lines of persistent memory at `addr`, which hold `bytes`, were written back or
+    /// streamed past the caches.
     fn after_write_back(&self, addr: Addr, bytes: &[u8]) {
         let _ = (addr, bytes);
     }

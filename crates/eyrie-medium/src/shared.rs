@@ -251,8 +251,9 @@ impl SharedMemory {
     }
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
-    /// longer share them. All bytes become zero. Returns false if the host refuses. The memory is then the
-    /// old one, unless `is_alone`.
+    /// longer share them. All bytes become zero. Returns false if the host refuses. If it refuses the new
+    /// file, the memory is still the old one. If it refuses a later call, the new file may already be in
+    /// place of the old one.
     ///
     /// A fork handler passes true for `is_alone`: the child then has one thread, so the old descriptor can be
     /// closed for a moment. Apart from stores to atomics, the function makes only system calls.

@@ -10,8 +10,8 @@
 //! instead, and then looks for the lock file again. An owner first locks the lock file, which it makes if
 //! necessary, and then tests that no reader has the segment locked. So of a reader and an owner that come at
 //! the same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
-//! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2) and keeps it until
-//! the child ends.
+//! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2). This lock lasts
+//! until the reader unlocks it, or until both processes have ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -154,7 +154,8 @@ enum SegmentLock {
     Held(File),
     /// An owner has made the lock file meanwhile.
     HasLockFile,
-    /// Another program has locked the segment exclusively. Owners of volumes do not.
+    /// Another program has locked the segment exclusively. It is no owner of a volume, because an owner makes
+    /// the lock file before it tries such a lock.
     InUse,
 }
 

@@ -18,7 +18,7 @@ use super::steps::Reserve;
 use crate::Result;
 
 impl Space {
-    /// Provisions one more step for an extent of `bytes`, a size of a class, that will be allocated soon.
+    /// Provisions one more step for an extent of `bytes`, a power of two, that will be allocated soon.
     /// Does nothing for an extent that a call can wait for. The call is only a hint, so it reports no error.
     /// If the error persists, the later allocation of the extent reports it.
     pub(crate) fn announce(&self, bytes: u64) {

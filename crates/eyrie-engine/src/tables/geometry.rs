@@ -107,7 +107,8 @@ impl Geometry {
         groups.saturating_mul(self.group_bytes).min(self.volume_bytes)
     }
 
-    /// Returns the number of 64-bit words of the header-chunk bitmap.
+    /// Returns the number of those 64-bit words of the header-chunk bitmap that cover the present size of the
+    /// volume.
     pub(crate) fn chunk_words(&self) -> usize {
         self.volume_bytes.div_ceil(CHUNK_BYTES * 64) as usize
     }

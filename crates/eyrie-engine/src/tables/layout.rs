@@ -195,8 +195,8 @@ pub struct VolumePage {
 /// Number of results of requests that a volume keeps.
 pub(crate) const OUTCOMES: usize = 32;
 
-/// A request that a service is applying. The next owner finds out if the change was made: if so, the new
-/// object, or else the object, exists and has the change time of this record.
+/// A request that a service is applying. By this record, the next owner finds out if the change was made. It
+/// was made if the new object exists and has the change time of this record, or if the object does.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {

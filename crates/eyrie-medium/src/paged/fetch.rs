@@ -14,10 +14,10 @@ use crate::fault::Fault;
 /// Number of pages that come into memory between two wake-ups of the keeper (the thread that evicts pages),
 /// while more pages than [`Pager::high_mark`] are in memory.
 const WAKE_EVERY: usize = 16;
-/// Base delay for each page of a fetch while memory is above its limit. The delay grows with the number of
-/// pages above the limit.
+/// Base delay for each page that a fetch or an allocation adds to memory while memory is above its limit. The
+/// delay grows with the number of pages above the limit.
 const PAGE_DELAY: Duration = Duration::from_micros(20);
-/// Longest delay of one fetch. The delayed thread may hold an epoch pin, and no page can be evicted while the
+/// Longest delay of one fetch, or of one allocated page. The delayed thread may hold an epoch pin, and no page can be evicted while the
 /// pin lasts.
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
 

@@ -3,8 +3,8 @@
 //! A drain writes all *fresh* pages (pages that the allocator gave out since the last cut), because they are
 //! part of its cut. So a thread that synchronises one small change waits for the fresh pages of all other
 //! threads. Therefore Ops wait, or drain, while there are too many fresh pages: more than the sum of
-//! [`MIN_FRESH`] and a fixed part of all pages that became fresh since a thread last synchronised. So a sync
-//! costs a small part of the time since the sync before it.
+//! [`MIN_FRESH`] and a fixed part of all pages that were fresh in the cuts since a thread last synchronised.
+//! So a sync costs a small part of the time since the sync before it.
 //!
 //! The thread that synchronised last has no such limit, because it waits only for its own pages. So a program
 //! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit depends
@@ -17,7 +17,7 @@ use crate::epoch;
 
 /// Number of fresh pages that never delay an Op: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
-/// The number of pages that became fresh since the last sync, divided by this number, is added to
+/// The number of pages that were fresh in the cuts since the last sync, divided by this number, is added to
 /// [`MIN_FRESH`]. Up to this sum, fresh pages delay no Op.
 const PART: usize = 8;
 /// Maximum number of early drains that the keeper makes in one interval of its drains. With the default

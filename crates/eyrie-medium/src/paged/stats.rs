@@ -24,7 +24,7 @@ pub struct PagedStats {
     /// replays the journal if a record does not fit, and the writes of this replay count, too. Those of the
     /// replay before an open do not count.
     pub written_bytes: u64,
-    /// Bytes of the pages that were read from the disk.
+    /// Bytes of the pages that were read from the disk into the cache.
     pub read_bytes: u64,
 }
 
