@@ -428,14 +428,14 @@ pub enum Op<'a> {
     /// Requires that a condition holds for a key. An existing key must name a file. Allowed only in a batch,
     /// because this Op changes nothing.
     Expect { dir: ObjectId, name: &'a [u8], condition: Condition },
-    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key is changed at most once, and
-    /// no two changed keys name one object. All changes get the time of the batch, and the times of its Ops
-    /// are ignored. In a batch, an `Erase` of a missing key has no effect. A batch that succeeds also gives
-    /// back the reserved ids of `Put`s whose keys existed, because [`Applied`] cannot name them.
+    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key is changed at most once,
+    /// and no two changed keys name one object. All changes get the time of the batch, and the times of its
+    /// Ops are ignored. In a batch, an `Erase` of a missing key has no effect. A batch that succeeds also
+    /// gives back the reserved ids of `Put`s whose keys existed, because [`Applied`] cannot name them.
     ///
-    /// The batch may also have any number of `Expect`s, with at most one for each key. Each `Expect` refers to its
-    /// key as the key is before the batch, at any position in the batch. If a condition does not hold, the
-    /// batch fails with [`ConditionFailed`](crate::Error::ConditionFailed).
+    /// The batch may also have any number of `Expect`s, with at most one for each key. Each `Expect` refers
+    /// to its key as the key is before the batch, at any position in the batch. If a condition does not hold,
+    /// the batch fails with [`ConditionFailed`](crate::Error::ConditionFailed).
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 
