@@ -17,8 +17,8 @@ const WAKE_EVERY: usize = 16;
 /// Base delay for each page that a fetch or an allocation adds to memory while memory is above its limit. The
 /// delay grows with the number of pages above the limit.
 const PAGE_DELAY: Duration = Duration::from_micros(20);
-/// Longest delay of one fetch, or of one allocated page. The delayed thread may hold an epoch pin, and no page
-/// can be evicted while the pin lasts.
+/// Longest delay of one fetch, or of one allocated page. The delayed thread may hold an epoch pin, and no
+/// page can be evicted while the pin lasts.
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
 
 /// Number of pages in memory above which the keeper subscribes to the kernel's reports of memory pressure.
