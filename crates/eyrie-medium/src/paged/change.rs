@@ -164,7 +164,7 @@ impl Pager {
         let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
         // SAFETY: the address is that of a whole page of the mapping. The page is locked, and each thread
         // makes this copy before it stores to a page of an earlier cut.
-        unsafe { self.shadows.keep(page, lines, flags & FRESH != 0, self.place(page)) };
+        unsafe { self.shadows.keep(page, lines, flags & FRESH != 0, self.address(page)) };
         self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
         self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
     }

@@ -340,7 +340,7 @@ impl Pager {
     fn copy_out(&self, page: usize, out: &mut PageBytes) {
         // SAFETY: the address is that of a whole page of the mapping. The buffer is as long and borrowed
         // exclusively.
-        unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
+        unsafe { copy::copy(out.0.as_mut_ptr(), self.address(page), PAGE) };
     }
 
     /// Copies the bytes that a page had at the cut, from its shadow.

@@ -132,7 +132,7 @@ impl Pager {
     fn read_in(&self, page: usize, count: usize) -> Result<(), Fault> {
         // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
         // accesses them.
-        let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
+        let out = unsafe { std::slice::from_raw_parts_mut(self.address(page), count * PAGE_SIZE as usize) };
         let mut rest = &mut *out;
         for run in self.places.runs(page..page + count) {
             let (part, after) = rest.split_at_mut(run.len() * PAGE_SIZE as usize);
@@ -152,7 +152,7 @@ impl Pager {
         self.checksums.load(&*self.blocks, page);
         // SAFETY: the page is within the mapping. The page is locked and not in memory, so no other thread
         // changes it.
-        let bytes = unsafe { std::slice::from_raw_parts(self.place(page), PAGE_SIZE as usize) };
+        let bytes = unsafe { std::slice::from_raw_parts(self.address(page), PAGE_SIZE as usize) };
         if self.blocks.here().verify(self.checksums.is_right(page, bytes)) {
             Ok(())
         } else {

@@ -219,7 +219,7 @@ impl Pager {
     }
 
     /// Returns the address of a page in memory.
-    pub(super) fn place(&self, page: usize) -> *mut u8 {
+    pub(super) fn address(&self, page: usize) -> *mut u8 {
         debug_assert!(page < self.pages.count());
         // SAFETY: the page is within the mapping, which has as many pages as the volume.
         unsafe { self.memory.base().add(page * PAGE_SIZE as usize) }
@@ -274,7 +274,7 @@ impl Pager {
         let bytes = count * PAGE_SIZE as usize;
         // SAFETY: the range is whole pages of the mapping. They are locked and not resident, so no thread
         // reads them.
-        let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
+        let _ = unsafe { rustix::mm::madvise(self.address(first).cast(), bytes, Advice::LinuxDontNeed) };
     }
 
     /// Waits a moment for the lock of a page, or for room for an Op. The awaited thread may be using the

@@ -22,12 +22,12 @@ const PAGE: usize = PAGE_SIZE as usize;
 /// Number of pages whose memory stays, so that small drains need not request it again.
 const STAYING: usize = 64;
 
-/// A copy of a page: its place in the mapping of shadows, the changed lines of the page, and true if the page
+/// A copy of a page: its slot in the mapping of shadows, the changed lines of the page, and true if the page
 /// was fresh.
 pub(super) struct Shadow {
     pub(super) lines: u64,
     pub(super) fresh: bool,
-    place: usize,
+    slot: usize,
 }
 
 /// The shadows of the cut whose drain is in progress, by page.
@@ -45,11 +45,11 @@ impl Shadows {
         Ok(Shadows { memory, used: AtomicUsize::new(0), kept: Mutex::default() })
     }
 
-    /// Returns the address of a page of the mapping of shadows.
-    fn place(&self, place: usize) -> *mut u8 {
-        assert!(place < self.memory.len() as usize / PAGE, "a page is kept once in a drain");
+    /// Returns the address of a slot: a page of the mapping of shadows.
+    fn address(&self, slot: usize) -> *mut u8 {
+        assert!(slot < self.memory.len() as usize / PAGE, "a page is kept once in a drain");
         // SAFETY: the assertion has checked that the page is within the mapping.
-        unsafe { self.memory.base().add(place * PAGE) }
+        unsafe { self.memory.base().add(slot * PAGE) }
     }
 
     /// Keeps a shadow of a page, whose bytes are at `from`.
@@ -57,11 +57,11 @@ impl Shadows {
     /// # Safety
     /// A whole page is mapped at `from`, and no thread changes it during the call.
     pub(super) unsafe fn keep(&self, page: usize, lines: u64, fresh: bool, from: *const u8) {
-        let place = self.used.fetch_add(1, Ordering::Relaxed);
+        let slot = self.used.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `from` is readable by contract. No other call got this number, so no other thread uses this
         // page of the mapping.
-        unsafe { copy::copy(self.place(place), from, PAGE) };
-        unpoisoned(self.kept.lock()).insert(page, Shadow { lines, fresh, place });
+        unsafe { copy::copy(self.address(slot), from, PAGE) };
+        unpoisoned(self.kept.lock()).insert(page, Shadow { lines, fresh, slot });
     }
 
     /// Removes and returns the shadow of a page.
@@ -73,7 +73,7 @@ impl Shadows {
     pub(super) fn copy_out(&self, shadow: &Shadow, out: &mut PageBytes) {
         // SAFETY: the address is that of a whole page of the mapping. The buffer is as long and borrowed
         // exclusively.
-        unsafe { copy::copy(out.0.as_mut_ptr(), self.place(shadow.place), PAGE) };
+        unsafe { copy::copy(out.0.as_mut_ptr(), self.address(shadow.slot), PAGE) };
     }
 
     /// Gives the memory of the shadows back, except the first `STAYING` pages. The caller has taken every
@@ -87,7 +87,8 @@ impl Shadows {
         if used > STAYING {
             let bytes = (used - STAYING) * PAGE;
             // SAFETY: the range is whole pages of the mapping, whose bytes no thread needs any more.
-            let _ = unsafe { rustix::mm::madvise(self.place(STAYING).cast(), bytes, Advice::LinuxDontNeed) };
+            let _ =
+                unsafe { rustix::mm::madvise(self.address(STAYING).cast(), bytes, Advice::LinuxDontNeed) };
         }
     }
 }

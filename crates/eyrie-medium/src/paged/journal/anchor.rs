@@ -5,7 +5,7 @@ use std::io;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::layout::{
-    ANCHOR_MAGIC, Anchor, CHUNK, MAX_JOURNAL_BYTES, PAGE, VERSION, VERSION_WITH_CHECKSUMS,
+    ANCHOR_MAGIC, Anchor, MAX_JOURNAL_BYTES, PAGE, TRANSFER_BYTES, VERSION, VERSION_WITH_CHECKSUMS,
     VERSION_WITHOUT_OVERFLOW,
 };
 use crate::addr::{Addr, PAGE_SIZE};
@@ -141,10 +141,10 @@ impl Anchor {
     /// The host's error.
     pub(crate) fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
         blocks.here().allocate(self.journal_start(), self.journal_bytes + PAGE_SIZE)?;
-        let zeros = page_buffer(CHUNK as usize);
+        let zeros = page_buffer(TRANSFER_BYTES as usize);
         let mut at = 0;
         while at < self.journal_bytes {
-            let len = CHUNK.min(self.journal_bytes - at);
+            let len = TRANSFER_BYTES.min(self.journal_bytes - at);
             blocks.here().write(self.journal_start() + at, &zeros.as_bytes()[..len as usize])?;
             at += len;
         }

@@ -23,7 +23,7 @@ pub(super) const VERSION_WITHOUT_OVERFLOW: u32 = 1;
 /// ends with the checksums of the changed pages.
 pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
 /// Number of bytes of a journal that one call reads or zeroes. For a longer record, one call reads more.
-pub(super) const CHUNK: u64 = 1 << 20;
+pub(super) const TRANSFER_BYTES: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(crate) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
 /// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay of a hostile

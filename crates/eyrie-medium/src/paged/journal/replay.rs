@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::anchor::io_fault;
 use super::layout::{
-    Anchor, CHUNK, ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, RECORD_MAGIC, RecordHead,
+    Anchor, ChangedPage, FreshPage, LINE, MAX_OVERFLOW_BYTES, PAGE, RECORD_MAGIC, RecordHead, TRANSFER_BYTES,
 };
 use super::lines::{take, unpack};
 use super::record::{CutRecord, sum};
@@ -167,7 +167,7 @@ fn apply_before(
     apply(blocks, anchor.places(), &records)
 }
 
-/// A reader of the journal's bytes. It reads [`CHUNK`] bytes at a time, or more for a longer record.
+/// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] bytes at a time, or more for a longer record.
 struct Reading<'a> {
     blocks: &'a dyn Blocks,
     anchor: &'a Anchor,
@@ -181,7 +181,7 @@ impl Reading<'_> {
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
         if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
             self.from = at - at % PAGE_SIZE;
-            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + CHUNK);
+            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + TRANSFER_BYTES);
             self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
             self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())?;
         }
