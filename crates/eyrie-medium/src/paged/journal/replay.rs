@@ -167,7 +167,7 @@ fn apply_before(
     apply(blocks, anchor.places(), &records)
 }
 
-/// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] bytes at a time, or more for a longer record.
+/// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] at a time, or more for a longer record.
 struct Reading<'a> {
     blocks: &'a dyn Blocks,
     anchor: &'a Anchor,
