@@ -12,7 +12,7 @@
 //! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
 //!   those of the allocator, of recovery, of the limit of generations, of the creation, opening, resize and
 //!   save of a volume, of the features in the superblock (ACLs and inode flags), of the records of owners and
-//!   of their requests, and the two stores that mark the header of a removed object.
+//!   of their requests, and the two stores that mark a header whose object was removed or not made.
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,9 @@
 //!
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
-//! generation of a [`Birth`], [`Engine::version`], [`Engine::directory_changes`], [`Engine::space`], and the
-//! cookies and the order of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole
+//! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
+//! of [`Engine::list`]. For [`Engine::version`], tests compare only that the version of the other engine
+//! changes when the version of the model does. For [`Engine::seek`], tests compare only the meaning: a hole
 //! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, punch,
 //! zeroing or collapse has removed it since then.
 //!
