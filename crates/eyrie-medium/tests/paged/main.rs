@@ -104,7 +104,7 @@ fn fresh_pages_are_written_once_and_never_read() {
         medium.drain().expect("drained");
         disk.written() - std::mem::replace(&mut before, disk.written())
     };
-    (2..42).for_each(|page| disk.make_bad(page, false));
+    (2..42).for_each(|page| disk.make_bad(page, true));
     assert_eq!(written(&|| take(&medium, 2..42, 5)), 40 * 4096 + 1024, "the pages, and a record of them");
     (2..42).for_each(|page| disk.make_bad(page, false));
     let after = open(&disk.power_failure(|| false));
