@@ -8,7 +8,7 @@ use crate::peers::Peer;
 /// A kind of side with which Eyrie can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rival {
-    /// A directory beside the volume, if that file system is a tmpfs.
+    /// A directory beside the volume, if the file system there is a tmpfs.
     Tmpfs,
     /// A new ramfs.
     Ramfs,

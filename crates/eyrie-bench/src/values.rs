@@ -40,7 +40,7 @@ impl Chooser {
         ((u128::from(self.number()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a number between 0 and 1.
+    /// Returns a number that is at least 0 and below 1.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }

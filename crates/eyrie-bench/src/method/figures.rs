@@ -6,13 +6,13 @@ use serde::Serialize;
 /// Percentiles of the latency of single calls, in µs. Each call includes one reading of the clock.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Half of the calls are at most as slow.
+    /// Half of the calls take at most this time.
     pub p50: f64,
-    /// 90 % of the calls are at most as slow.
+    /// 90 % of the calls take at most this time.
     pub p90: f64,
-    /// 99 % of the calls are at most as slow.
+    /// 99 % of the calls take at most this time.
     pub p99: f64,
-    /// 99.9 % of the calls are at most as slow.
+    /// 99.9 % of the calls take at most this time.
     pub p999: f64,
     /// The slowest call.
     pub most: f64,

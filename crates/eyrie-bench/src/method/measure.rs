@@ -11,7 +11,7 @@ use super::plan::{Plan, Rounds, RowPlan, Worker};
 use super::watch::{Tally, Watch};
 use crate::error::Result;
 
-/// Work of the medium of a side since it was made.
+/// Totals of the work of a side's medium. Only the difference of two totals has a meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// Bytes that were written to the medium.

@@ -82,7 +82,7 @@ pub struct ThreadPart {
     pub thread: u64,
     /// The number of threads.
     pub threads: u64,
-    /// True if all threads work in one directory, on one file and in one store.
+    /// True if all threads work in one directory or store. In `micro`, they also share the large file.
     pub shared: bool,
 }
 

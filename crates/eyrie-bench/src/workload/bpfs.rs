@@ -131,7 +131,7 @@ impl Workload for Bpfs {
                 RowPlan::new(name, Targets::each("files", part.share(files)))
             }
             BpfsRow::Mail => RowPlan::new("transaction on mails", Targets::random("files", MAILS)),
-            BpfsRow::Unpack => RowPlan::new("unpack a tree, each file", self.tree(part)),
+            BpfsRow::Unpack => RowPlan::new("unpack a tree, each entry", self.tree(part)),
             BpfsRow::Patch => RowPlan::new("patch the tree, each file", self.tree(part)),
             BpfsRow::Remove => RowPlan::new("remove the tree, each entry", self.tree(part)),
         };

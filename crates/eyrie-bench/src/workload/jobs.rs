@@ -18,7 +18,7 @@ const CHANGED: usize = 4;
 /// The rows, in their groups.
 const ROWS: [&[&str]; 2] = [
     &[
-        "import a tree, each file",
+        "import a tree, each entry",
         "status, each file",
         "read in random order, each file",
         "remove, each entry",

@@ -16,7 +16,8 @@ const TIMED_CALLS: usize = 16;
 const LOAD: u64 = 1000;
 /// Keys in one transaction of a batch.
 const BATCH: u64 = 100;
-/// Counted rounds of a load, in which each round makes a new store.
+/// The largest number of counted rounds of a load, in which each round makes a new store, and of a scan of
+/// more than [`MANY`] keys.
 const LOADS: u32 = 3;
 /// With more keys than this, stores of files are left out, and long rows have fewer rounds.
 const MANY: u64 = 200_000;
@@ -228,7 +229,7 @@ impl Workload for Keys {
 
 /// One store, and the values that it should have.
 struct Scale {
-    /// `None` before the first load.
+    /// With one thread, `None` before the first load, and on a side that leaves this store out.
     session: Option<Box<dyn KeySession>>,
     /// The number of the first key of this thread.
     first: u64,

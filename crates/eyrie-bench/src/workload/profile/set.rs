@@ -31,7 +31,7 @@ pub(super) struct FileSet {
     absent: Vec<usize>,
     chooser: Chooser,
     pub directory: String,
-    /// Directories between the root of the set and its files.
+    /// Levels of directories between the root of the set and its files.
     pub depth: u32,
     path: String,
     pub log_bytes: usize,
