@@ -53,7 +53,7 @@ pub fn lead_session() {
 }
 
 /// Detaches from the terminal, and tells the starting process that this process is ready. Standard output
-/// carries the report, so only its replacement by `/dev/null` comes later.
+/// carries the report, so `/dev/null` replaces it last.
 ///
 /// # Errors
 /// Fails if one of the system calls fails. The starting process notices this only if the report was not sent.

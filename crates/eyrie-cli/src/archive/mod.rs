@@ -2,12 +2,12 @@
 //!
 //! Records before a member have the attributes for which the header of the member has no room: the times of
 //! access and modification with their nanoseconds, names and link targets of more than 100 bytes, large
-//! sizes, large user and group ids, and extended attributes in the form of GNU tar. Files with holes are
-//! stored in version 1.0 of GNU tar's sparse format: a list of the ranges that have data, followed by the
-//! data. If the list would be too long (2^22 ranges or more), the file is stored with zeros in place of its
-//! holes, or refused if it is then larger than its volume. Names of members begin at the root, which is `./`.
-//! Each further name of an object is a hard link to its first name. The reader also accepts the older formats
-//! of GNU tar, with all versions of the sparse format.
+//! sizes, large user and group ids, inode flags, and extended attributes in the form of GNU tar. Files with
+//! holes are stored in version 1.0 of GNU tar's sparse format: a list of the ranges that have data, followed
+//! by the data. If the list would be too long (2^22 ranges or more), the file is stored with zeros in place
+//! of its holes, or refused if it is then larger than its volume. Names of members begin at the root, which
+//! is `./`. Each further name of an object is a hard link to its first name. The reader also accepts the
+//! older formats of GNU tar, with all versions of the sparse format.
 //!
 //! The headers are those of the crate `tar`. The iterator of that crate over members is not used, because it
 //! cuts records at newlines, which names and attributes may contain.

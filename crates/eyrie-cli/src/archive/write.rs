@@ -118,7 +118,7 @@ fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// Returns the records that every member has: times and extended attributes.
+/// Returns the records that do not depend on the header: times, inode flags and extended attributes.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));

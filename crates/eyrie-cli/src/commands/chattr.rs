@@ -76,7 +76,7 @@ pub fn run(mut arguments: ChattrArgs, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Changes the flags of one file. Below a directory, leaves out objects that have no flags.
+/// Changes the flags of one file. With `-R`, leaves out objects that have no flags.
 fn change(arguments: &ChattrArgs, target: &ChangedFile<'_>, output: &mut Output) -> Result<()> {
     let Some(file) = open(target, arguments.recursive).doing(WHAT, &target.place)? else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A change of each file of a tree, for `chmod` and `chown`.
+//! Visits each file of a tree, for `chmod`, `chown`, `chattr` and `lsattr`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::ls::walk;
 use crate::failure::{Doing, Failures, Result};
 use crate::place::{Inside, target};
 
-/// A file to change.
+/// A file to change, or for `lsattr` to show.
 pub(super) struct ChangedFile<'t> {
     /// The directory in which `path` names the file.
     pub files: &'t Dir<Files>,

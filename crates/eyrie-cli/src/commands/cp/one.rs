@@ -32,7 +32,7 @@ pub(in crate::commands) enum Existing {
     Update,
 }
 
-/// Copies one file or tree. A copy of a file replaces an existing file.
+/// Copies one file or tree. A copy of a file replaces an existing file, unless `copying` keeps that file.
 pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     let stat = from.lstat().doing("copy", from.shown())?;
     if stat.is_dir() {

@@ -114,7 +114,8 @@ pub struct ExploreArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Break each rule of docs/rules.md, one at a time, and check that a built-in script notices
+    /// Break each rule of docs/rules.md except those of threads, one at a time, and check that a built-in
+    /// script notices
     #[cfg(feature = "mutants")]
     #[arg(long)]
     #[arg(conflicts_with_all = ["script", "faults", "without", "exhaustive", "size", "medium", "images"])]
@@ -214,7 +215,8 @@ fn parse_part(word: &str) -> Result<Part, String> {
 }
 
 /// Parses an image such as `123:0,1,0`. One of two additions is allowed: a `/` and a crash in the recovery
-/// after the image, or the ends of earlier processes before the image, each followed by a `/`.
+/// after the image, or the ends of earlier processes before the image, each followed by a `/`. The first of
+/// these ends must be a kill, such as `k123`.
 fn parse_image(word: &str) -> Result<ImageArg, String> {
     fn one(word: &str) -> Option<RecoveryCrash> {
         let (after, picks) = word.split_once(':')?;

@@ -1,5 +1,6 @@
 //! Breaks each rule of crash safety in a process of its own, for `--mutants`. Each broken rule must make at
-//! least one exploration fail.
+//! least one exploration fail. The rules of threads are left out, because only tests under the scheduler
+//! notice them.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -191,8 +192,8 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Explores without a broken rule, and then once for each rule (or each rule of `--only`) with this rule
-/// broken. Each exploration has a process of its own.
+/// Explores without a broken rule, and then once for each rule that an exploration can notice (or each rule
+/// of `--only`) with this rule broken. Each exploration has a process of its own.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
