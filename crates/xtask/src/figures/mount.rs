@@ -61,7 +61,8 @@ const ROWS: [Row; 11] = [
     ("unlink", RATIO, unlink),
 ];
 
-/// A mounted file system, and the process that serves it. A drop unmounts it, and waits for the process.
+/// A mounted file system, and the process that serves it. A drop unmounts it, and kills the
+/// process 200 ms later unless it has ended.
 struct Served {
     dir: PathBuf,
     server: Child,

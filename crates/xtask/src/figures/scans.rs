@@ -57,7 +57,7 @@ fn sum<T>(
 }
 
 /// Scans a store of `count` keys. Returns the time of a key in µs. If the store is in a volume, `volume` is
-/// the same store. Otherwise there is no scan in place, and the result is `None`.
+/// the same store. Otherwise the result of a scan in place is `None`.
 fn time(
     store: &dyn KeyValueStore,
     volume: Option<&Store>,

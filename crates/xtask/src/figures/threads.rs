@@ -33,8 +33,8 @@ fn rate<F: Posix + Sync>(systems: &[&F], threads: usize) -> Result<f64> {
     let create = |thread: usize| -> eyrie::Result<()> {
         let fs = systems[thread % systems.len()];
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-        // The names share one buffer. Threads that allocate each name wait for each other in the allocator,
-        // which would count as a wait in the file system.
+        // The names of a thread share one buffer. Threads that allocate each name wait for each other in the
+        // allocator, which would count as a wait in the file system.
         let mut path = String::with_capacity(32);
         start.wait();
         for number in 0..each {

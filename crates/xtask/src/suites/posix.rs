@@ -9,9 +9,9 @@ use super::mounted::Mounted;
 use super::tool::{Ended, command, run, succeed};
 use crate::run::Result;
 
-/// The configuration of pjdfstest. The tests need two users whose main groups have other members, and every
-/// Debian has these. The nap is longer than the tick of the clock that tmpfs takes its times from. A remount
-/// is not tested, because mount(8) would start another server.
+/// The configuration of pjdfstest. The tests need two users, each with its main group, and every Debian has
+/// these two. The nap is longer than the tick of the clock that tmpfs takes its times from. A remount is not
+/// tested, because mount(8) would start another server.
 const PJDFSTEST_TOML: &str = r#"
 [features]
 posix_fallocate = {}
