@@ -64,14 +64,14 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
 /// have.
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
-    let most = match order_of(operation) {
+    let expected = match order_of(operation) {
         // The expected number of distinct targets after `done` random choices.
         TargetOrder::Random => among * (1.0 - (-done / among).exp()),
         TargetOrder::Next | TargetOrder::Spread => done.min(among),
         TargetOrder::New => done.min(NAMES as f64),
         TargetOrder::Again => f64::from(BATCH),
     };
-    f64::from(distinct) >= 0.9 * most
+    f64::from(distinct) >= 0.9 * expected
 }
 
 /// The targets that a row has touched.
