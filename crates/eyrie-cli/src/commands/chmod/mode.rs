@@ -107,7 +107,8 @@ fn user_bits(user: char) -> Option<u16> {
 /// Parses the part of a clause after its operator.
 fn operands(operator: Operator, affected: u16, text: &str) -> Option<Change> {
     if affected == 0 && text.starts_with(|first: char| first.is_ascii_digit()) {
-        return Some(Change { operator, ..octal(text)? });
+        // After an operator the digits name all bits, so `=755` takes the set-id bits of a directory away.
+        return Some(Change { operator, mentioned: ALL, ..octal(text)? });
     }
     let present = match text {
         "u" => Some(0o700),
@@ -200,6 +201,9 @@ mod tests {
     fn directories_keep_set_id_bits_that_are_not_named() {
         assert_eq!(changed("755", 0o2700, true), 0o2755);
         assert_eq!(changed("00755", 0o2700, true), 0o755);
+        assert_eq!(changed("=755", 0o2700, true), 0o755);
+        assert_eq!(changed("+055", 0o6700, true), 0o6755);
+        assert_eq!(changed("-700", 0o6700, true), 0o6000);
         assert_eq!(changed("755", 0o2700, false), 0o755);
         assert_eq!(changed("g=rx", 0o2700, true), 0o2750);
         assert_eq!(changed("g-s", 0o2750, true), 0o750);
