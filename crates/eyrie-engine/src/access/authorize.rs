@@ -240,7 +240,7 @@ impl<E: Engine> Requester<'_, E> {
             self.check_flags_of_times(&object, change)?;
         }
         if sets_times && !self.who.owns(&object) {
-            // Users who may only write can set both times to the present.
+            // A user who may only write gets the present in place of each time that it sets.
             check(self.who, &object, Rights::WRITE)?;
             change.accessed = change.accessed.map(|_| self.now);
             change.modified = change.modified.map(|_| self.now);
@@ -249,7 +249,7 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     /// Checks that the inode flags of an object let its times be set. The service does not know if the caller
-    /// wants the present, so it takes two equal times for it.
+    /// wants the present, so two equal times count as the present.
     fn check_flags_of_times(&self, object: &Protection, change: AttributeChange) -> Result<()> {
         if object.flags.is_empty() {
             return Ok(());

@@ -17,8 +17,8 @@ pub fn check_set_flags(who: &Credentials, object: &Protection, flags: InodeFlags
     allowed(who.owns(object) && (flags == object.flags || who.has(Capabilities::LINUX_IMMUTABLE)))
 }
 
-/// Checks that an object without inode flags is changed. The attributes and the names of an object with a
-/// flag do not change.
+/// Checks that an object has no inode flags. The attributes and the names of an object with a flag do not
+/// change.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -37,7 +37,8 @@ pub fn check_open_flags(object: &Protection, appends: bool, truncates: bool) -> 
 }
 
 /// Checks that the flags of a file let its size be set. A handle that was opened before the file became
-/// immutable still sets the size, so the caller [checks](super::check) the rights of other callers.
+/// immutable still sets the size, so this function allows it. Without a handle, [`check`](super::check)
+/// refuses an immutable file.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -54,8 +55,8 @@ pub fn check_fallocate(file: InodeFlags, mode: FallocateMode) -> Result<()> {
     allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && grows)
 }
 
-/// Checks that the flags of a file let bytes be written without a handle. `at_end` is true for bytes that are
-/// appended.
+/// Checks that the flags of a file let bytes be written without a handle, that is, without the check of the
+/// flags at an open. `at_end` is true for bytes that are appended.
 ///
 /// # Errors
 /// `NotPermitted`.

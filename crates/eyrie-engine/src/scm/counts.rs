@@ -33,8 +33,8 @@ const ATTEMPTS: usize = 100;
 /// Minimum number of buckets of a directory that gets a summary. Adding up the pages of a smaller directory
 /// takes less than a tenth of a microsecond.
 const LARGE: u64 = 4;
-/// Number of buckets that are added up in one hold of the lock. The number is small under `shuttle`, which
-/// explores the interleavings between parts.
+/// Number of buckets that a builder adds up before it releases the locks. The number is small under
+/// `shuttle`, which explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 
 /// A change of one entry of a directory.
@@ -280,7 +280,7 @@ impl Scm {
             }
             sum.begin_times_version(parent.times_version);
             let CollectionSummary { entries, subdirectories, changed, modified } = sum.summary;
-            // A page keeps only the time of its latest change. If `time` is older than the latest time of the
+            // A page keeps only the time of its last change. If `time` is older than the latest time of the
             // directory, this Op may erase that latest time from the page. Then the maximum over all pages
             // must be computed again.
             if changed.is_some_and(|latest| time < latest) {

@@ -145,7 +145,7 @@ impl Scm {
                 _ => RequestOutcome::Unknown,
             });
         }
-        // Each owner keeps at most one result, so no result of these owners was overwritten.
+        // Each owner keeps at most one result, so no result for a session of a recent owner was overwritten.
         let is_recent = (1..OUTCOMES as u64).any(|age| key.is_of_owner(owner.wrapping_sub(age)));
         Ok(if is_recent { RequestOutcome::NotMade } else { RequestOutcome::Unknown })
     }

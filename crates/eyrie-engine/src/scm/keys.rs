@@ -190,7 +190,7 @@ impl Scm {
             let plan = BatchPlan::new(dir, ops, self.batch_targets(dir, ops)?);
             let _held = self.locks.hold(&plan.locks);
             // If no Op on the directory has ended since the look-ups, the keys are unchanged, as in
-            // `confirm`. Otherwise a key may have changed before the locks were taken. Then plan again.
+            // `confirm`. Otherwise look the keys up again. If they name other objects now, plan again.
             if self.locks.ended(dir) != ended && self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }

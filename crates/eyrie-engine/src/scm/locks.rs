@@ -6,8 +6,9 @@
 //! may rely on the directory's header and on the number of its buckets.
 //!
 //! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
-//! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
-//! the count before and after its reads, and so detects an Op that ended meanwhile.
+//! two Ops deadlock. Each stripe also counts the Ops that ended under it. An Op that has looked entries up
+//! without locks compares the count under its locks with the count from before the look-ups. So it detects
+//! another Op that ended meanwhile.
 //!
 //! An Op that changes an entry must lock the object that the entry names. The Op does not know this object
 //! before a look-up, nor the shard of the entry. Therefore the Op [peeks](Scm::peek) without a lock, then
@@ -185,9 +186,9 @@ impl<'a> HeldLocks<'a> {
         self.stripes.push((stripe, lock(&stripe.mutex)));
     }
 
-    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. The Op has
-    /// committed, and its remaining work does not concern the entry. Other Ops on the shard need not wait for
-    /// this work.
+    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. Does nothing if
+    /// `entry` is the lock of all shards. The Op has committed, and its remaining work does not concern the
+    /// entry. Other Ops on the shard need not wait for this work.
     pub(super) fn release(&mut self, locks: &'a Locks, entry: EntryLock, kept: ObjectId) {
         let EntryLock::Shard(index) = entry else { return };
         let released = &locks.stripes[index];

@@ -13,9 +13,10 @@
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
 //!   open, and a grace period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. The growth of a directory before this
-//! commit has commits of its own. The work after the commit frees storage. It changes only volatile state,
-//! and headers to which no entry leads.
+//! Safe when power fails: every Op is one commit of one transaction. The growth of a directory, a new feature
+//! in the superblock and a lease of generations are published before this commit, and do no harm without it.
+//! The work after the commit frees storage. It changes only volatile state, and headers to which no entry
+//! leads.
 
 mod acl;
 mod advisory;
@@ -70,7 +71,7 @@ pub struct Scm {
     advisory: LockTable,
     /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
     /// versions a program has seen, and later changes would then get the same versions without this number.
-    session: u64,
+    open_number: u64,
     /// Distinguishes the open files of this engine from those of other engines of the process.
     instance: u32,
     recovered: bool,

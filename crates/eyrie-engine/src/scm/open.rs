@@ -193,7 +193,7 @@ impl Scm {
             notices: Arc::default(),
             advisory: LockTable::default(),
             // The keys of a `RandomState` are random, and so is their hash of nothing.
-            session: RandomState::new().hash_one(()),
+            open_number: RandomState::new().hash_one(()),
             instance: next_instance(),
             recovered,
             read_only: false,

@@ -89,8 +89,8 @@ impl Opens {
         ended != 0 && !self.holds.contain(id) && board.orphans() != 0
     }
 
-    /// True if no object of this stripe is open, and the object is not held, so no front-end needs the
-    /// object. The caller has set the unlinked bit of the object.
+    /// True if no process has an object of the stripe of `id` open, and the object is not held. Then no
+    /// front-end needs the object. The caller has set the unlinked bit of the object.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
         // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
         // store of the unlinked bit and the reads of the count and of the holds.
@@ -220,7 +220,7 @@ impl Scm {
         if self.opens.is_orphan(id) || is_named()? { Ok(()) } else { Err(Error::Stale) }
     }
 
-    /// Ends one open. The last close of an orphan frees the orphan.
+    /// Ends one open. The last close in a stripe frees those orphans of the stripe that nothing keeps open.
     pub(super) fn close_object(&self, id: ObjectId) {
         // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
         // medium refuses a forked child.
@@ -256,8 +256,8 @@ impl Scm {
         }
     }
 
-    /// Makes a reserved header unused again, after an Op that failed or was not made. Until then the header
-    /// may hold an object that no entry names. The caller knows that no Op has created an object of this id.
+    /// Clears a header that is reserved or free. Until then the header may hold an object that no entry
+    /// names, from an Op that failed or from an earlier use. The caller knows that no live object has this id.
     pub fn reset_reserved(&self, id: ObjectId) {
         let reset = self.header(id).and_then(|header| header.forget(self.medium()));
         if reset.is_err() {
@@ -319,8 +319,8 @@ impl Scm {
         }
         // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
-        // failed. The loop enters the gate anew for each orphan, because the journal of a disk has no room
-        // for any number of orphans in one Op.
+        // failed, or if a panic has stopped all commits. The loop enters the gate anew for each orphan,
+        // because the journal of a disk has no room for any number of orphans in one Op.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for &id in orphans {
                 let Ok(_gate) = self.medium().enter() else {

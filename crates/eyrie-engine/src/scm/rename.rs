@@ -125,8 +125,8 @@ impl Scm {
         collection::replace(transaction, old, whiteout.id, time, dir.times_version)
     }
 
-    /// Locks the objects of a rename and its whiteout. The next Op on the whiteout then waits until its
-    /// creation has settled.
+    /// Locks the entries and objects of a rename, and its whiteout. The next Op on the whiteout then waits
+    /// until its creation has settled.
     #[cold]
     fn hold_with_whiteout(
         &self,

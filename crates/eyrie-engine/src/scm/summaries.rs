@@ -311,7 +311,8 @@ impl Summaries {
 
     /// Returns the complete sum of a directory, or `None` if the slot has none or keeps changing.
     /// `is_committed` returns true if a word of the volume has a given value. The caller makes this call
-    /// while no redo record is being applied. The call needs no lock.
+    /// inside `Board::stable`, which repeats it if a redo record was applied meanwhile. The call needs no
+    /// lock.
     ///
     /// # Errors
     /// The errors of `is_committed`.

@@ -12,7 +12,7 @@ use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
-/// True if a write at `offset`, past the end of the file, leaves a hole of whole pages.
+/// True if a write at `offset` leaves a hole of whole pages between the end of the file and `offset`.
 fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
 }

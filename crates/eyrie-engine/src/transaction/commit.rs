@@ -12,7 +12,8 @@ impl Transaction<'_> {
     /// is reachable. Other parts of the change may be reachable only if the mapping has failed.
     ///
     /// # Errors
-    /// `Fault`. `NoSpace` if the volume has no room for the redo record.
+    /// `Fault`. `NoSpace` if the volume has no room for the redo record. `TooLarge` if the words of the
+    /// record need more than 64 MiB.
     #[inline(always)]
     pub fn commit(mut self) -> Result<Settled> {
         self.commit_in_place()

@@ -43,8 +43,8 @@ const ANNOUNCE_EVERY: u64 = 32;
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255
 /// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
 /// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
-/// further page to a bucket. The caller holds the locks of all shards of the directory, and has not yet begun
-/// the transaction of the insert.
+/// further page to a bucket. The caller holds the locks of all shards of the directory. If the transaction of
+/// the insert has begun, it has no words yet, and its stores are ordered.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
@@ -62,7 +62,7 @@ pub fn make_room<'v>(
     let target = InsertTarget::of(volume, root, name)?;
     // A crash may have come before the third part of an earlier split. The moved entries are cleared now,
     // because they take room.
-    if target.has_moved_entries()? {
+    if target.may_have_moved_entries()? {
         clear_moved_entries(volume, &target.table, target.buckets, target.bucket)?;
     }
     if !target.calls_for_growth()? {
@@ -85,7 +85,7 @@ pub fn make_room<'v>(
 /// `Corrupt`, `Fault`.
 pub fn needs_room(volume: &Volume, root: Pointer, name: &[u8]) -> Result<bool> {
     let target = InsertTarget::of(volume, root, name)?;
-    Ok(target.has_moved_entries()? || target.calls_for_growth()?)
+    Ok(target.may_have_moved_entries()? || target.calls_for_growth()?)
 }
 
 /// The bucket that gets a new entry.
@@ -108,8 +108,8 @@ impl<'v, 'n> InsertTarget<'v, 'n> {
         Ok(InsertTarget { table, buckets, bucket, page, record })
     }
 
-    /// True if entries that an earlier split has moved are still in the first page.
-    fn has_moved_entries(&self) -> Result<bool> {
+    /// True if the first page may still have entries that an earlier split has moved.
+    fn may_have_moved_entries(&self) -> Result<bool> {
         let commit = Commit::from_raw(load(self.table.medium, self.page)?);
         Ok(commit.level() != self.buckets.level(self.bucket))
     }

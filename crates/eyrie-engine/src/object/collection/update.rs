@@ -32,8 +32,9 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
     Ok(Pointer::node(table))
 }
 
-/// Inserts an entry. No entry has this name (1 to 255 bytes), and the caller has called
-/// [`make_room`](super::make_room) before it began `tx`.
+/// Inserts an entry. No entry has this name (1 to 255 bytes). The caller has called
+/// [`make_room`](super::make_room), or [`needs_room`](super::needs_room) has returned false. Without room in
+/// the first page of its bucket, the entry goes into a further page.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
@@ -51,8 +52,8 @@ pub fn insert(
 }
 
 /// Inserts an entry if the first page of its bucket has the level of the bucket, is not crowded, and has room
-/// for the entry. Otherwise changes nothing and returns false. The caller then calls
-/// [`make_room`](super::make_room) and [`insert`]. No entry has this name.
+/// for the entry. Otherwise changes nothing and returns false. The caller then makes room if
+/// [`needs_room`](super::needs_room) demands it, and calls [`insert`]. No entry has this name.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.

@@ -309,7 +309,8 @@ fn page_summary(
     })
 }
 
-/// Summaries of parts of a collection. The caller holds the directory's lock.
+/// Summaries of parts of a collection. The results of `part` stay valid while the caller holds the locks of
+/// all shards, and those of `around` while it holds the lock of the name's shard.
 impl Collection<'_> {
     /// Returns the number of buckets.
     ///

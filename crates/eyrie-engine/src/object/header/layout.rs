@@ -71,7 +71,8 @@ pub struct Cold {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names. 1 for the root, and for any other directory that has a name.
+    /// Number of names. 1 for the root, and for any other directory that has a name. 0 for a file without a
+    /// name that may get its first one. Any other object without a name keeps 1.
     pub links: u32,
     /// Seconds of the access time.
     pub accessed_seconds: i64,

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - The copies that are not current are garbage.
-//! - Every change of an attribute increases the version in the selector. A reader that finds the same
+//! - Every change of a hot or cold copy increases the version in the selector. A reader that finds the same
 //!   selector before and after its reads has therefore read one state.
 //!
 //! Safe when power fails: a change stores only into copies that are not current, and then publishes the

@@ -45,7 +45,7 @@ impl Selector {
         Selector(kept.wrapping_add(1 << Selector::VERSION_SHIFT))
     }
 
-    /// Returns the version, which grows with every change of the object.
+    /// Returns the version, which grows with every change of a hot or cold copy.
     #[inline]
     pub fn version(self) -> u64 {
         self.0 >> Selector::VERSION_SHIFT

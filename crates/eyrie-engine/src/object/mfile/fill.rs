@@ -73,9 +73,9 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
     fill(transaction, file, size, range, FillMode::Hole)
 }
 
-/// Prepares storage from `offset` to `end`, but only up to the new size `to`. The new size is at least the
-/// old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the caller
-/// publishes together with the new size in the header's hot line.
+/// Prepares storage from `offset` to `end`, but not past the last page of a file of the new size `to`. The
+/// new size is at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root,
+/// which the caller publishes together with the new size in the header's hot line.
 ///
 /// # Errors
 /// `NoSpace` if the volume has no room for the whole range, including its part past the new size. `Corrupt`,

@@ -19,7 +19,7 @@
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
-//! slot of a node, or the header's hot line.
+//! word of stored bytes, a slot of a node, or the header's hot line.
 
 mod append;
 mod copy;

@@ -1,5 +1,5 @@
-//! Reading an mFile. A caller compares the header's version before and after a read, and reads again if the
-//! version changed.
+//! Reading an mFile. A caller compares the header's selector before and after a read, and reads again if the
+//! selector changed.
 
 use std::cell::Cell;
 
@@ -144,8 +144,8 @@ fn read_pieces(
     }
 }
 
-/// Fetches the first page of a piece into the caches. The processor itself does so only for addresses that
-/// follow one another, and at the latest at the end of a page.
+/// Fetches the first page of a piece into the caches. The processor itself fetches only addresses that follow
+/// one another, and stops at the end of a page.
 fn prefetch_piece(medium: &Medium, piece: FilePiece) {
     if let FilePiece::Data(extent, from) = piece {
         medium.prefetch_bytes(extent.addr.add(from), PAGE_SIZE.min(extent.bytes() - from));
@@ -153,13 +153,13 @@ fn prefetch_piece(medium: &Medium, piece: FilePiece) {
 }
 
 thread_local! {
-    /// The file and the offset at which the last read of this thread ended, as one number. Another read may
-    /// have the same number, and then a prefetch is in vain.
+    /// The file and the offset at which the last read of this thread ended, as one number. Only reads of a
+    /// single piece of a tree count. Another read may have the same number, and then a prefetch is in vain.
     static READ_END: Cell<u64> = const { Cell::new(0) };
 }
 
-/// If a read begins where the last read of this thread ended, fetches the bytes that follow it into the
-/// caches.
+/// If a read begins where the last read of this thread ended, fetches the bytes after the read into the
+/// caches, but no more than a page.
 #[inline]
 fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
     let number = |offset: u64| file.at.raw().rotate_left(32) ^ offset;
@@ -262,7 +262,7 @@ pub fn contiguous(
     require: impl Fn(Extent) -> Result<()>,
 ) -> Result<(Addr, u64)> {
     let end = end.min(file.size);
-    // A value, like every small file, is one extent.
+    // A value, like most small files, is one extent.
     if file.root.height() == 0
         && let Some(extent) = file.root_extent()?
         && offset < end

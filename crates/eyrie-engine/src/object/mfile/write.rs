@@ -19,7 +19,7 @@ use crate::transaction::Transaction;
 /// The part of a prepared change that the caller must publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileChange {
-    /// The change needs a new root and size. The caller publishes them in the header's hot line.
+    /// The root and the size after the change. The caller publishes them in the header's hot line.
     Root(Pointer, u64),
     /// The words of the transaction change bytes under the root. The caller adds the new time: as a prelude,
     /// or together with cleared set-id bits.

@@ -16,17 +16,13 @@ use crate::{Error, Result, XattrMode};
 /// Names and values of one object.
 type XattrMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Refuses the names of ACLs, which have an Op of their own.
+/// Refuses impossible names, and the names of ACLs, which have an Op of their own.
 ///
 /// # Errors
 /// `XattrName`, `Invalid`.
 pub fn check_no_acl(name: &[u8]) -> Result<()> {
     check_name(name)?;
-    if AclKind::of_name(name).is_none() {
-        Ok(())
-    } else {
-        Err(Error::Invalid("an ACL is no other attribute"))
-    }
+    if AclKind::of_name(name).is_none() { Ok(()) } else { Err(Error::Invalid("an ACL has an Op of its own")) }
 }
 
 /// Prepares a new attribute, or a new value of an existing one. Returns the pointer to the new block, which

@@ -266,7 +266,7 @@ fn names_that_collide_fill_further_pages() {
     directory.assert_is(&model);
 }
 
-/// Returns names whose entries have the same home.
+/// Returns names whose entries have line 2 as their home.
 fn of_one_line(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     let names = (0_u64..).map(|n| n.to_string().into_bytes());
     names.filter(|name| home(hash(volume.hash_seed(), name)) == 2).take(count).collect()
