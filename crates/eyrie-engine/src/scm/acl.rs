@@ -134,8 +134,8 @@ impl Scm {
     }
 
     /// Gives a new object the ACLs that it inherits from its directory. The object is written, but nothing
-    /// leads to it yet. The caller holds the lock of an entry of the directory. Returns `Stale` if the mode of
-    /// `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
+    /// leads to it yet. The caller holds the lock of an entry of the directory. Returns `Stale` if the mode
+    /// of `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
     #[inline]
     pub(super) fn inherit(
         &self,

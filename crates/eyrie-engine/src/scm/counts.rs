@@ -110,7 +110,7 @@ impl Scm {
             let board = self.volume.board();
             let (hot, cold) = board.stable(|| header.hot_and_cold(self.medium()))?;
             let (summary, versions) = collection::summary(&self.volume, root, cold.times_version)?;
-            // If nothing has changed at the end, all pages had these contents at this moment.
+            // If nothing has changed, all pages had these contents at the moment between the two passes.
             let records = board.redo_records();
             let unchanged = records.is_some()
                 && collection::versions(&self.volume, root)? == versions

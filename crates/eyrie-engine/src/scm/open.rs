@@ -21,8 +21,9 @@ use crate::volume::{Opened, Options, Volume};
 use crate::{Kind, ObjectId, Owner, Result, Time, check, recovery};
 
 impl Scm {
-    /// Creates a volume of `bytes` at `path`. Without `bytes`, a volume on a device fills the device, and a
-    /// volume in a directory gets the default size. Its root directory belongs to `owner`.
+    /// Creates a volume of `bytes` at `path`. A volume on a device fills the device, and `bytes` must be
+    /// `None`. Without `bytes`, a volume in a directory gets the default size. Its root directory belongs to
+    /// `owner`.
     ///
     /// # Errors
     /// `Volume` if the volume cannot be created there, `Fault`. After an error, no new volume remains.
@@ -145,8 +146,8 @@ impl Scm {
         Ok(Scm::over(volume, root, false))
     }
 
-    /// Resizes the volume at `path`, which no process has open. Without `bytes`, the volume gets the largest
-    /// size for which its device and its tables have room.
+    /// Resizes the volume at `path`, which no process has open. Without `bytes`, a volume on a device gets
+    /// the largest size for which the device and the tables have room, and any other volume is refused.
     ///
     /// # Errors
     /// `Volume` if the size is outside its limits. The error names these limits. `Fault` if the host is full.

@@ -99,7 +99,7 @@ impl Opens {
             && (self.claims_count.load(Ordering::SeqCst) == 0 || !self.is_claimed(id))
     }
 
-    /// True if another process has an object of this stripe open.
+    /// True if another process has an object of the stripe of `id` open.
     #[cold]
     fn is_claimed(&self, id: ObjectId) -> bool {
         unpoisoned(self.claims.read()).iter().any(|claims| claims.count(id).load(Ordering::SeqCst) != 0)
@@ -257,7 +257,7 @@ impl Scm {
     }
 
     /// Clears a header that is reserved or free. Until then the header may hold an object that no entry
-    /// names, from an Op that failed or from an earlier use. The caller knows that no live object has this id.
+    /// names, from an Op that failed or from an earlier use. The caller knows that no live object has the id.
     pub fn reset_reserved(&self, id: ObjectId) {
         let reset = self.header(id).and_then(|header| header.forget(self.medium()));
         if reset.is_err() {

@@ -44,8 +44,8 @@ impl VolumeView {
         Ok((header, hot))
     }
 
-    /// Looks `name` up in a directory. The caller holds the directory's lock, or checks the root of the
-    /// directory afterwards.
+    /// Looks `name` up in a directory. The caller holds the lock of the name's shard, or checks the root of
+    /// the directory afterwards.
     #[inline(always)]
     pub(super) fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<FoundEntry>> {
         Collection::new(self, hot.root).lookup(name)

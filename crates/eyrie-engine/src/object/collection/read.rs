@@ -56,7 +56,8 @@ impl<'v> Collection<'v> {
         loop {
             begin(buckets.shard(wanted.hash));
             // If the collection has grown before `begin`, the shard and the bucket are out of date. Growth
-            // after this check is noticed by its locks, or by the check below.
+            // after this check ends an Op on every shard, which `Scm::confirm` notices. If no entry is found,
+            // the check below notices the growth, too.
             let begun = table.buckets()?;
             if begun != buckets && !broken(SafetyRule::NotedShardIsCurrent) {
                 buckets = begun;

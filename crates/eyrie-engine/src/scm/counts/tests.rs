@@ -157,7 +157,7 @@ fn summary_matches_pages_after_any_op() {
             }
         }
     }
-    assert!(complete > 5000, "summaries were compared {complete} times");
+    assert!(complete > 5000, "complete summaries were compared {complete} times");
 }
 
 #[test]
