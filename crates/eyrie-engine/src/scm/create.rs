@@ -102,7 +102,7 @@ impl Scm {
             (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
             _ => return Err(Error::Invalid("content that this kind of object cannot have")),
         };
-        // The object inherits its ACLs later, under the lock of the directory.
+        // The object inherits its ACLs later, under the lock of its entry.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         check_mode(owner.mode)?;
         let generation = self.volume.generation()?;

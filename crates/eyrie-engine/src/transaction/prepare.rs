@@ -80,7 +80,7 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
-    /// Allocates whole pages: one page or a larger power of two, up to `most` bytes. The transaction may
+    /// Allocates whole pages: one page or a larger power of two, up to `most` bytes. A later transaction may
     /// retire each of the pages alone. Otherwise as [`Transaction::allocate`].
     ///
     /// # Errors

@@ -120,7 +120,7 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// True if the collection has no entries. The caller holds the directory's lock.
+    /// True if the collection has no entries. The caller holds the locks of all shards of the directory.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
