@@ -38,8 +38,8 @@ impl VolumeView {
 }
 
 impl Scm {
-    /// Seals a file, so that no Op changes its bytes in place from now on. Takes the lock of the file, so that
-    /// it waits for an Op that is changing bytes in place. Does nothing in a volume opened read-only.
+    /// Seals a file, so that no Op changes its bytes in place from now on. Takes the lock of the file, and so
+    /// waits for an Op that is changing bytes in place. Does nothing in a volume opened read-only.
     pub(super) fn seal_file(&self, id: ObjectId) -> Result<()> {
         require_file(id)?;
         let header = {
