@@ -85,9 +85,11 @@ impl Client {
     /// with `OpenedReadOnly`.
     ///
     /// # Errors
-    /// `Fault` if this process reaches no service at `path` ([`is_absent`](crate::is_absent)). `Volume` if
-    /// the service refuses the session: with `EACCES` if it does not serve this user, and with `EAGAIN` if it
-    /// has too many clients. `ServiceEnded` if the service ends the connection without an answer.
+    /// `Fault` if this process reaches no service at `path` ([`is_absent`](crate::is_absent)), if the service
+    /// does not answer in time, or if it has another version of the protocol. `Volume` if the service refuses
+    /// the session: with `EACCES` if it does not serve this user, with `EAGAIN` if it has too many clients,
+    /// and with `EMFILE` if it has no descriptor left. `ServiceEnded` if the service ends the connection
+    /// without an answer.
     pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
         // The program may change its directory before the client joins the next service.
         let socket = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -330,7 +332,8 @@ impl Client {
         succeeded(self.ask(&ServiceRequest { call, id, number, data })?)
     }
 
-    /// Checks that an object has a name, or that an open keeps it. The caller has counted its own open.
+    /// Checks that an object has a name, or that an open or a hold keeps it. The caller has counted its own
+    /// open.
     pub(crate) fn check_alive(&self, id: ObjectId) -> Result<()> {
         if !self.reading(|view| view.read_is_removed(id))? {
             return Ok(());

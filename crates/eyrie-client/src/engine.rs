@@ -24,7 +24,7 @@ use crate::session::OwnedLocks;
 
 /// Number of ids that a client reserves at once.
 const POOL: u64 = 32;
-/// Number of ids from which on a pool takes no more ids back. Further ids go back to the service.
+/// A pool with this number of ids or more takes no id back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOL as usize;
 
 impl Engine for Client {

@@ -42,7 +42,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<Ow
     receive_by(socket, bytes, RecvFlags::empty())
 }
 
-/// As [`receive`], for a thread that waits for the packet, as a test's scheduler must know.
+/// Works as [`receive`], and tells the scheduler of a test that this thread waits for the packet.
 ///
 /// # Errors
 /// As [`receive`].

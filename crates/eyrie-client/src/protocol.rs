@@ -6,8 +6,9 @@
 //! socket only wakes the service. The end of the socket ends the session.
 //!
 //! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
-//! answer. Its data are the bytes of an Op, or the numbers of an answer. The service treats everything that a
-//! client can write as hostile: it copies a request to private memory before it looks at it.
+//! answer. Its data are further bytes of the request or of the answer, such as an encoded Op, locks, notices,
+//! or the text of an error. The service treats everything that a client can write as hostile: it copies a
+//! request to private memory before it looks at the request.
 
 use eyrie_engine::Error;
 use eyrie_medium::Addr;
@@ -95,7 +96,7 @@ pub enum ServiceCall {
     Space,
     /// The client has ended an open of `id`.
     Closed,
-    /// Succeed if an open keeps the unlinked object `id` alive.
+    /// Succeed if an open or a hold keeps the unlinked object `id` alive.
     IsOrphan,
     /// Make recently freed storage available.
     Reclaim,

@@ -84,7 +84,7 @@ impl Numbers {
         if id == self.root { INodeNo::ROOT } else { INodeNo(id.raw()) }
     }
 
-    /// Returns the object of a number, or `None` if no object has this number.
+    /// Returns the object of a number, or `None` if no object can have this number.
     pub(crate) fn object(self, number: INodeNo) -> Option<ObjectId> {
         if number == INodeNo::ROOT { Some(self.root) } else { ObjectId::from_raw(number.0) }
     }

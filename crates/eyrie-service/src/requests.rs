@@ -103,7 +103,7 @@ impl Requests {
         self.has_woken = has_woken;
     }
 
-    /// Returns true if an answer has woken a client since the last call.
+    /// Returns true if an answer has woken a client since the last call. Answers with notices do not count.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.has_woken)
     }
@@ -270,8 +270,8 @@ impl Requests {
         engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
         let applied = joined.watchers.quietly(request.number, || engine.apply(&op)).inspect_err(|error| {
             for id in &new {
-                // A failed Op may have written the header of its new object. Without this reset, the client
-                // could give a name to the header, and give it back as well.
+                // A failed Op may have written the header of its new object. Without a reset, the client
+                // could give the object a name, and also give the id back.
                 match error {
                     // The change may have been made, so the id may be in use. Otherwise it is leaked until
                     // the next recovery.

@@ -290,8 +290,8 @@ impl Service {
     /// Returns true if a request that found no free storage at the time `since` may still get some. When
     /// it has waited for long enough, expels the clients that keep storage from being reused. A process that
     /// waits for an answer is not expelled, because it is this service that makes it wait. All sessions of a
-    /// process have one file of pins. Its process id does not tell one process from another: in the namespace
-    /// of the service, it is 0 for all processes outside.
+    /// process have one file of pins, which tells the processes apart. A process id does not, because it is 0
+    /// for all processes outside the namespace of the service.
     #[cold]
     fn may_get_room(&mut self, since: Instant) -> bool {
         let waiting: Vec<_> =

@@ -246,9 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns an error of each kind: without context, with each part of the context, and with each error of
-    /// the engine that an error keeps.
-    fn of_each_kind() -> Vec<(Error, Errno)> {
+    /// Returns errors without context, with each part of the context, and from some errors of the engine.
+    fn samples() -> Vec<(Error, Errno)> {
         let io = |errno: Errno| Fault::Io { what: "write".to_owned(), source: errno.into() };
         let volume = Engine::Volume { place: "/v".to_owned(), what: "in use".to_owned(), errno: Errno::BUSY };
         let of_engine = [
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// `docs/troubleshooting.md` has a row for each of these texts.
+    /// `docs/troubleshooting.md` has a row for each of these texts, except the first one.
     #[test]
     fn regression_message_has_the_text_of_the_engine() {
         for error in [
@@ -317,7 +316,7 @@ mod tests {
 
     #[test]
     fn io_error_has_the_errno_and_kind_of_every_error() {
-        for (error, errno) in of_each_kind() {
+        for (error, errno) in samples() {
             let (text, kind) = (error.to_string(), error.kind());
             assert_eq!(error.errno(), errno, "{text}");
             let io = io::Error::from(error);
@@ -330,7 +329,7 @@ mod tests {
 
     #[test]
     fn message_has_the_cause_so_there_is_no_source() {
-        for (error, _) in of_each_kind() {
+        for (error, _) in samples() {
             assert!(error.source().is_none(), "{error}");
             let Some(engine) = error.engine() else { continue };
             let cause = match engine {

@@ -139,7 +139,7 @@ fn storage_of_files_changes_through_the_mount() {
     assert_eq!(stored.len(), 100_000);
     assert!(stored[..4096].iter().chain(&stored[8192..16_384]).all(|&byte| byte == 0));
     assert!(stored[4096..8192].iter().chain(&stored[16_384..40_960]).all(|&byte| byte == 7));
-    // Zeros that were never written count as a hole, as on tmpfs.
+    // The punched range is a hole, as on tmpfs.
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(4096)).unwrap(), 8192);
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(8192)).unwrap(), 16_384);
     let (mut from, mut to) = (4096, 200_000);

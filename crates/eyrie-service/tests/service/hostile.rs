@@ -134,7 +134,7 @@ fn greetings_of_other_protocols_end_only_their_connection() {
     served.stop();
 }
 
-/// A service that dies just then has sent no list, which differs from a list without sessions.
+/// A service that dies before its answer has sent no list, which differs from a list without sessions.
 #[test]
 fn regression_end_of_the_connection_is_no_list_of_sessions() {
     let mut served = Served::new(8 << 20);
@@ -378,7 +378,7 @@ fn bell_alone_repeats_no_request() {
     served.stop();
 }
 
-/// Changes the heads and the data of all lanes while the service reads them. Another client is served
+/// Changes the heads and the data of the ordinary lanes while the service reads them. Another client is served
 /// meanwhile.
 fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client>) {
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -293,7 +293,7 @@ fn clients_go_on_with_the_next_service() {
     served.stop();
 }
 
-/// Another process owned the volume between two services, and changed it.
+/// This process owns the volume between two services, and changes it.
 #[test]
 fn client_notices_another_owner() {
     let mut served = Served::new(64 << 20);
@@ -318,7 +318,7 @@ fn client_notices_another_owner() {
     served.stop();
 }
 
-/// Between two services another process removes an open file, and its id goes to a new one.
+/// Between two services an owner of the volume removes an open file, and the id goes to a new file.
 #[test]
 fn handle_of_a_file_that_is_gone_is_stale() {
     let mut served = Served::new(64 << 20);

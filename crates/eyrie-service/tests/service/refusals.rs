@@ -79,7 +79,7 @@ fn regression_refusal_of_the_service_has_its_errno() {
             let reason = std::io::Error::from(expected);
             let place = path.display();
             assert_eq!(text, format!("open volume {place}: the service refused the connection: {reason}"));
-            // The service has no session with this client yet.
+            // A client that connects directly gets the same errno.
             assert_eq!(Client::connect(&socket, false).err().unwrap().errno(), expected);
         });
         stopper.stop();

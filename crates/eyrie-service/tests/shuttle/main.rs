@@ -1,7 +1,7 @@
 //! A service and its clients under the scheduler of shuttle. Each is a thread of this process.
 //!
-//! Scheduling points are each sleep, and every access to the medium, to the words of a lane, to 16 bytes of a
-//! lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that can run,
+//! Scheduling points are each sleep, and every access to the medium, to the words of a lane, to each 16 bytes of
+//! a lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that can run,
 //! and shuttle reports the deadlock. Neither side spins. The rest of the code is the same as in a product
 //! build, with its sockets and its memory files.
 //!

@@ -70,7 +70,7 @@ fn open_beside_an_unlink_keeps_the_file_or_fails() {
     assert!(kept > 50 && refused > 50, "both happen: {kept} opens, {refused} refusals");
 }
 
-/// Size of a table of pins, and the word of the count of its first slot.
+/// Size of a table of pins in bytes, and the number of the word with the count of its first slot.
 const PINS: (usize, usize) = (257 * 128, 16);
 /// Number of the first word of the board with a key.
 const KEYS: usize = 256;

@@ -53,7 +53,7 @@ pub(super) fn inode_flags(flags: IFlags) -> InodeFlags {
     InodeFlags::from_bits_truncate(flags.bits() as u8)
 }
 
-/// Returns the inode flags of a file of the host with these in place of those that Eyrie has.
+/// Returns the inode flags `old` of a file of the host with `flags` in place of those that Eyrie has.
 pub(super) fn with_inode_flags(old: IFlags, flags: InodeFlags) -> IFlags {
     let kept = old.bits() & !u32::from(InodeFlags::all().bits());
     IFlags::from_bits_retain(kept | u32::from(flags.bits()))

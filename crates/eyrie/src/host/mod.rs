@@ -1,17 +1,17 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
 //! Each call of [`Posix`] is one system call, and its paths are relative to a directory descriptor. So
-//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are five
-//! exceptions:
+//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. Exceptions:
 //! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
 //!   entry whose kind the host does not state. It moves the position of the descriptor.
 //! - `append_range` is one `pwritev2(2)` and one `lseek(2)`.
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the
-//!   root is `/`. No variant of `truncate(2)` takes a directory descriptor. Variants of the other calls exist
-//!   only since Linux 6.13.
+//!   path begins at the root and the root is `/`. No variant of `truncate(2)` takes a directory descriptor,
+//!   and those of the other calls need Linux 6.13. `access` and `link` of an open file use such a path, too.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
+//! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
 
 mod convert;
 mod locks;

@@ -53,7 +53,8 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
     /// MiB. `ENOSPC` if the volume is full. `EROFS` if the disk of the volume has failed, or if the volume
-    /// was opened read-only. `ENOENT` if the directory of the store was removed.
+    /// was opened read-only. `ENOENT` if the directory of the store was removed. `EPERM` if inode flags of the
+    /// file or of the directory forbid the change.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
@@ -127,7 +128,7 @@ impl<E: Engine> Kvfs<E> {
     ///
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EROFS` if the disk of the volume has
-    /// failed, or if the volume was opened read-only.
+    /// failed, or if the volume was opened read-only. `EPERM` if inode flags forbid the change.
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;
@@ -171,8 +172,7 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
-    /// Applies a change of keys that inode flags do not forbid.
+    /// Applies a change of keys if inode flags do not forbid it.
     #[inline]
     fn apply_op(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
         let engine = &*self.store.engine;
@@ -182,6 +182,7 @@ impl<E: Engine> Kvfs<E> {
         engine.apply(op)
     }
 
+    /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.
     fn change_if(&self, condition: Condition, change: &Op<'_>) -> eyrie_engine::Result<Outcome> {
         let (Op::Put { dir, name, time, .. } | Op::Erase { dir, name, time }) = *change else {
             unreachable!("callers pass puts and erases")

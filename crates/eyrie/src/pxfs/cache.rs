@@ -121,7 +121,7 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
 
 /// Notes that `prefix` leads to `directory`, which the credentials may search.
 pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
-    // A table without directories with inode flags spares the test of the flags.
+    // A directory with inode flags is not kept, so `find` returns no flags.
     if prefix.len() > LONGEST || !directory.protection.flags.is_empty() {
         return;
     }

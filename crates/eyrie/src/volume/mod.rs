@@ -100,7 +100,7 @@ impl Volume {
         VolumeOptions::new()
     }
 
-    /// Makes a volume with a maximum size of `size_bytes`.
+    /// Makes a volume with a size of `size_bytes`.
     ///
     /// # Errors
     /// As [`VolumeOptions::create`].

@@ -26,7 +26,7 @@ fn get<P: Posix + Clone>(fs: &P, path: &str) -> InodeFlags {
     fs.open_file(path).unwrap().inode_flags().unwrap()
 }
 
-/// Makes calls that no flag allows, and returns their errors.
+/// Makes calls that each of the two flags forbids, and returns their errors.
 fn forbidden<P: Posix + Clone>(fs: &P, path: &str) -> Vec<Option<Errno>> {
     let target = || Target::Follow(path.into());
     vec![
@@ -121,7 +121,7 @@ fn only_the_capability_changes_flags() {
         |capabilities| root.with_credentials(Credentials::new(1, 1, &[]).with_capabilities(capabilities));
     let none = user(Capabilities::empty());
     assert_eq!(errno(set(&none, "/egg", IMMUTABLE)), Some(Errno::PERM));
-    assert_eq!(errno(set(&none, "/egg", NONE)), None, "the owner may change nothing");
+    assert_eq!(errno(set(&none, "/egg", NONE)), None, "the owner may set the flags that the file has");
     set(&user(Capabilities::LINUX_IMMUTABLE), "/egg", IMMUTABLE).unwrap();
     let other =
         root.with_credentials(Credentials::new(2, 2, &[]).with_capabilities(Capabilities::LINUX_IMMUTABLE));
