@@ -33,8 +33,8 @@ pub struct Session {
     pub socket: OwnedFd,
     /// Process of the client, in the namespace of the service. 0 if it has none there.
     pub process: u32,
-    /// Tells the end of the process, whose forked children may keep the socket open. `None` if the process has
-    /// no number in the namespace of the service, or if the host gives no such file.
+    /// Tells the end of the process, whose forked children may keep the socket open. `None` if the process
+    /// has no number in the namespace of the service, or if the host gives no such file.
     pub end_of_process: Option<OwnedFd>,
     pub who: Credentials,
     /// Time of the connection.

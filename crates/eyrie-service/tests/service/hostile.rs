@@ -378,8 +378,8 @@ fn bell_alone_repeats_no_request() {
     served.stop();
 }
 
-/// Changes the heads and the data of the ordinary lanes while the service reads them. Another client is served
-/// meanwhile.
+/// Changes the heads and the data of the ordinary lanes while the service reads them. Another client is
+/// served meanwhile.
 fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client>) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

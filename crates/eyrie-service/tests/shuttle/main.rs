@@ -1,9 +1,9 @@
 //! A service and its clients under the scheduler of shuttle. Each is a thread of this process.
 //!
-//! Scheduling points are each sleep, and every access to the medium, to the words of a lane, to each 16 bytes of
-//! a lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that can run,
-//! and shuttle reports the deadlock. Neither side spins. The rest of the code is the same as in a product
-//! build, with its sockets and its memory files.
+//! Scheduling points are each sleep, and every access to the medium, to the words of a lane, to each 16 bytes
+//! of a lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that can
+//! run, and shuttle reports the deadlock. Neither side spins. The rest of the code is the same as in a
+//! product build, with its sockets and its memory files.
 //!
 //! Shuttle runs one thread at a time, so these tests do not show if an access needs a stronger ordering.
 

@@ -29,8 +29,8 @@ pub(crate) trait ListKeys {
 /// An iterator over the keys of a directory, and their objects.
 pub(crate) struct KeyScan<S: ListKeys> {
     source: S,
-    /// The keys that the next fetch may give. A pass of an ordered scan that leaves out keys removes those that
-    /// it has fetched, and all lower ones.
+    /// The keys that the next fetch may give. A pass of an ordered scan that leaves out keys removes those
+    /// that it has fetched, and all lower ones.
     range: KeyRange,
     order: Order,
     fetched: FoundKeys<S::Object>,

@@ -53,8 +53,8 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
     /// MiB. `ENOSPC` if the volume is full. `EROFS` if the disk of the volume has failed, or if the volume
-    /// was opened read-only. `ENOENT` if the directory of the store was removed. `EPERM` if inode flags of the
-    /// file or of the directory forbid the change.
+    /// was opened read-only. `ENOENT` if the directory of the store was removed. `EPERM` if inode flags of
+    /// the file or of the directory forbid the change.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;

@@ -210,8 +210,8 @@ impl<'a, E: Engine> AsUser<'a, E> {
     fn copy_range(&self, id: ObjectId, (start, end): (u64, u64)) -> CallResult<Vec<u8>> {
         let mut bytes = Vec::new();
         loop {
-            // The buffer ends with the range, but at most one byte past the end of the file. If the read fills
-            // that byte, the file has grown since its size was read.
+            // The buffer ends with the range, but at most one byte past the end of the file. If the read
+            // fills that byte, the file has grown since its size was read.
             let size = self.engine().attributes(id)?.size;
             let end = end.min(size.saturating_add(1));
             let len = usize::try_from(end.saturating_sub(start)).map_err(|_| Errno::NOMEM)?;

@@ -299,8 +299,8 @@ impl<E: Engine> Nodes<E> {
         &self.files.shared.engine
     }
 
-    /// Makes a call of a user, after a check that the ids `nodes` still name their objects. The watcher of this
-    /// value gets no notice of the changes that the call makes.
+    /// Makes a call of a user, after a check that the ids `nodes` still name their objects. The watcher of
+    /// this value gets no notice of the changes that the call makes.
     fn call<T, const N: usize>(
         &self,
         who: &Credentials,
