@@ -173,7 +173,7 @@ impl Turns {
         state.parked += 1;
         loop {
             if state.ended || state.calls > 0 {
-                // The call has made this thread a reader.
+                // A call has made this thread a reader. After the end of the mount, the counts do not matter.
                 state.calls = state.calls.saturating_sub(1);
                 break;
             }

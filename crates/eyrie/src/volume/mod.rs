@@ -41,10 +41,10 @@ pub type Store = Kvfs<VolumeEngine>;
 /// exceptions. [`Volume::open_read_only`] opens a volume beside other read-only opens. If a service shares
 /// the volume, every open connects to the service ([`Volume::is_served`]).
 ///
-/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, also while a panic unwinds.
-/// A volume that is saved has all changes on its medium, and the next open takes no longer than usual. A drop
-/// cannot return an error, so it reports the error as an event of `tracing`. [`Volume::close`] also saves the
-/// volume, and returns the error.
+/// The volume is saved when it and all its [`Files`], [`VolumeNodes`] and [`Store`]s are dropped, also while
+/// a panic unwinds. A volume that is saved has all changes on its medium, and the next open takes no longer
+/// than usual. A drop cannot return an error, so it reports the error as an event of `tracing`.
+/// [`Volume::close`] also saves the volume, and returns the error.
 ///
 /// A panic inside a call that changes the volume is a defect of Eyrie. Later changes then fail with `EROFS`,
 /// and the next open recovers the volume.
@@ -468,8 +468,8 @@ impl Volume {
     /// again.
     ///
     /// # Errors
-    /// `EBUSY` while files or stores of the volume are in use. If the error is dropped, the volume is closed
-    /// when the last of these files and stores is dropped. As [`Volume::sync`].
+    /// `EBUSY` while files, nodes or stores of the volume are in use. If the error is dropped, the volume is
+    /// closed when the last of these is dropped. As [`Volume::sync`].
     ///
     /// # Examples
     /// ```
