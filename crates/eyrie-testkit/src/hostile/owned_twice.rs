@@ -10,7 +10,7 @@ const FIRST_SEGMENT: u64 = 64;
 const RECORD_PLACE: u64 = 0xff << 56;
 
 /// Returns images of the base "few", each with a short description:
-/// - the files `b` and `k2` have one extent;
+/// - the files `b` and `k2` share one extent;
 /// - the bytes of the file `b` are a page of the directory `d`;
 /// - the name `c` leads to the object `a`, whose number of names does not include this name, and the object
 ///   `c` has no name.

@@ -40,7 +40,8 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    /// Empties the root of this process, and finds out if extended attributes can be compared.
+    /// Empties the root of this process, and finds out if extended attributes and inode flags can be
+    /// compared.
     pub fn new() -> HostSide {
         let host = Host::new("/").expect("the host's root can be opened");
         empty(&host);
@@ -97,8 +98,7 @@ impl HostSide {
     }
 
     /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
-    /// to a driver, apply options and limits of its mount, change times in its own way, or not support the
-    /// call.
+    /// to a driver, apply options and limits of its mount, or not support the call.
     pub fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;

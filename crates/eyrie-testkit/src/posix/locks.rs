@@ -171,7 +171,7 @@ impl Actor {
         self.end()
     }
 
-    /// True if the call that the actor has begun is waiting.
+    /// Returns true if the call that the actor has begun is waiting. Panics if the call has an answer.
     fn is_waiting(&self) -> bool {
         match self.answers.recv_timeout(BEGINS_TO_WAIT) {
             Ok(answer) => panic!("the call did not wait: {answer:?}"),

@@ -163,7 +163,7 @@ struct PosixRun<P: Posix> {
 }
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
-/// change of a time is visible. Waits are slow, so the other runs do without.
+/// change of a time is visible. Waits are slow, so the other runs do not wait.
 const WAITING_SEEDS: u64 = 6;
 
 /// Waits until the kernel's clock for file times has advanced.

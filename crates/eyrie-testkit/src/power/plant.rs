@@ -74,7 +74,7 @@ enum MediumStep {
 
 /// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
-/// Free pages that each step lends to the journal. The steps allocate none of them.
+/// Free pages that each step with a store lends to the journal. The steps allocate none of them.
 const LENT: Range<usize> = 400..480;
 
 /// Returns steps whose cuts have few pages, many pages, lines or fresh pages. The steps fill the journal.

@@ -275,7 +275,8 @@ fn contents(volume: &Path) -> String {
     text
 }
 
-/// Returns the kills to try: at each site, before and after its first event, and before its last one.
+/// Returns the kills to try: at each site, before its first event and before its last one, and after its
+/// first event if the event is a store.
 fn planned(events: &[(Phase, String, u64)], phase: Phase) -> Vec<PlannedKill> {
     let sites = events.iter().filter(|event| event.0 == phase);
     sites
