@@ -190,14 +190,8 @@ impl Board {
     /// Runs `apply`, which applies a redo record. Readers of several words wait until `apply` has returned or
     /// panicked.
     pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
-        struct FinishOnDrop<'a>(&'a AtomicU64);
-        impl Drop for FinishOnDrop<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::AcqRel);
-            }
-        }
         self.word(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
-        let _finish = FinishOnDrop(self.word(REDO_FINISHED));
+        let _finish = CountOnDrop(self.word(REDO_FINISHED));
         apply()
     }
 
@@ -216,9 +210,8 @@ impl Board {
     /// Runs `change`, which may make cached paths wrong.
     pub(crate) fn changing_directories<T>(&self, change: impl FnOnce() -> T) -> T {
         self.word(CHANGES_BEGUN).fetch_add(1, Ordering::AcqRel);
-        let result = change();
-        self.word(CHANGES_ENDED).fetch_add(1, Ordering::AcqRel);
-        result
+        let _end = CountOnDrop(self.word(CHANGES_ENDED));
+        change()
     }
 
     /// True if an object of the volume may have inode flags.
@@ -241,5 +234,31 @@ impl Board {
     /// Changes the number of unlinked objects that are still open.
     pub(crate) fn add_orphans(&self, change: i64) {
         self.word(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
+    }
+}
+
+/// Counts the end of a change, also if the change panics.
+struct CountOnDrop<'a>(&'a AtomicU64);
+
+impl Drop for CountOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn change_that_panics_ends() {
+        let board = Board::private().expect("memory");
+        let before = board.directory_changes();
+        let change = || board.changing_directories(|| panic!("a bug"));
+        assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
+        let after = board.directory_changes();
+        assert!(after != before && board.directory_changes() == after, "{before} {after}");
     }
 }
