@@ -147,6 +147,17 @@ pub fn check_add(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::WRITE | Rights::EXECUTE)
 }
 
+/// Checks that `who` may use the directory `dir` as a store of keys, by its mode and ACL. The inode flags do
+/// not count: the keys of an immutable directory can be read, and their values can be replaced. A change that
+/// makes or removes a key has further checks.
+///
+/// # Errors
+/// `AccessDenied`.
+#[inline]
+pub fn check_store(who: &Credentials, dir: &Protection) -> Result<()> {
+    check(who, &Protection { flags: InodeFlags::empty(), ..*dir }, Rights::all())
+}
+
 /// True if [`check_remove`] by `who` depends on the owner of the entry's object.
 #[inline]
 pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {

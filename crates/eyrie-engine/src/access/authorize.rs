@@ -8,8 +8,8 @@
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
     check_fallocate, check_link, check_remove, check_set_acl, check_set_flags, check_set_times,
-    check_set_xattr, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new,
-    protection, set_ids_after_write,
+    check_set_xattr, check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids,
+    owner_of_new, protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -56,7 +56,7 @@ impl<E: Engine> Requester<'_, E> {
                 Op::Unlink { dir, name, time: at(time) }
             }
             Op::Erase { dir, name, time } => {
-                self.check_remove(dir, name)?;
+                self.check_erase(dir, name)?;
                 Op::Erase { dir, name, time: at(time) }
             }
             Op::RemoveDirectory { dir, name, time } => {
@@ -108,7 +108,7 @@ impl<E: Engine> Requester<'_, E> {
                 Op::Put { dir, name, id, owner, data, time: at(time) }
             }
             Op::Expect { dir, name, condition } => {
-                check(self.who, &self.protection(dir)?, Rights::all())?;
+                check_store(self.who, &self.protection(dir)?)?;
                 Op::Expect { dir, name, condition }
             }
             Op::Batch { dir, ops, time } => {
@@ -262,7 +262,7 @@ impl<E: Engine> Requester<'_, E> {
     /// its file, because the file may have other names.
     fn check_put(&self, dir: ObjectId, name: &[u8], id: ObjectId, owner: Owner) -> Result<()> {
         let parent = self.protection(dir)?;
-        check(self.who, &parent, Rights::all())?;
+        check_store(self.who, &parent)?;
         match self.engine.lookup(dir, name)? {
             Some(existing) => {
                 let file = self.protection(existing)?;
@@ -279,7 +279,19 @@ impl<E: Engine> Requester<'_, E> {
                 }
                 check(self.who, &file, Rights::WRITE)
             }
-            None => self.check_owner(&parent, id, owner),
+            None => {
+                check_add(self.who, &parent)?;
+                self.check_owner(&parent, id, owner)
+            }
+        }
+    }
+
+    /// Checks the removal of a key. If the key is missing, nothing is removed.
+    fn check_erase(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
+        let parent = self.protection(dir)?;
+        match self.engine.lookup(dir, name)? {
+            Some(victim) => check_remove(self.who, &parent, &self.protection(victim)?),
+            None => check_store(self.who, &parent),
         }
     }
 
@@ -288,8 +300,8 @@ impl<E: Engine> Requester<'_, E> {
     fn check_part(&self, dir: ObjectId, op: &Op<'_>) -> Result<()> {
         match *op {
             Op::Put { name, id, owner, .. } => self.check_put(dir, name, id, owner),
-            Op::Erase { name, .. } => self.check_remove(dir, name),
-            _ => check(self.who, &self.protection(dir)?, Rights::all()),
+            Op::Erase { name, .. } => self.check_erase(dir, name),
+            _ => check_store(self.who, &self.protection(dir)?),
         }
     }
 }
@@ -299,7 +311,7 @@ mod tests {
     use super::*;
     use crate::access::AclKind;
     use crate::model::Model;
-    use crate::{FallocateMode, InodeFlags, Kind, XattrMode};
+    use crate::{Condition, FallocateMode, InodeFlags, Kind, XattrMode};
 
     const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
     const NOW: Time = Time::new(1000, 0);
@@ -492,6 +504,29 @@ mod tests {
         nest.model.apply(&set(dir, immutable)).expect("a directory");
         for op in [create, put].iter().chain(&removals) {
             assert!(nest.is_refused(0, op), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn immutable_directory_keeps_its_keys() {
+        let nest = Nest::new();
+        let (dir, time) = (nest.shared, NOW);
+        let change = AttributeChange { flags: Some(InodeFlags::IMMUTABLE), ..AttributeChange::default() };
+        nest.model.apply(&Op::SetAttributes { id: dir, change, time }).expect("a directory");
+        let new = nest.model.reserve(Kind::File).expect("room");
+        let owner = Owner { mode: 0o644, uid: 1, gid: 1 };
+        let put = |name| Op::Put { dir, name, id: new, owner, data: b"x", time };
+        let erase = |name| Op::Erase { dir, name, time };
+        let expect = Op::Expect { dir, name: b"egg", condition: Condition::Present };
+        let unchanged = [put(b"egg"), erase(b"none"), expect];
+        for op in unchanged.iter().chain(&[Op::Batch { dir, ops: &unchanged, time }]) {
+            assert!(nest.ask(1, op).is_ok() && nest.ask(0, op).is_ok(), "{op:?}");
+        }
+        for op in [put(b"a"), erase(b"egg")] {
+            let batch = Op::Batch { dir, ops: &[op], time };
+            for op in [op, batch] {
+                assert!(nest.is_refused(1, &op) && nest.is_refused(0, &op), "{op:?}");
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::access::{self, Protection};
 use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 use eyrie_engine::{Engine, FileView, Kind, ObjectId, Owner, Version};
 use eyrie_medium::epoch::{self, Guard};
@@ -96,7 +96,7 @@ impl<E: Engine> Kvfs<E> {
         let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
         let usable = access::protection(&*engine, dir, who).and_then(|protection| {
-            access::check(who, &protection, Rights::all())?;
+            access::check_store(who, &protection)?;
             // The directory may get or lose its default ACL while the store is open. The umask therefore
             // always applies, and the engine adds what a new value inherits.
             let protection = Protection { has_default_acl: false, ..protection };

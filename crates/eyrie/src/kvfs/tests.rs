@@ -4,7 +4,7 @@ use eyrie_engine::model::Model;
 use super::*;
 use crate::posix::PosixExt;
 use crate::pxfs::tests::empty;
-use crate::{Credentials, Errno, Volume};
+use crate::{Credentials, Errno, InodeFlags, Volume};
 
 fn store() -> (Pxfs<Model>, Kvfs<Model>) {
     let fs = empty();
@@ -270,4 +270,21 @@ fn one_change_of_each_version_succeeds() {
     let volume = Volume::open(place.path().join("v")).unwrap();
     let store = volume.store("/", Credentials::root()).unwrap();
     assert_eq!(store.put_if("file", "", Condition::Version(old)).unwrap(), Outcome::ConditionFailed);
+}
+
+#[test]
+fn store_opens_in_an_immutable_directory() {
+    let (fs, store) = store();
+    store.put("colour", "blue").unwrap();
+    drop(store);
+    fs.open_file("/kv").unwrap().set_inode_flags(InodeFlags::IMMUTABLE).unwrap();
+    let store = Kvfs::open(&fs, "/kv").unwrap();
+    assert_eq!(store.get("colour").unwrap().as_deref(), Some(&b"blue"[..]));
+    assert_eq!(store.put("size", "small").unwrap_err().errno(), Errno::PERM);
+    assert_eq!(store.put_if("size", "small", Condition::Absent).unwrap_err().errno(), Errno::PERM);
+    assert_eq!(store.erase("colour").unwrap_err().errno(), Errno::PERM);
+    assert!(!store.erase("size").unwrap(), "a missing key needs no change");
+    assert!(!store.put("colour", "green").unwrap(), "the file of the key has no flag");
+    let other = fs.with_credentials(Credentials::new(1, 1, &[]));
+    assert_eq!(Kvfs::open(&other, "/kv").unwrap_err().errno(), Errno::ACCESS, "the mode still counts");
 }
