@@ -21,10 +21,17 @@ impl<E: Engine> AsUser<'_, E> {
         if id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::INVAL.into());
         }
+        self.check_size_of_open(id)?;
+        self.set_size(id, size)
+    }
+
+    /// Checks that the inode flags of a file let its size be set through a handle, which has the rights of
+    /// its open.
+    pub(super) fn check_size_of_open(&self, id: ObjectId) -> CallResult<()> {
         if self.engine().may_have_flags() {
             access::check_set_size(self.engine().inode_flags(id)?)?;
         }
-        self.set_size(id, size)
+        Ok(())
     }
 
     /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for

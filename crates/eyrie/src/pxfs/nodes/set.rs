@@ -30,10 +30,13 @@ impl<E: Engine> AsUser<'_, E> {
         let now = self.now([id]);
         if let Some(size) = set.size {
             // A write through an open handle needs no other rights than those of the open.
-            // The flags of the file bind all callers, because a mount does not check them at an open.
-            let is_open = !self.engine().may_have_flags()
-                && handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
-            let unchanged = if is_open { None } else { self.check_new_size(id, size)? };
+            let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
+            let unchanged = if is_open {
+                self.check_size_of_open(id)?;
+                None
+            } else {
+                self.check_new_size(id, size)?
+            };
             change.set_ids = self.dropped_set_ids(id)?;
             if let Some(changed) = unchanged {
                 change.size = None;

@@ -8,6 +8,8 @@ use eyrie_engine::{
 };
 
 use super::*;
+use crate::posix::{OpenFlags, Posix};
+use crate::pxfs::tests::empty;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const NAME: &[u8] = b"egg";
@@ -135,4 +137,22 @@ fn regression_made_object_is_not_in_the_way_of_its_own_call() {
             }
         }
     }
+}
+
+#[test]
+fn handle_sets_the_size_in_a_volume_with_flags() {
+    let files = empty();
+    let (nodes, root, who) = (files.nodes(), Credentials::root(), Credentials::new(1, 1, &[]));
+    files.chmod("/".into(), 0o777).unwrap();
+    let other = nodes.make(&root, nodes.root(), b"other", Kind::File, 0o644, 0).unwrap();
+    nodes.set_inode_flags(&root, other.id, InodeFlags::IMMUTABLE).unwrap();
+    let (egg, handle) = nodes.create(&who, nodes.root(), NAME, OpenFlags::WRITE, 0o000).unwrap();
+    nodes.write(&who, egg.id, 0, b"blue").unwrap();
+    let shorter = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    let set = |handle| nodes.set(&who, egg.id, handle, &shorter).map_err(|error| error.errno());
+    assert_eq!(set(None), Err(Errno::ACCESS), "the mode forbids writing");
+    assert_eq!(set(Some(&handle)).unwrap().stat.size, 1);
+    nodes.set_inode_flags(&root, egg.id, InodeFlags::APPEND_ONLY).unwrap();
+    assert_eq!(set(Some(&handle)), Err(Errno::PERM), "the flag binds handles, too");
+    nodes.close(handle).unwrap();
 }
