@@ -160,10 +160,8 @@ impl<E: Engine> Nodes<E> {
     /// # Errors
     /// As [`Posix::link`].
     pub fn link(&self, who: &Credentials, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Node> {
-        self.call(who, "link", [id, dir], |user| {
-            user.make_link(id, PathWalk::of_name(user, dir, name)?)?;
-            self.hold(user, id)
-        })
+        let mut made = false;
+        self.call(who, "link", [id, dir], |user| self.link_held(user, id, (dir, name), &mut made))
     }
 
     /// Removes a name of an object that is not a directory.

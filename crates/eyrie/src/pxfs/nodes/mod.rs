@@ -349,6 +349,22 @@ impl<E: Engine> Nodes<E> {
         self.hold(user, id)
     }
 
+    /// Gives an object another name, and holds the object. `made` becomes true as soon as the name is made. If
+    /// the session with a service then ends before the hold, the next attempt does not make the name again.
+    fn link_held(
+        &self,
+        user: AsUser<'_, E>,
+        id: ObjectId,
+        (dir, name): (ObjectId, &[u8]),
+        made: &mut bool,
+    ) -> CallResult<Node> {
+        if !*made {
+            user.make_link(id, PathWalk::of_name(user, dir, name)?)?;
+        }
+        *made = true;
+        self.hold(user, id)
+    }
+
     /// Looks a name up in a directory, and holds the object.
     ///
     /// ```

@@ -14,23 +14,33 @@ use crate::pxfs::tests::empty;
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const NAME: &[u8] = b"egg";
 
-/// A model in which another thread removes the object of [`NAME`] before its first hold.
+/// An event before the first hold of an object.
+#[derive(Clone, Copy)]
+enum Event {
+    /// Another thread removes the object of [`NAME`]. If a kind is given, that thread then makes an object of
+    /// this kind and of that name.
+    Removed(Option<Kind>),
+    /// The session with the service ends, so that the ids of the call are stale.
+    SessionEnded,
+}
+
+/// A model with an [`Event`].
 struct Raced {
     model: Model,
-    /// The kind of the object that the other thread then makes of that name.
-    replacement: Option<Kind>,
+    event: Event,
     has_raced: AtomicBool,
 }
 
 impl Raced {
     fn race(&self) -> Result<()> {
+        let Event::Removed(replacement) = self.event else { return Err(eyrie_engine::Error::Stale) };
         let (dir, name, time) = (self.root(), NAME, Time::default());
         let removed = match self.lookup(dir, name)?.expect("made").kind() {
             Kind::Directory => Op::RemoveDirectory { dir, name, time },
             _ => Op::Unlink { dir, name, time },
         };
         self.apply(&removed)?;
-        let Some(kind) = self.replacement else { return Ok(()) };
+        let Some(kind) = replacement else { return Ok(()) };
         let id = self.reserve(kind)?;
         let content = if kind == Kind::Symlink { Content::Bytes(b"theirs") } else { Content::Empty };
         self.apply(&Op::Create { dir, name, id, owner: OWNER, content, time }).map(drop)
@@ -109,10 +119,10 @@ impl Engine for Raced {
     }
 }
 
-fn raced(replacement: Option<Kind>) -> Nodes<Raced> {
+fn raced(event: Event) -> Nodes<Raced> {
     let root = ObjectId::new(64, Kind::Directory);
     let model = Model::new(root, OWNER, Time::default());
-    let engine = Raced { model, replacement, has_raced: AtomicBool::new(false) };
+    let engine = Raced { model, event, has_raced: AtomicBool::new(false) };
     Pxfs::new(Arc::new(engine), Credentials::root()).nodes()
 }
 
@@ -121,7 +131,7 @@ fn regression_made_object_is_not_in_the_way_of_its_own_call() {
     let who = Credentials::root();
     for kind in [Kind::File, Kind::Directory, Kind::Symlink] {
         for replacement in [None, Some(kind), Some(Kind::Fifo)] {
-            let nodes = raced(replacement);
+            let nodes = raced(Event::Removed(replacement));
             let made = match kind {
                 Kind::Symlink => nodes.symlink(&who, nodes.root(), NAME, b"mine"),
                 kind => nodes.make(&who, nodes.root(), NAME, kind, 0o755, 0),
@@ -137,6 +147,19 @@ fn regression_made_object_is_not_in_the_way_of_its_own_call() {
             }
         }
     }
+}
+
+#[test]
+fn regression_made_link_is_not_in_the_way_of_its_own_call() {
+    let (who, nodes) = (Credentials::root(), raced(Event::SessionEnded));
+    let (dir, time) = (nodes.root(), Time::default());
+    let id = nodes.engine().reserve(Kind::File).unwrap();
+    let create = Op::Create { dir, name: NAME, id, owner: OWNER, content: Content::Empty, time };
+    nodes.engine().apply(&create).unwrap();
+    let linked = nodes.link(&who, id, dir, b"second").unwrap();
+    assert_eq!((linked.id, linked.stat.links), (id, 2));
+    let again = nodes.link(&who, id, dir, b"second").map_err(|error| error.errno());
+    assert_eq!(again, Err(Errno::EXIST), "the name of an earlier call");
 }
 
 #[test]
