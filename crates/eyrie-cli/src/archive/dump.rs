@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, Stat, WalkEntry, WalkStep};
+use eyrie::{Errno, File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, Stat, WalkEntry, WalkStep};
 
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
@@ -14,7 +14,7 @@ use super::write::ArchiveWriter;
 use crate::copy::{
     CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, max_data_bytes, open_entry, read_xattrs,
 };
-use crate::failure::reason_of_io;
+use crate::failure::{reason, reason_of_io};
 
 /// An archive that is being written.
 struct Dumper<W> {
@@ -78,11 +78,20 @@ fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
     name
 }
 
-/// Returns the inode flags of a directory. File systems of the host may have none.
-fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> InodeFlags {
+/// Returns the inode flags of a directory.
+fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFlags, Side> {
     let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
-    let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return InodeFlags::empty() };
-    File::from_handle(entry.dir().clone(), handle, false).inode_flags().unwrap_or_default()
+    // The walk reports a directory that cannot be opened.
+    let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return Ok(InodeFlags::empty()) };
+    flags_or_none(File::from_handle(entry.dir().clone(), handle, false).inode_flags())
+}
+
+/// Returns the inode flags that were read. A file system of the host may have none.
+fn flags_or_none(read: eyrie::Result<InodeFlags>) -> Result<InodeFlags, Side> {
+    read.or_else(|error| match error.errno() {
+        Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS => Ok(InodeFlags::empty()),
+        _ => Err(Side::Source(format!("{}; the archive has none of its inode flags", reason(&error)))),
+    })
 }
 
 impl<W: Write> Dumper<W> {
@@ -119,7 +128,7 @@ impl<W: Write> Dumper<W> {
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
-        let mut flags = InodeFlags::empty();
+        let mut flags = Ok(InodeFlags::empty());
         let body = match stat.kind {
             Kind::File => {
                 let file = open_entry(entry).reading()?;
@@ -133,8 +142,9 @@ impl<W: Write> Dumper<W> {
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
-        written(self.archive.member(&Member { name, stat, xattrs, flags, body }))?;
-        Ok(0)
+        let known = flags.as_ref().copied().unwrap_or_default();
+        written(self.archive.member(&Member { name, stat, xattrs, flags: known, body }))?;
+        flags.map(|_| 0)
     }
 
     fn file<S: Posix + Clone>(
@@ -160,12 +170,13 @@ impl<W: Write> Dumper<W> {
                 break;
             }
         }
-        let flags = file.inode_flags().unwrap_or_default();
-        let member = Member { name, stat, xattrs, flags, body: Body::File(runs) };
+        let flags = flags_or_none(file.inode_flags());
+        let known = flags.as_ref().copied().unwrap_or_default();
+        let member = Member { name, stat, xattrs, flags: known, body: Body::File(runs) };
         written(self.archive.member(&member))?;
         let Body::File(runs) = member.body else { return Ok(0) };
         let mut bytes = 0;
-        let mut first_error = None;
+        let mut first_error = flags.err();
         for run in runs {
             let mut offset = run.start;
             while offset < run.end {
@@ -195,4 +206,21 @@ fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Resu
         let why = reason_of_io(&error);
         Side::Source(format!("{why}; the archive has zeros in place of these bytes"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_is_not_taken_for_missing_flags() {
+        let failed = |errno| flags_or_none(Err(eyrie::Error::new(errno, "getflags")));
+        for errno in [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS] {
+            assert!(failed(errno).is_ok_and(|flags| flags.is_empty()), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::STALE, Errno::ACCESS] {
+            assert!(matches!(failed(errno), Err(Side::Source(_))), "{errno}");
+        }
+        assert!(flags_or_none(Ok(InodeFlags::IMMUTABLE)).is_ok_and(|flags| flags == InodeFlags::IMMUTABLE));
+    }
 }
