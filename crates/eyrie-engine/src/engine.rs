@@ -35,7 +35,7 @@ macro_rules! delegate_reads {
         }
 
         fn inode_flags(&self, id: $crate::ObjectId) -> $crate::Result<$crate::InodeFlags> {
-            self.$reading(|view| Ok(view.read_guards(id)?.flags))
+            self.$reading(|view| view.read_inode_flags(id))
         }
 
         fn parent_of(&self, dir: $crate::ObjectId) -> $crate::Result<Option<$crate::ObjectId>> {

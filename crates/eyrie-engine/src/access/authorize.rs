@@ -5,11 +5,12 @@
 //! objects that the Op changes, and not the directories on the path. The order of the checks differs from
 //! that of the calls, so an Op with several errors may return another one of them.
 
+use super::flags::only_allocates;
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
-    check_fallocate, check_link, check_remove, check_set_acl, check_set_flags, check_set_times,
-    check_set_xattr, check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids,
-    owner_of_new, protection, set_ids_after_write,
+    check_link, check_remove, check_set_acl, check_set_flags, check_set_times, check_set_xattr, check_store,
+    check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new, protection,
+    set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -82,8 +83,7 @@ impl<E: Engine> Requester<'_, E> {
                 Op::SetSize { id, size, set_ids, time: at(time) }
             }
             Op::Fallocate { id, mode, offset, length, set_ids, time } => {
-                let grows = check_fallocate(self.engine.inode_flags(id)?, mode).is_ok();
-                let set_ids = self.check_write(id, set_ids, grows)?;
+                let set_ids = self.check_write(id, set_ids, only_allocates(mode))?;
                 Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
             }
             Op::SetAttributes { id, change, time } => {

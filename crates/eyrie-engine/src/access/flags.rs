@@ -46,22 +46,27 @@ pub fn check_set_size(file: InodeFlags) -> Result<()> {
     allowed(!file.contains(InodeFlags::APPEND_ONLY))
 }
 
-/// Checks that the flags of a file let its storage be changed. A file that only grows may get storage.
+/// True if a call of fallocate(2) with this mode frees and changes no bytes. A file that only grows may get
+/// storage.
+pub(super) fn only_allocates(mode: FallocateMode) -> bool {
+    matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize)
+}
+
+/// Checks that the flags of a file let its storage be changed.
 ///
 /// # Errors
 /// `NotPermitted`.
 pub fn check_fallocate(file: InodeFlags, mode: FallocateMode) -> Result<()> {
-    let grows = matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
-    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && grows)
+    check_write(file, only_allocates(mode))
 }
 
 /// Checks that the flags of a file let bytes be written without a handle, that is, without the check of the
-/// flags at an open. `at_end` is true for bytes that are appended.
+/// flags at an open. `grows` is true for a change that keeps all bytes of the file, such as an append.
 ///
 /// # Errors
 /// `NotPermitted`.
-pub fn check_write(file: InodeFlags, at_end: bool) -> Result<()> {
-    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && at_end)
+pub fn check_write(file: InodeFlags, grows: bool) -> Result<()> {
+    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && grows)
 }
 
 /// Checks that the inode flags of a directory and of its entries let keys be changed.

@@ -17,7 +17,7 @@ use crate::object::header::{Cold, Header, Hot};
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
 use crate::volume::VolumeView;
-use crate::{Attributes, Birth, Error, Kind, ListedEntry, ObjectId, Owner, Result, Time};
+use crate::{Attributes, Birth, Error, InodeFlags, Kind, ListedEntry, ObjectId, Owner, Result, Time};
 
 /// Number of lines of a file that are prefetched. The processor itself prefetches the lines that follow.
 const PREFETCHED_LINES: u64 = 4;
@@ -175,6 +175,16 @@ impl VolumeView {
         let medium = self.medium();
         let (_, cold) = self.header(id)?.hot_and_cold(medium)?;
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
+    }
+
+    /// Works as [`Engine::inode_flags`](crate::Engine::inode_flags).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
+        let _pin = pin();
+        let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
+        Ok(cold.inode_flags())
     }
 
     /// Returns the root of the extended attributes of an object. The caller's pin keeps the storage of the

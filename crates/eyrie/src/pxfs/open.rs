@@ -171,8 +171,7 @@ impl<E: Engine> AsUser<'_, E> {
         self.check_writable(id, rights)?;
         if rights.contains(Rights::WRITE) && self.engine().may_have_flags() {
             self.check_open_of_flagged(id, flags, rights)?;
-        }
-        if !access::passes_everywhere(self.credentials()) {
+        } else if !access::passes_everywhere(self.credentials()) {
             access::check(self.credentials(), &self.protection(id)?, rights)?;
         }
         match id.kind() {
