@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Applied, Content, Engine, Kind, ListedEntry, ObjectId, Op, SetIds, with_reserved};
+use eyrie_engine::{
+    Applied, Content, Engine, InodeFlags, Kind, ListedEntry, ObjectId, Op, SetIds, with_reserved,
+};
 
 use super::path::{Last, Parent, PathWalk};
 use super::{AsUser, CallError, CallResult, Handle};
@@ -252,7 +254,7 @@ impl<E: Engine> AsUser<'_, E> {
         let id = self.writable(handle)?;
         check_range(offset, data.len())?;
         if handle.flags.intersects(WRITES_OTHERWISE) {
-            return self.write_otherwise(handle, id, data, offset);
+            return self.write_otherwise(handle.flags, id, data, offset);
         }
         self.write_object(id, data, offset)?;
         Ok(data.len())
@@ -260,9 +262,9 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Writes through a handle for appends or for durable writes.
     #[inline(never)]
-    fn write_otherwise(&self, handle: &Handle, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
-        if handle.flags.contains(OpenFlags::APPEND) {
-            return self.append_handle(handle, data).map(|written| (written.end - written.start) as usize);
+    fn write_otherwise(&self, flags: OpenFlags, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
+        if flags.contains(OpenFlags::APPEND) {
+            return self.append_to(id, flags, data).map(|written| (written.end - written.start) as usize);
         }
         self.write_object(id, data, offset)?;
         if !data.is_empty() {
@@ -291,13 +293,14 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Writes bytes for a caller that has checked the rights at an open, but not the inode flags.
     pub(super) fn write_node(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<()> {
-        if !self.engine().may_have_flags() {
+        let may_have_flags = self.engine().may_have_flags();
+        let flags = if may_have_flags { self.engine().inode_flags(id)? } else { InodeFlags::empty() };
+        if flags.is_empty() {
             return self.write_object(id, data, offset);
         }
-        let flags = self.engine().inode_flags(id)?;
-        let at_end = !flags.is_empty() && self.engine().attributes(id)?.size == offset;
-        access::check_write(flags, at_end)?;
-        if at_end { self.append_object(id, data).map(drop) } else { self.write_object(id, data, offset) }
+        access::check_write(flags, self.engine().attributes(id)?.size == offset)?;
+        // The file may have grown since its size was read, and must keep its new bytes.
+        self.append_object(id, data).map(drop)
     }
 
     /// Appends bytes for a caller that has checked the rights at an open, but not the inode flags.
@@ -311,8 +314,14 @@ impl<E: Engine> AsUser<'_, E> {
     /// Appends bytes. Returns the range of the file that has them.
     #[inline]
     pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
-        let written = self.append_object(self.writable(handle)?, data)?;
-        if handle.flags.intersects(SYNCHRONOUS) && !data.is_empty() {
+        self.append_to(self.writable(handle)?, handle.flags, data)
+    }
+
+    /// Appends bytes to the file of a handle with these flags.
+    #[inline]
+    fn append_to(&self, id: ObjectId, flags: OpenFlags, data: &[u8]) -> CallResult<Range<u64>> {
+        let written = self.append_object(id, data)?;
+        if flags.intersects(SYNCHRONOUS) && !data.is_empty() {
             self.sync_write()?;
         }
         Ok(written)

@@ -43,9 +43,12 @@ impl<E: Engine> AsUser<'_, E> {
         offset: u64,
         length: u64,
     ) -> CallResult<()> {
-        self.usable(handle)?;
+        let id = self.usable(handle)?;
         check_storage_range(offset, length)?;
-        self.fallocate_object(self.writable(handle)?, mode, offset, length)
+        if !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::BADF.into());
+        }
+        self.fallocate_object(id, mode, offset, length)
     }
 
     /// Changes the storage of a range of a file, without a look at rights.
