@@ -29,34 +29,30 @@ impl<E: Engine> AsUser<'_, E> {
         flags: OpenFlags,
         mode: u16,
     ) -> CallResult<Handle> {
-        let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
-        // Linux also refuses `CREATE` together with `DIRECTORY`.
-        if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
-            return self.open_without_access(path, flags);
-        }
-        let create = flags.contains(OpenFlags::CREATE);
-        if !flags.intersects(SLOWLY_OPENED)
+        let has_access = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
+        if has_access
+            && !flags.intersects(SLOWLY_OPENED)
             && let Some(id) = self.resolve_quickly(path)?
         {
             return self.open_object(id, flags);
         }
         if flags.contains(OpenFlags::PATH) {
             self.open_without_access(path, flags)
+        } else if !has_access || flags.contains(OpenFlags::CREATE | OpenFlags::DIRECTORY) {
+            // Linux also refuses `CREATE` together with `DIRECTORY`.
+            Err(Errno::INVAL.into())
         } else if flags.contains(OpenFlags::TEMPORARY) {
             self.open_temporary(path, flags, mode)
-        } else if create {
+        } else if flags.contains(OpenFlags::CREATE) {
             self.open_or_create(PathWalk::new(*self, path)?, flags, mode)
         } else {
             self.open_existing(path, flags)
         }
     }
 
-    /// Opens with [`OpenFlags::PATH`], and refuses all other opens.
+    /// Opens with [`OpenFlags::PATH`].
     #[cold]
     fn open_without_access(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
-        if !flags.contains(OpenFlags::PATH) {
-            return Err(Errno::INVAL.into());
-        }
         let id = PathWalk::new(*self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
         // `O_TMPFILE` has the bit of `O_DIRECTORY`.
         if flags.intersects(OpenFlags::DIRECTORY | OpenFlags::TEMPORARY) && !id.is_directory() {
