@@ -151,15 +151,12 @@ impl Board {
     /// result of that run. That run saw each Op whole or not at all.
     #[inline(always)]
     pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
-        let (started, finished) = (self.word(REDO_STARTED), self.word(REDO_FINISHED));
         let mut attempt = 0_u32;
         loop {
-            // If `started` is still the same after the read, no record was begun during the read.
-            let ended = finished.load(Ordering::Acquire);
-            let begun = started.load(Ordering::Acquire);
-            if begun == ended {
+            if let Some(begun) = self.redo_records() {
                 let result = read();
-                if started.load(Ordering::Acquire) == begun {
+                // If the number is still the same, no record was begun during the read.
+                if self.word(REDO_STARTED).load(Ordering::Acquire) == begun {
                     return result;
                 }
             }
@@ -170,6 +167,7 @@ impl Board {
 
     /// Returns the number of redo records that have been begun, or `None` while one is being applied. If two
     /// calls return the same number, no record was applied between them.
+    #[inline(always)]
     pub(crate) fn redo_records(&self) -> Option<u64> {
         let ended = self.word(REDO_FINISHED).load(Ordering::Acquire);
         let begun = self.word(REDO_STARTED).load(Ordering::Acquire);
