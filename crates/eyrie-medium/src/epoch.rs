@@ -388,6 +388,11 @@ pub fn watch_pins(pins: File) -> Result<PinWatch, Fault> {
 }
 
 impl PinWatch {
+    /// Returns the file of the pins. All watches over one process have the same file.
+    pub fn file(&self) -> Option<&File> {
+        self.0.table.0.file()
+    }
+
     /// True if a pin of the other process keeps the clock from advancing.
     pub fn holds_back(&self) -> bool {
         self.0.are_behind()

@@ -54,8 +54,6 @@ pub struct Joined {
     pub watchers: Watchers,
     /// The clock of grace periods waits for the pins of the client until the session ends.
     pub pins: PinWatch,
-    /// Device and inode of the file of these pins.
-    pins_file: (u64, u64),
 }
 
 impl Joined {
@@ -145,9 +143,7 @@ impl Session {
             Error::Fault(fault) => io_error(fault),
             error => io::Error::other(error.to_string()),
         })?);
-        let pins = File::from(pins);
-        let pins_file = pins.metadata().map(|found| (found.dev(), found.ino()))?;
-        let pins = watch_pins(pins).map_err(io_error)?;
+        let pins = watch_pins(pins.into()).map_err(io_error)?;
         let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
         let owner = volume.owner_number().map_err(io::Error::other)?;
         let Some(place) = volume.board().free_place() else {
@@ -170,7 +166,6 @@ impl Session {
             reserved: HashSet::new(),
             watchers: Watchers::default(),
             pins,
-            pins_file,
         });
         sent
     }
@@ -178,7 +173,8 @@ impl Session {
     /// Returns the device and the inode of the file of the client's pins. All sessions of a process have one
     /// such file.
     pub fn pins_file(&self) -> Option<(u64, u64)> {
-        self.joined.as_ref().map(|joined| joined.pins_file)
+        let found = self.joined.as_ref()?.pins.file()?.metadata().ok()?;
+        Some((found.dev(), found.ino()))
     }
 
     /// True if the client holds a pin that keeps storage from being reused.
