@@ -83,30 +83,24 @@ impl Error {
     pub fn from_engine(error: eyrie_engine::Error, operation: &'static str) -> Error {
         use eyrie_engine::Error as Engine;
         let errno = error.errno();
-        let telling = matches!(
+        let is_plain = matches!(
             error,
-            Engine::Corrupt { .. }
-                | Engine::Fault(_)
-                | Engine::Volume { .. }
-                | Engine::Unsupported(_)
-                | Engine::XattrsFull
-                | Engine::ConditionFailed
-                | Engine::OpenedReadOnly
-                | Engine::Invalid(_)
-                | Engine::TooLarge
-                | Engine::XattrName
-                | Engine::XattrTooLarge
-                | Engine::Deadlock
-                | Engine::TooManyLocks
-                | Engine::LocksLost
-                | Engine::LockPastEnd
-                | Engine::LockTimedOut
-                | Engine::LockCancelled
-                | Engine::ServiceEnded
-                | Engine::NotReserved
+            Engine::NotFound
+                | Engine::Exists
+                | Engine::NotDirectory
+                | Engine::IsDirectory
+                | Engine::NotEmpty
+                | Engine::NameTooLong
+                | Engine::TooManyLinks
+                | Engine::NoXattr
+                | Engine::NoSpace
+                | Engine::Stale
+                | Engine::LockConflict
+                | Engine::AccessDenied
+                | Engine::NotPermitted
         );
         let mut out = Error::new(errno, operation);
-        if telling {
+        if !is_plain {
             out.detail().engine = Some(error);
         }
         out
