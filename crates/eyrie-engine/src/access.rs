@@ -16,14 +16,15 @@ pub use acl::{Acl, Judgement, protection};
 pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
 pub use flags::{
-    check_fallocate, check_key_flags, check_open_flags, check_set_flags, check_set_size, check_unflagged,
-    check_write,
+    check_fallocate, check_key_flags, check_open_flags, check_set_flags, check_set_size, check_write,
 };
 pub use rules::{
-    AccessRules, Sticky, check_follow, check_link, check_open_for_create, guards_links, guards_opens,
+    AccessRules, Sticky, check_follow, check_new_name, check_open_for_create, guards_links, guards_opens,
 };
 
 pub(crate) use acl::{acl_of_op, mode_with, restore_mode};
+
+use flags::check_unflagged;
 
 use crate::op::{InodeFlags, Owner, SetIds};
 use crate::{Error, Kind, Result};

@@ -8,9 +8,9 @@
 use super::flags::only_allocates;
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
-    check_link, check_remove, check_set_acl, check_set_flags, check_set_times, check_set_xattr, check_store,
-    check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new, protection,
-    set_ids_after_write,
+    check_new_name, check_remove, check_set_acl, check_set_flags, check_set_times, check_set_xattr,
+    check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new,
+    protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, ObjectId, Result, Time};
@@ -154,10 +154,7 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     fn check_link(&self, dir: ObjectId, id: ObjectId) -> Result<()> {
-        let object = self.protection(id)?;
-        check_link(self.rules, self.who, &object)?;
-        check_add(self.who, &self.protection(dir)?)?;
-        check_unflagged(&object)
+        check_new_name(self.rules, self.who, &self.protection(id)?, &self.protection(dir)?)
     }
 
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {

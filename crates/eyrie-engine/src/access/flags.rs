@@ -23,7 +23,7 @@ pub fn check_set_flags(who: &Credentials, object: &Protection, flags: InodeFlags
 /// # Errors
 /// `NotPermitted`.
 #[inline]
-pub fn check_unflagged(object: &Protection) -> Result<()> {
+pub(super) fn check_unflagged(object: &Protection) -> Result<()> {
     allowed(object.flags.is_empty())
 }
 

@@ -4,7 +4,10 @@
 //! These protections stop attacks with links, pipes and files in directories that many users may write to.
 //! All of them apply to root too, except `fs.protected_hardlinks`.
 
-use super::{Credentials, GROUP_EXECUTE, Protection, Rights, SET_GID, SET_UID, STICKY, check};
+use super::{
+    Credentials, GROUP_EXECUTE, Protection, Rights, SET_GID, SET_UID, STICKY, check, check_add,
+    check_unflagged,
+};
 use crate::{Error, Kind, Result};
 
 const WRITABLE_BY_ALL: u16 = 0o002;
@@ -155,11 +158,27 @@ pub fn check_follow(
     if own || !guards_links(rules, dir) { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// Checks that `who` may give `object` another name, see [`AccessRules::protected_hardlinks`].
+/// Checks that `who` may add to `dir` another name of `object`.
+///
+/// # Errors
+/// As [`check`] of `dir`. `NotPermitted` for an object with inode flags, and for one that
+/// [`AccessRules::protected_hardlinks`] protects.
+pub fn check_new_name(
+    rules: AccessRules,
+    who: &Credentials,
+    object: &Protection,
+    dir: &Protection,
+) -> Result<()> {
+    check_link(rules, who, object)?;
+    check_add(who, dir)?;
+    check_unflagged(object)
+}
+
+/// Checks the rule for another name of `object`, see [`AccessRules::protected_hardlinks`].
 ///
 /// # Errors
 /// `NotPermitted`.
-pub fn check_link(rules: AccessRules, who: &Credentials, object: &Protection) -> Result<()> {
+fn check_link(rules: AccessRules, who: &Credentials, object: &Protection) -> Result<()> {
     if !rules.protected_hardlinks || who.owns(object) {
         return Ok(());
     }

@@ -243,6 +243,7 @@ fn default_acl_takes_the_place_of_the_umask() {
 
 #[test]
 fn protected_hardlinks_allow_own_or_writable_files() {
+    let dir = dir(0o777, 2, 12);
     for (object, allowed) in [
         (file(0, 1, 1), true),
         (file(0o666, 2, 2), true),
@@ -251,10 +252,10 @@ fn protected_hardlinks_allow_own_or_writable_files() {
         (file(0o2676, 2, 2), false),
         (object(Kind::Symlink, 0o777, 2, 2), false),
     ] {
-        let linked = |rules| check_link(rules, &user(), &object).is_ok();
+        let linked = |rules| check_new_name(rules, &user(), &object, &dir).is_ok();
         assert_eq!(linked(AccessRules::default()), allowed, "{object:?}");
         assert!(linked(AccessRules::NONE), "{object:?}");
-        assert!(check_link(AccessRules::default(), &Credentials::root(), &object).is_ok());
+        assert!(check_new_name(AccessRules::default(), &Credentials::root(), &object, &dir).is_ok());
     }
 }
 

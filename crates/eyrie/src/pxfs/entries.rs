@@ -51,9 +51,7 @@ impl<E: Engine> AsUser<'_, E> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
         let object = self.protection(id)?;
-        access::check_link(self.rules(), self.credentials(), &object)?;
-        access::check_add(self.credentials(), &parent.dir.protection)?;
-        access::check_unflagged(&object)?;
+        access::check_new_name(self.rules(), self.credentials(), &object, &parent.dir.protection)?;
         if id.is_directory() {
             return Err(Errno::PERM.into());
         }
