@@ -48,6 +48,11 @@ impl Kind {
     pub const fn has_data(self) -> bool {
         matches!(self, Kind::File | Kind::Symlink)
     }
+
+    /// True if objects of this kind have inode flags.
+    pub const fn has_inode_flags(self) -> bool {
+        matches!(self, Kind::File | Kind::Directory)
+    }
 }
 
 /// Names an object in its engine. The low six bits are the kind. The other bits have no meaning to callers.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use eyrie::{Dir, File, Files, InodeFlags, Kind, OpenFlags, Posix, Target};
+use eyrie::{Dir, File, Files, InodeFlags, OpenFlags, Posix, Target};
 use serde_json::{Value, json};
 
 use super::each_file::{ChangedFile, Reach, each_file};
@@ -70,9 +70,8 @@ pub(super) fn shown(flags: InodeFlags) -> String {
 /// Opens a file whose flags are read or set. `None` for a symbolic link below an argument, and for an object
 /// that has no flags if the command `skips` such objects.
 pub(super) fn open(target: &ChangedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
-    let has_flags = |kind| matches!(kind, Kind::File | Kind::Directory);
     if target.is_link_below
-        || skips && !has_flags(target.files.stat(Target::Follow(target.path.into()))?.kind)
+        || skips && !target.files.stat(Target::Follow(target.path.into()))?.kind.has_inode_flags()
     {
         return Ok(None);
     }

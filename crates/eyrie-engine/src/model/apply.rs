@@ -339,7 +339,7 @@ impl ModelState {
         let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified, flags } = change;
         self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
-        if flags.is_some() && !matches!(id.kind(), Kind::File | Kind::Directory) {
+        if flags.is_some() && !id.kind().has_inode_flags() {
             return Err(Error::Invalid("only files and directories have inode flags"));
         }
         if let Some(size) = size {

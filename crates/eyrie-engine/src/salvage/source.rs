@@ -10,7 +10,7 @@ use crate::object::xattr::XattrRoot;
 use crate::op::FILE_MAX;
 use crate::tables::layout::HEADER_BYTES;
 use crate::volume::{Marks, Overlap, Volume};
-use crate::{AttributeChange, Error, InodeFlags, Kind, ObjectId, Owner, Result, Time};
+use crate::{AttributeChange, Error, InodeFlags, ObjectId, Owner, Result, Time};
 
 /// An object whose header is readable.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ impl DamagedObject {
     /// Returns the attributes that are set after all entries and bytes are copied.
     pub fn change(&self) -> AttributeChange {
         let Owner { mode, uid, gid } = self.owner();
-        let has_flags = matches!(self.id.kind(), Kind::File | Kind::Directory);
+        let has_flags = self.id.kind().has_inode_flags();
         AttributeChange {
             mode: Some(mode),
             uid: Some(uid),

@@ -8,7 +8,7 @@ use crate::object::pointer::Pointer;
 use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
-use crate::{Applied, AttributeChange, Error, Kind, ObjectId, Result, Time, access};
+use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time, access};
 
 impl Scm {
     pub(super) fn set_attributes(
@@ -20,7 +20,7 @@ impl Scm {
         let _held = self.locks.hold(&[id]);
         let set = || self.set_attributes_held(id, change, time);
         match change.flags {
-            Some(_) if !matches!(id.kind(), Kind::File | Kind::Directory) => {
+            Some(_) if !id.kind().has_inode_flags() => {
                 Err(Error::Invalid("only files and directories have inode flags"))
             }
             Some(flags) if !flags.is_empty() => self.with_feature(VolumeView::set_flags, set),
