@@ -214,7 +214,8 @@ impl<E: Engine> AsUser<'_, E> {
 
     pub(super) fn close_handle(&self, handle: &Handle) -> CallResult<()> {
         self.check_engine(handle)?;
-        if self.engine().may_have_locks() {
+        // As on Linux, a handle without rights ends no locks.
+        if self.engine().may_have_locks() && !handle.flags.contains(OpenFlags::PATH) {
             self.end_locks(handle);
         }
         self.engine().close(handle.id());

@@ -14,20 +14,19 @@ const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
 impl<E: Engine> AsUser<'_, E> {
     pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> CallResult<()> {
-        if size > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
+        check_size(size)?;
         let id = self.usable(handle)?;
         if id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::INVAL.into());
         }
-        self.check_size_of_open(id)?;
+        self.check_size_of_open(id, size)?;
         self.set_size(id, size)
     }
 
-    /// Checks that the inode flags of a file let its size be set through a handle, which has the rights of
-    /// its open.
-    pub(super) fn check_size_of_open(&self, id: ObjectId) -> CallResult<()> {
+    /// Checks that a file may have this size, and that its inode flags let the size be set through a handle,
+    /// which has the rights of its open.
+    pub(super) fn check_size_of_open(&self, id: ObjectId, size: u64) -> CallResult<()> {
+        check_size(size)?;
         if self.engine().may_have_flags() {
             access::check_set_size(self.engine().inode_flags(id)?)?;
         }
@@ -96,9 +95,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Sets the size of the file of a path.
     pub(super) fn truncate_path(&self, file: Target<'_, Handle>, size: u64) -> CallResult<()> {
-        if size > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
+        check_size(size)?;
         let id = self.target(file)?;
         match self.check_new_size(id, size)? {
             Some(changed) => self.drop_set_ids(id, changed),
@@ -109,9 +106,7 @@ impl<E: Engine> AsUser<'_, E> {
     /// Checks that the user may set the size of a file without an open. If the size stays, and with it the
     /// times, returns the change time.
     pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
-        if size > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
+        check_size(size)?;
         match id.kind() {
             Kind::File => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
@@ -137,6 +132,11 @@ impl<E: Engine> AsUser<'_, E> {
         self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
+}
+
+/// Checks that a file may have this size.
+fn check_size(size: u64) -> CallResult<()> {
+    if size > OFFSET_MAX { Err(Errno::INVAL.into()) } else { Ok(()) }
 }
 
 /// Checks the offset and the length of a range whose storage changes.

@@ -148,8 +148,9 @@ fn attributes_are_set_in_one_step() {
     assert_eq!(errno(nodes.set(&ada, file.id, None, &size)), Some(Errno::ACCESS));
     let truncated = nodes.set(&ada, file.id, Some(&handle), &size).unwrap().stat;
     assert_eq!((truncated.size, truncated.mode), (20, 0o455), "a truncation removes the set-user-id bit");
-    nodes.close(handle).unwrap();
     size.size = Some(1 << 63);
+    assert_eq!(errno(nodes.set(&ada, file.id, Some(&handle), &size)), Some(Errno::INVAL));
+    nodes.close(handle).unwrap();
     assert_eq!(errno(nodes.set(&root, file.id, None, &size)), Some(Errno::INVAL));
     let dir = make(&nodes, "dir", Kind::Directory);
     assert_eq!(errno(nodes.set(&root, dir.id, None, &size)), Some(Errno::INVAL));

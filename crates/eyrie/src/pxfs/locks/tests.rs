@@ -101,6 +101,8 @@ fn close_of_any_handle_ends_the_locks_of_its_process() {
     let found = fs.find_range_lock(one.handle(), RangeOwner::Process, (0, 0), LockKind::Exclusive).unwrap();
     let expected = FoundLock { process: Some(4711), ..FoundLock::new(LockKind::Shared, 20, 1) };
     assert_eq!(found, Some(expected));
+    drop(other.options().path_only(true).open("egg").unwrap());
+    assert_eq!(as_process(&one, (20, 1), EXCLUSIVE), Some(Errno::AGAIN), "a handle of O_PATH has no locks");
     drop(open(&other));
     assert_eq!(as_process(&one, (20, 1), EXCLUSIVE), None, "the other process has closed a handle");
     second.lock_range(50..60, LockKind::Exclusive, LockWait::NO).unwrap();

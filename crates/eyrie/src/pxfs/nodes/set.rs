@@ -32,7 +32,7 @@ impl<E: Engine> AsUser<'_, E> {
             // A write through an open handle needs no other rights than those of the open.
             let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
             let unchanged = if is_open {
-                self.check_size_of_open(id)?;
+                self.check_size_of_open(id, size)?;
                 None
             } else {
                 self.check_new_size(id, size)?
