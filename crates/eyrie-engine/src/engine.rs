@@ -5,65 +5,13 @@ use std::time::Duration;
 
 use eyrie_medium::epoch::Guard;
 
+mod forward;
 mod guards;
 
 pub use guards::Guards;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
-
-/// Defines the calls of [`Engine`] that are one read of a [`VolumeView`](crate::volume::VolumeView). The
-/// engine has a method `$reading` that runs such a read and checks its result.
-#[macro_export]
-macro_rules! delegate_reads {
-    ($reading:ident) => {
-        #[inline]
-        fn lookup(&self, dir: $crate::ObjectId, name: &[u8]) -> $crate::Result<Option<$crate::ObjectId>> {
-            self.$reading(|view| view.read_lookup(dir, name))
-        }
-
-        fn birth(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Birth> {
-            self.$reading(|view| view.read_birth(id))
-        }
-
-        fn owner(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Owner> {
-            self.$reading(|view| view.read_owner(id))
-        }
-
-        fn guards(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Guards> {
-            self.$reading(|view| view.read_guards(id))
-        }
-
-        fn inode_flags(&self, id: $crate::ObjectId) -> $crate::Result<$crate::InodeFlags> {
-            self.$reading(|view| view.read_inode_flags(id))
-        }
-
-        fn parent_of(&self, dir: $crate::ObjectId) -> $crate::Result<Option<$crate::ObjectId>> {
-            self.$reading(|view| view.read_parent(dir))
-        }
-
-        fn is_removed(&self, id: $crate::ObjectId) -> $crate::Result<bool> {
-            self.$reading(|view| view.read_is_removed(id))
-        }
-
-        #[inline]
-        fn read(&self, id: $crate::ObjectId, offset: u64, out: &mut [u8]) -> $crate::Result<usize> {
-            self.$reading(|view| view.read_data(id, offset, out))
-        }
-
-        fn seek(&self, id: $crate::ObjectId, offset: u64, hole: bool) -> $crate::Result<Option<u64>> {
-            self.$reading(|view| view.read_seek(id, offset, hole))
-        }
-
-        fn has_storage(&self, id: $crate::ObjectId) -> $crate::Result<bool> {
-            self.$reading(|view| view.read_has_storage(id))
-        }
-
-        fn xattr(&self, id: $crate::ObjectId, name: &[u8], out: &mut [u8]) -> $crate::Result<Option<usize>> {
-            self.$reading(|view| view.read_xattr(id, name, out))
-        }
-    };
-}
 
 /// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails.
 /// Reserves another id if the id was lost with the service that had reserved it.

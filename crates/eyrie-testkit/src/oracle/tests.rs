@@ -1,8 +1,7 @@
 //! Tests of the oracle: it must accept the model, and catch planted bugs.
 
 use eyrie_engine::{
-    Applied, Attributes, Error, Kind, ListedEntry, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
-    Version,
+    Applied, Error, Kind, ListedEntry, Model, ObjectId, Op, Owner, Result, Time, Version, forward_calls,
 };
 
 use super::*;
@@ -38,23 +37,19 @@ enum Flaw {
     Panics,
 }
 
+impl Flawed {
+    fn inner(&self) -> &Model {
+        &self.model
+    }
+}
+
 impl Engine for Flawed {
-    fn root(&self) -> ObjectId {
-        self.model.root()
-    }
-    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.model.lookup(dir, name)
-    }
-    fn inode_flags(&self, id: ObjectId) -> Result<eyrie_engine::InodeFlags> {
-        self.model.inode_flags(id)
-    }
-    fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
-        self.model.birth(id)
+    forward_calls! {
+        inner:
+        root lookup attributes birth inode_flags seek has_storage xattr open close reserve unreserve
+        directory_changes wait_for sync space
     }
 
-    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
-        self.model.attributes(id)
-    }
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         let count = self.model.read(id, offset, out)?;
         if self.flaw == Flaw::ReadZeros && offset >= 4096 {
@@ -62,6 +57,7 @@ impl Engine for Flawed {
         }
         Ok(count)
     }
+
     fn version(&self, id: ObjectId) -> Result<Version> {
         let version = self.model.version(id)?;
         let [session, generation, _] = version.raw();
@@ -71,15 +67,7 @@ impl Engine for Flawed {
             version
         })
     }
-    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.model.seek(id, offset, hole)
-    }
-    fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.model.has_storage(id)
-    }
-    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.model.xattr(id, name, out)
-    }
+
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.model.xattr_names(id, &mut |name| {
             if self.flaw != Flaw::XattrLost || name != b"b" {
@@ -87,23 +75,13 @@ impl Engine for Flawed {
             }
         })
     }
+
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         self.model.list(dir, cookie, &mut |entry| {
             if self.flaw == Flaw::ListSkips && entry.name == b"c" { true } else { visit(entry) }
         })
     }
-    fn open(&self, id: ObjectId) -> Result<()> {
-        self.model.open(id)
-    }
-    fn close(&self, id: ObjectId) {
-        self.model.close(id);
-    }
-    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
-        self.model.reserve(kind)
-    }
-    fn unreserve(&self, id: ObjectId) {
-        self.model.unreserve(id);
-    }
+
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         match (*op, self.flaw) {
             (
@@ -131,19 +109,6 @@ impl Engine for Flawed {
             (Op::SetSize { .. }, Flaw::Panics) => panic!("a planted panic"),
             _ => self.model.apply(op),
         }
-    }
-    fn directory_changes(&self) -> u64 {
-        self.model.directory_changes()
-    }
-    fn wait_for(&self, id: ObjectId) -> Result<()> {
-        self.model.wait_for(id)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.model.sync()
-    }
-    fn space(&self) -> SpaceUsage {
-        self.model.space()
     }
 }
 

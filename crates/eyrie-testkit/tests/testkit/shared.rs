@@ -8,10 +8,7 @@ use eyrie::{AccessRules, Credentials, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{
-    Applied, Attributes, Engine, Error, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
-    Version,
-};
+use eyrie_engine::{Applied, Engine, Error, Op, Owner, Result, Time, forward_calls};
 use eyrie_medium::{Medium, in_forked_child};
 use eyrie_service::{ServeOptions, Service};
 use eyrie_sim::explore::fixed_options;
@@ -121,6 +118,10 @@ struct Checked {
 }
 
 impl Checked {
+    fn inner(&self) -> &Scm {
+        &self.engine
+    }
+
     /// Returns the Op that a service would apply. A handle keeps the rights that its user had at the open. A
     /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
     /// allows. Such an Op is returned unchanged.
@@ -173,100 +174,14 @@ fn is_on_handles(op: &Op<'_>) -> bool {
 }
 
 impl Engine for Checked {
-    fn root(&self) -> ObjectId {
-        self.engine.root()
-    }
-
-    fn instance(&self) -> u32 {
-        self.engine.instance()
-    }
-
-    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.engine.lookup(dir, name)
-    }
-
-    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
-        self.engine.attributes(id)
-    }
-
-    fn inode_flags(&self, id: ObjectId) -> Result<eyrie_engine::InodeFlags> {
-        self.engine.inode_flags(id)
-    }
-
-    fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
-        self.engine.birth(id)
-    }
-
-    fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.engine.owner(id)
-    }
-
-    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.engine.read(id, offset, out)
-    }
-
-    fn version(&self, id: ObjectId) -> Result<Version> {
-        self.engine.version(id)
-    }
-
-    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.engine.seek(id, offset, hole)
-    }
-
-    fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.engine.has_storage(id)
-    }
-
-    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.engine.xattr(id, name, out)
-    }
-
-    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.engine.xattr_names(id, visit)
-    }
-
-    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        self.engine.list(dir, cookie, visit)
-    }
-
-    fn open(&self, id: ObjectId) -> Result<()> {
-        self.engine.open(id)
-    }
-
-    fn close(&self, id: ObjectId) {
-        Engine::close(&*self.engine, id);
-    }
-
-    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
-        self.engine.reserve(kind)
-    }
-
-    fn unreserve(&self, id: ObjectId) {
-        self.engine.unreserve(id);
+    forward_calls! {
+        inner:
+        root instance lookup attributes birth owner inode_flags read version seek has_storage xattr
+        xattr_names list open close reserve unreserve reclaim directory_changes wait_for sync space
     }
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.engine.apply(&self.authorized(op)?)
-    }
-
-    fn reclaim(&self) -> bool {
-        self.engine.reclaim()
-    }
-
-    fn directory_changes(&self) -> u64 {
-        self.engine.directory_changes()
-    }
-
-    fn wait_for(&self, id: ObjectId) -> Result<()> {
-        self.engine.wait_for(id)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.engine.sync()
-    }
-
-    fn space(&self) -> SpaceUsage {
-        self.engine.space()
     }
 }
 

@@ -2,10 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{
-    Applied, Attributes, Birth, Content, InodeFlags, Kind, ListedEntry, Op, Owner, Result, SpaceUsage,
-    Version,
-};
+use eyrie_engine::{Content, Kind, Op, Owner, Result, forward_calls};
 
 use super::*;
 use crate::posix::{OpenFlags, Posix};
@@ -32,6 +29,10 @@ struct Raced {
 }
 
 impl Raced {
+    fn inner(&self) -> &Model {
+        &self.model
+    }
+
     fn race(&self) -> Result<()> {
         let Event::Removed(replacement) = self.event else { return Err(eyrie_engine::Error::Stale) };
         let (dir, name, time) = (self.root(), NAME, Time::default());
@@ -48,74 +49,17 @@ impl Raced {
 }
 
 impl Engine for Raced {
-    fn root(&self) -> ObjectId {
-        self.model.root()
+    forward_calls! {
+        inner:
+        root lookup attributes birth inode_flags read version seek has_storage xattr xattr_names list open
+        close reserve unreserve apply directory_changes wait_for sync space
     }
-    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.model.lookup(dir, name)
-    }
-    fn birth(&self, id: ObjectId) -> Result<Birth> {
-        self.model.birth(id)
-    }
-    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
-        self.model.attributes(id)
-    }
-    fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
-        self.model.inode_flags(id)
-    }
-    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.model.read(id, offset, out)
-    }
-    fn version(&self, id: ObjectId) -> Result<Version> {
-        self.model.version(id)
-    }
-    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.model.seek(id, offset, hole)
-    }
-    fn has_storage(&self, id: ObjectId) -> Result<bool> {
-        self.model.has_storage(id)
-    }
-    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
-        self.model.xattr(id, name, out)
-    }
-    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.model.xattr_names(id, visit)
-    }
-    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        self.model.list(dir, cookie, visit)
-    }
-    fn open(&self, id: ObjectId) -> Result<()> {
-        self.model.open(id)
-    }
-    fn close(&self, id: ObjectId) {
-        self.model.close(id);
-    }
+
     fn hold(&self, id: ObjectId) -> Result<()> {
         if !self.has_raced.swap(true, Ordering::Relaxed) {
             self.race()?;
         }
         self.model.hold(id)
-    }
-    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
-        self.model.reserve(kind)
-    }
-    fn unreserve(&self, id: ObjectId) {
-        self.model.unreserve(id);
-    }
-    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
-        self.model.apply(op)
-    }
-    fn directory_changes(&self) -> u64 {
-        self.model.directory_changes()
-    }
-    fn wait_for(&self, id: ObjectId) -> Result<()> {
-        self.model.wait_for(id)
-    }
-    fn sync(&self) -> Result<()> {
-        self.model.sync()
-    }
-    fn space(&self) -> SpaceUsage {
-        self.model.space()
     }
 }
 
