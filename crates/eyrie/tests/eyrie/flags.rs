@@ -8,15 +8,11 @@ use eyrie::{
     PosixExt, Target, Volume, XattrMode,
 };
 
-use crate::side_by_side;
+use crate::{errno, side_by_side, small_volume};
 
 const NONE: InodeFlags = InodeFlags::empty();
 const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;
 const APPEND_ONLY: InodeFlags = InodeFlags::APPEND_ONLY;
-
-fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
-    result.err().map(|error| error.errno())
-}
 
 fn set<P: Posix + Clone>(fs: &P, path: &str, flags: InodeFlags) -> eyrie::Result<()> {
     fs.open_file(path)?.set_inode_flags(flags)
@@ -96,8 +92,7 @@ fn calls_on_flagged_files<P: Posix + Clone>(fs: &P) {
 #[test]
 fn flags_forbid_the_same_calls_as_on_the_host() {
     let _side_by_side = side_by_side();
-    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let (place, volume) = small_volume();
     calls_on_flagged_files(&volume.files(Credentials::root()));
     let host = place.path().join("host");
     fs::create_dir(&host).unwrap();
@@ -112,8 +107,7 @@ fn flags_forbid_the_same_calls_as_on_the_host() {
 #[test]
 fn only_the_capability_changes_flags() {
     let _side_by_side = side_by_side();
-    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let (_place, volume) = small_volume();
     let root = volume.files(Credentials::root());
     root.write("/egg", "blue").unwrap();
     root.chown("/egg".into(), Some(1), Some(1)).unwrap();
@@ -133,8 +127,7 @@ fn only_the_capability_changes_flags() {
 #[test]
 fn flags_forbid_changes_of_keys() {
     let _side_by_side = side_by_side();
-    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let (_place, volume) = small_volume();
     let files = volume.files(Credentials::root());
     files.create_dir("/store").unwrap();
     let store = volume.store("/store", Credentials::root()).unwrap();

@@ -14,6 +14,7 @@ mod refusals;
 mod space;
 mod views;
 
+use eyrie::{Errno, Volume};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
@@ -29,6 +30,17 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
 /// Waits until no test runs that must run alone. No such test runs while the guard lives.
 fn side_by_side() -> RwLockReadGuard<'static, ()> {
     PINS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a volume of 8 MiB with the name `vol` in a new directory, in shared memory if the host has it.
+fn small_volume() -> (tempfile::TempDir, Volume) {
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    (place, volume)
+}
+
+fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::time::Duration;
 use eyrie::posix::Access;
 use eyrie::{
     Capabilities, Credentials, Errno, FallocateMode, Kind, Node, Notice, ObjectId, OpenFlags, PosixExt,
-    RenameMode, Result, SetAttributes, SetTime, Time, Volume, VolumeNodes, Whence, XattrMode,
+    RenameMode, SetAttributes, SetTime, Time, Volume, VolumeNodes, Whence, XattrMode,
 };
+
+use crate::errno;
 
 fn volume() -> (tempfile::TempDir, Volume) {
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -20,10 +22,6 @@ fn root() -> Credentials {
 
 fn ada() -> Credentials {
     Credentials::new(1, 1, &[])
-}
-
-fn errno<T>(result: Result<T>) -> Option<Errno> {
-    result.err().map(|error| error.errno())
 }
 
 fn make(nodes: &VolumeNodes, name: &str, kind: Kind) -> Node {

@@ -10,11 +10,7 @@ use eyrie::{
     PagedOptions, PosixExt, Target, Volume, XattrMode,
 };
 
-use crate::side_by_side;
-
-fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
-    result.err().map(|error| error.errno())
-}
+use crate::{errno, side_by_side, small_volume};
 
 /// Returns the bytes of `/log` as they would be after a failure of power now.
 fn after_power_failure(volume: &Path, place: &Path) -> Vec<u8> {
@@ -127,8 +123,7 @@ fn opens_of_paths<P: Posix + Clone>(fs: &P) {
 #[test]
 fn handles_of_paths_name_objects_and_do_no_more() {
     let _side_by_side = side_by_side();
-    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let volume = Volume::create(place.path().join("vol"), 8 << 20).unwrap();
+    let (place, volume) = small_volume();
     let files = volume.files(Credentials::root());
     opens_of_paths(&files);
     files.write("/secret", "x").unwrap();
