@@ -346,9 +346,8 @@ fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. Afterwards compares
-/// `engine` with the engine that `reopen` returns.
-fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
+/// Makes the directories of a storm, and the files that are never removed.
+fn storm_directories(engine: &Scm) -> [ObjectId; 2] {
     let dir = engine.reserve(Kind::Directory).expect("room");
     let dirs = [engine.root(), dir];
     let (owner, time) = (OWNER, BORN);
@@ -359,26 +358,56 @@ fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error
         let name = &staying(index)[..];
         engine.apply(&Op::Put { dir: dirs[0], name, id, owner, data: b"", time }).expect("empty");
     }
-    let running = &AtomicUsize::new(WRITERS as usize);
-    let (engine_ref, dirs_ref) = (&engine, &dirs);
+    dirs
+}
+
+/// Counts a writer as ended when it is dropped, also by a panic. Otherwise the readers would never end.
+struct RunningWriter<'a>(&'a AtomicUsize);
+
+impl Drop for RunningWriter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Calls `write` on [`WRITERS`] threads, with the number of the thread, while two threads read.
+fn beside_readers(engine: &Scm, dirs: &[ObjectId; 2], write: impl Fn(u64) + Sync) {
+    let (running, write) = (&AtomicUsize::new(WRITERS as usize), &write);
     std::thread::scope(|scope| {
-        for seed in 0..WRITERS {
+        for number in 0..WRITERS {
             scope.spawn(move || {
-                let mut random = SmallRng::seed_from_u64(seed);
-                for step in 0..ops {
-                    if seed == 0 && step % 100 == 0 {
-                        engine_ref.sync().expect("a sound medium");
-                    }
-                    match storm_op(engine_ref, dirs_ref, &mut random, step) {
-                        Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
-                        Err(error) => panic!("step {step} of {seed}: {error}"),
-                    }
-                }
-                running.fetch_sub(1, Ordering::Release);
+                let _running = RunningWriter(running);
+                write(number);
             });
         }
         for _ in 0..2 {
-            scope.spawn(move || assert!(watch(engine_ref, dirs_ref, running) > 0));
+            scope.spawn(move || assert!(watch(engine, dirs, running) > 0));
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "a scoped thread panicked")]
+fn readers_end_after_a_panic_of_a_writer() {
+    let engine = in_memory(1 << 20);
+    let dirs = storm_directories(&engine);
+    beside_readers(&engine, &dirs, |number| assert_ne!(number, 1, "a planted panic"));
+}
+
+/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. Afterwards compares
+/// `engine` with the engine that `reopen` returns.
+fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
+    let dirs = storm_directories(&engine);
+    beside_readers(&engine, &dirs, |seed| {
+        let mut random = SmallRng::seed_from_u64(seed);
+        for step in 0..ops {
+            if seed == 0 && step % 100 == 0 {
+                engine.sync().expect("a sound medium");
+            }
+            match storm_op(&engine, &dirs, &mut random, step) {
+                Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
+                Err(error) => panic!("step {step} of {seed}: {error}"),
+            }
         }
     });
     assert_clean(&engine);
