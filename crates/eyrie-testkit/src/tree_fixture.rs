@@ -325,6 +325,35 @@ pub struct FixtureLine {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl FixtureLine {
+    /// Returns the fields that differ, each with the value of this line first.
+    fn differences(&self, other: &FixtureLine) -> Vec<String> {
+        let mut found = Vec::new();
+        macro_rules! compare {
+            ($($field:ident)*) => {
+                $(if self.$field != other.$field {
+                    let name = stringify!($field).replace('_', " ");
+                    found.push(format!("{name} {:?}, and {:?}", self.$field, other.$field));
+                })*
+            };
+        }
+        compare!(owner links size device accessed modified data);
+        if self.mode != other.mode {
+            found.push(format!("mode {:#o}, and {:#o}", self.mode, other.mode));
+        }
+        let escaped = |bytes: &Vec<u8>| bytes.escape_ascii().to_string();
+        for (name, left, right) in
+            [("first name", &self.first_name, &other.first_name), ("content", &self.content, &other.content)]
+        {
+            if left != right {
+                found.push(format!("{name} {}, and {}", escaped(left), escaped(right)));
+            }
+        }
+        found.extend(eyrie_sim::compare::xattr_differences(&self.xattrs, &other.xattrs));
+        found
+    }
+}
+
 /// All entries of a tree by path. The path of the root is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
@@ -408,7 +437,7 @@ impl Manifest {
             match other.lines.get(name) {
                 None => found.push(format!("{display_name}: missing")),
                 Some(theirs) if theirs != line => {
-                    found.push(format!("{display_name}: {line:?} became {theirs:?}"))
+                    found.push(format!("{display_name}: {}", line.differences(theirs).join("; ")));
                 }
                 Some(_) => {}
             }
@@ -448,4 +477,30 @@ fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Fixt
         }
     }
     Ok((xxh3_64(&hashes).to_le_bytes().to_vec(), runs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_the_fields_that_differ() {
+        let place = tempfile::tempdir().expect("a directory");
+        fs::write(place.path().join("egg"), "blue").expect("room");
+        let before = Manifest::of(place.path()).expect("readable");
+        let mut after = before.clone();
+        after.change(|line| {
+            line.owner = (7, 8);
+            line.mode = 0o100_600;
+            line.xattrs.insert(b"user.a".to_vec(), b"1".to_vec());
+        });
+        let owner = before.lines[&b"egg"[..]].owner;
+        let mode = before.lines[&b"egg"[..]].mode;
+        let expected = format!(
+            "egg: owner {owner:?}, and (7, 8); mode {mode:#o}, and 0o100600; extended attribute user.a \
+             absent, and of 1 B"
+        );
+        assert_eq!(before.differences(&after)[1], expected);
+        assert_eq!(before.differences(&before), [""; 0]);
+    }
 }

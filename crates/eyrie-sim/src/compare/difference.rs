@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tree::{Tree, TreeNode, TreePath, show};
+use super::tree::{Tree, TreeNode, TreePath, Xattrs, show};
 
 /// Maximum number of differences in a report, so that the report of a failure stays readable. One more line
 /// counts the other differences.
@@ -35,6 +35,30 @@ pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     Some(lines.join("\n"))
 }
 
+/// Describes each extended attribute that differs, with one line for each: the sizes of both values, or the
+/// first byte that differs.
+pub fn xattr_differences(a: &Xattrs, b: &Xattrs) -> Vec<String> {
+    let names: BTreeSet<_> = a.keys().chain(b.keys()).filter(|name| a.get(*name) != b.get(*name)).collect();
+    let line = |name: &Vec<u8>| {
+        let shown = name.escape_ascii();
+        let size = |xattrs: &Xattrs| {
+            xattrs.get(name).map_or("absent".to_owned(), |value| format!("of {} B", value.len()))
+        };
+        let values = a.get(name).zip(b.get(name)).filter(|(left, right)| left.len() == right.len());
+        let different = values.and_then(|(left, right)| {
+            let at = left.iter().zip(right).position(|(left, right)| left != right)?;
+            Some((at, left[at], right[at]))
+        });
+        match different {
+            Some((at, left, right)) => {
+                format!("byte {at} of extended attribute {shown} {left:#04x}, and {right:#04x}")
+            }
+            None => format!("extended attribute {shown} {}, and {}", size(a), size(b)),
+        }
+    };
+    names.into_iter().map(line).collect()
+}
+
 fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
     let mut lines = Vec::new();
     macro_rules! compare {
@@ -48,13 +72,7 @@ fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
     if a.mode != b.mode {
         lines.push(format!("mode {:#o}, and {:#o}", a.mode, b.mode));
     }
-    for name in a.xattrs.keys().chain(b.xattrs.keys()).collect::<BTreeSet<_>>() {
-        let size = |node: &TreeNode| node.xattrs.get(name).map(Vec::len);
-        if a.xattrs.get(name) != b.xattrs.get(name) {
-            let name = name.escape_ascii();
-            lines.push(format!("bytes of extended attribute {name} {:?}, and {:?}", size(a), size(b)));
-        }
-    }
+    lines.extend(xattr_differences(&a.xattrs, &b.xattrs));
     if a.same_as != b.same_as {
         let same = |node: &TreeNode| node.same_as.as_ref().map_or("no other path".into(), show);
         lines.push(format!("same object as {}, and {}", same(a), same(b)));

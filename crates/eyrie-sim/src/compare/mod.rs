@@ -5,7 +5,7 @@ mod difference;
 mod tests;
 mod tree;
 
-pub use difference::difference;
+pub use difference::{difference, xattr_differences};
 pub use tree::{Tree, TreeError, TreeNode, TreeParts, TreePath, Xattrs, object, tree, try_tree, xattrs};
 
 use eyrie_engine::Attributes;

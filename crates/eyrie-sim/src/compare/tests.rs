@@ -67,9 +67,25 @@ fn every_difference_is_reported() {
     assert!(text.contains("modified Time"), "{text}");
     let xattr = |id| Op::SetXattr { id, name: b"user.a", value: b"1", mode: XattrMode::Set, time };
     let text = difference_after(move |_, id| xattr(id));
-    assert!(text.contains("/dir/file: bytes of extended attribute user.a None, and Some(1)"), "{text}");
+    assert!(text.contains("/dir/file: extended attribute user.a absent, and of 1 B"), "{text}");
     let text = difference_after(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
     assert!(text.contains("/other: File in the first only"), "{text}");
+}
+
+#[test]
+fn differences_of_xattrs_show_sizes_or_the_first_byte() {
+    let xattrs = |pairs: &[(&str, &str)]| -> Xattrs {
+        pairs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect()
+    };
+    let left = xattrs(&[("user.a", "1"), ("user.\n", "value"), ("user.same", "x")]);
+    let right = xattrs(&[("user.\n", "vague"), ("user.same", "x"), ("user.z", "longer")]);
+    let expected = [
+        "byte 2 of extended attribute user.\\n 0x6c, and 0x67",
+        "extended attribute user.a of 1 B, and absent",
+        "extended attribute user.z absent, and of 6 B",
+    ];
+    assert_eq!(xattr_differences(&left, &right), expected);
+    assert_eq!(xattr_differences(&left, &left), [""; 0]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use eyrie_medium::epoch;
 
 use super::OracleOptions;
 use crate::ops::{Action, Ids, ObjectHandle, OpStep};
-use eyrie_sim::compare::{Xattrs, comparable, difference, try_tree, xattrs};
+use eyrie_sim::compare::{comparable, difference, try_tree, xattr_differences, xattrs};
 
 /// The result of a comparison. `Err` has the difference.
 type Verdict = Result<(), String>;
@@ -229,14 +229,10 @@ impl<'a> OracleSession<'a> {
         same("attributes", actual.map(comparable), Ok(comparable(expected)))
             .map_err(|what| format!("{id:?}: {what}"))?;
         let (found, wanted) = (xattrs(self.engine, id)?, xattrs(&self.model, id)?);
-        if found != wanted {
-            let sizes = |xattrs: &Xattrs| {
-                let size =
-                    |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
-                xattrs.iter().map(size).collect::<Vec<_>>()
-            };
-            let (found, wanted) = (sizes(&found), sizes(&wanted));
-            return Err(format!("extended attributes of {id:?} are {found:?}, should be {wanted:?}"));
+        let differences = xattr_differences(&found, &wanted);
+        if !differences.is_empty() {
+            let lines = differences.join("; ");
+            return Err(format!("{id:?} (first) is not as it should be (second): {lines}"));
         }
         if !id.kind().has_data() {
             return Ok(());
