@@ -16,8 +16,13 @@ pub trait Workload {
     /// Returns notes for readers of the report, such as the parameters.
     fn notes(&self) -> Vec<String>;
 
-    /// Returns the bytes that one side needs at most.
-    fn bytes(&self) -> u64;
+    /// Returns the bytes that one side needs at most in a run with this number of threads.
+    fn bytes(&self, threads: u64) -> u64;
+
+    /// Returns the largest number of threads that can divide the work.
+    fn most_threads(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Returns true if the workload uses keys, and false if it uses files.
     fn uses_keys(&self) -> bool {
@@ -65,15 +70,23 @@ pub struct Setting<'a> {
 /// Runs a workload on all sides.
 ///
 /// # Errors
-/// As the calls. Fails for a number of threads below 1, after an interrupt, if a result is wrong, and if a
-/// row covers too little. Nothing of the run stays on the host.
+/// As the calls. Fails for a number of threads below 1 or above [`Workload::most_threads`], after an
+/// interrupt, if a result is wrong, and if a row covers too little. Nothing of the run stays on the host.
 pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchReport> {
     let started = Instant::now();
-    setting.request.bytes = workload.bytes();
-    setting.request.keys = workload.uses_keys();
     if setting.threads.is_empty() || setting.threads.contains(&0) {
         return Err(Error::Request("the number of threads is 1 or more".to_owned()));
     }
+    let (threads, most) =
+        (setting.threads.iter().map(|&threads| threads as u64).max(), workload.most_threads());
+    let threads = threads.unwrap_or(1);
+    if threads > most {
+        let text =
+            format!("{threads} threads cannot divide the work: use at most {most}, or a larger amount");
+        return Err(Error::Request(text));
+    }
+    setting.request.bytes = workload.bytes(threads);
+    setting.request.keys = workload.uses_keys();
     (setting.progress)(0, 0, "provide memory");
     let needed = setting.request.bytes.saturating_mul(setting.request.side_count());
     let machine = Machine::prepare(needed);
@@ -92,7 +105,7 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
         };
         let control = Control { rounds: setting.rounds, stop: setting.stop, progress: &mut next };
         let measured = measure_on(workload, &arena.sides, (threads, setting.shared), control);
-        // The last name of each number of threads was that of the final comparison, which is no group.
+        // `measure_on` has also reported the final comparison, which is not a group of rows.
         done = done.saturating_sub(1);
         rows.extend(measured?);
         arena.note_used_bytes();

@@ -10,7 +10,7 @@ use eyrie_bench::method::{Control, FileWork, Plan, Rounds, ThreadPart, Worker};
 use eyrie_bench::workload::bpfs::Bpfs;
 use eyrie_bench::workload::catd::Catd;
 use eyrie_bench::workload::jobs::Jobs;
-use eyrie_bench::workload::kv::Keys;
+use eyrie_bench::workload::kv::{Keys, StoreScale};
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
 use eyrie_bench::{
@@ -151,6 +151,13 @@ fn papers_and_jobs_run_with_one_and_two_threads() {
 }
 
 #[test]
+fn every_thread_of_catd_has_room_for_its_files() {
+    let of_threads = |threads| Catd::new(10_000).bytes(threads);
+    assert!(of_threads(64) >= 64 * 10_000 * 4096);
+    assert_eq!(of_threads(1), of_threads(16));
+}
+
+#[test]
 fn store_without_feature_or_files_is_left_out_with_a_reason() {
     let lmdb: Rival = "lmdb".parse().unwrap();
     let settings = SmallRun { against: vec![lmdb, Rival::Host], ..SmallRun::default() };
@@ -165,6 +172,18 @@ fn store_without_feature_or_files_is_left_out_with_a_reason() {
         assert!(report.skipped[0].contains("--features peers"), "{:?}", report.skipped);
     }
     assert!("ntfs".parse::<Rival>().unwrap_err().contains("tmpfs, ramfs"));
+}
+
+#[test]
+fn stores_of_too_many_files_are_left_out_with_any_number_of_threads() {
+    let scale = StoreScale { keys: 200_001, value_bytes: 8 };
+    for (threads, shared) in [(1, false), (2, false), (2, true)] {
+        let settings = SmallRun { threads: vec![threads], shared, ..SmallRun::default() };
+        let report = settings.run(&Keys::of(vec![scale], &[], 1)).unwrap();
+        let sides: Vec<bool> = report.rows[0].sides.iter().map(Option::is_some).collect();
+        assert_eq!(sides, [true, false], "{threads} threads");
+        assert!(report.notes.iter().any(|note| note.contains("not on sides with a file for each key")));
+    }
 }
 
 #[cfg(feature = "peers")]
@@ -219,8 +238,8 @@ impl Workload for Damaging {
         Vec::new()
     }
 
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
+    fn bytes(&self, threads: u64) -> u64 {
+        self.0.bytes(threads)
     }
 
     fn plan(&self, threads: u64) -> Plan {
@@ -302,6 +321,11 @@ fn impossible_requests_have_reasons() {
     let without_threads =
         SmallRun { threads: vec![0], ..SmallRun::default() }.run(&Micro::new(Amounts::quick()));
     assert!(matches!(without_threads.unwrap_err(), Error::Request(_)));
+    let few = Keys::new(vec![StoreScale { keys: 2, value_bytes: 8 }], Durability::Later);
+    let error = SmallRun { threads: vec![1, 3], ..SmallRun::default() }.run(&few).unwrap_err();
+    assert!(matches!(&error, Error::Request(why) if why.contains("use at most 2")), "{error}");
+    let exact = SmallRun { threads: vec![1, 2], ..SmallRun::default() }.run(&few).unwrap();
+    require_figures(&exact, 2);
     for (profile, parameters, keys) in [
         (Profile::Varmail, Parameters::Aerie, false),
         (Profile::Webproxy, Parameters::Spanfs, false),

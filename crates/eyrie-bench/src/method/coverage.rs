@@ -34,13 +34,22 @@ impl Targets {
     }
 
     /// Returns the number of different targets that `done` choices must touch: 90 % of the expected number.
+    /// The number of random choices may also be six standard deviations and four targets below the expected
+    /// number, because chance matters if there are few targets. So a run with many threads does not fail by
+    /// chance.
     pub fn least(&self, done: u64) -> u64 {
         let (done, among) = (done as f64, self.among as f64);
-        let expected = match self.order {
-            TargetOrder::Random => among * (1.0 - (-done / among).exp()),
-            TargetOrder::Each => done.min(among),
+        let least = match self.order {
+            TargetOrder::Random => {
+                let load = done / among;
+                let untouched = (-load).exp();
+                let expected = among * (1.0 - untouched);
+                let deviation = (among * untouched * (1.0 - (1.0 + load) * untouched)).sqrt();
+                (0.9 * expected).min(expected - 6.0 * deviation - 4.0)
+            }
+            TargetOrder::Each => 0.9 * done.min(among),
         };
-        (0.9 * expected).ceil() as u64
+        least.ceil() as u64
     }
 }
 
@@ -96,6 +105,20 @@ mod tests {
             assert!(random.require(&Targets::random("keys", 10_000)).is_ok());
             let each = covered((0..count).map(|number| number % 10_000));
             assert_eq!(each.require(&Targets::each("keys", 10_000)).unwrap(), count.min(10_000));
+        }
+    }
+
+    #[test]
+    fn random_choices_among_few_targets_are_covering() {
+        let mut chooser = Chooser::new(5);
+        for among in 1..40 {
+            for count in [1, 4, 16, 32, 50, 200] {
+                for _ in 0..300 {
+                    let random = covered((0..count).map(|_| chooser.below(among)));
+                    let touched = random.require(&Targets::random("MiB", among));
+                    assert!(touched.is_ok(), "{count} choices among {among}: {touched:?}");
+                }
+            }
         }
     }
 

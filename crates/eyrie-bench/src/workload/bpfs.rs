@@ -107,7 +107,7 @@ impl Workload for Bpfs {
         )]
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, _threads: u64) -> u64 {
         let appended: usize = SIZES.iter().sum();
         let tree = self.files * 2 * FILE_BYTES;
         // One round does not count, and one measures the latency.

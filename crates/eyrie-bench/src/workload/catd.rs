@@ -39,9 +39,9 @@ impl Workload for Catd {
         vec![format!("each thread has {files} files in a round, in a directory of its own unless shared")]
     }
 
-    fn bytes(&self) -> u64 {
-        // This is enough for about 16 threads, because each thread has its own files.
-        self.files * 16 * BLOCK_BYTES as u64 + (64 << 20)
+    fn bytes(&self, threads: u64) -> u64 {
+        // Each thread has its own files. With few threads, the volume has room for those of 16.
+        self.files * threads.max(16) * BLOCK_BYTES as u64 + (64 << 20)
     }
 
     fn plan(&self, _threads: u64) -> Plan {

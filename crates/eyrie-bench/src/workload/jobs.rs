@@ -68,7 +68,7 @@ impl Workload for Jobs {
         )]
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, _threads: u64) -> u64 {
         self.files * 2 * FILE_BYTES + self.pages * 2 * BLOCK_BYTES as u64 + (64 << 20)
     }
 

@@ -140,18 +140,24 @@ impl Workload for Keys {
             format!("{} keys with values of {} bytes", thousands(keys), thousands(value_bytes as u64))
         };
         let all: Vec<String> = self.scales.iter().map(scale).collect();
-        let mut notes =
-            vec![format!("{}; keys have 12 bytes, and each call is one transaction", all.join("; "))];
+        let mut notes = vec![format!(
+            "{}; keys have 12 bytes, each call is one transaction, and threads divide the keys",
+            all.join("; ")
+        )];
         if self.scales.iter().any(|scale| scale.keys > MANY) {
             notes.push(format!("more than {} keys: not on sides with a file for each key", thousands(MANY)));
         }
         notes
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, _threads: u64) -> u64 {
         // During a load the removed store may still use its storage. Trees of keys are half full at worst.
         let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 200) * 3;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
+    }
+
+    fn most_threads(&self) -> u64 {
+        self.scales.iter().map(|scale| scale.keys).min().unwrap_or(u64::MAX)
     }
 
     fn uses_keys(&self) -> bool {
@@ -201,6 +207,7 @@ impl Workload for Keys {
                 let scale = |(scale, store): (&StoreScale, Option<Arc<dyn KeyStore>>)| -> Result<Scale> {
                     let keys = part.share(scale.keys);
                     let session = store.map(|store| store.session()).transpose()?;
+                    let session = session.filter(|session| !has_too_many_files(&**session, scale.keys));
                     let first = if part.shared { part.thread * keys } else { 0 };
                     let versions = vec![0; keys as usize];
                     let all = if part.shared { keys * part.threads } else { keys };
@@ -273,6 +280,11 @@ impl Scale {
     }
 }
 
+/// True for a store that would have a file for each of too many keys, so that a run leaves it out.
+fn has_too_many_files(session: &dyn KeySession, keys: u64) -> bool {
+    session.is_of_files() && keys > MANY
+}
+
 /// The work of one thread.
 struct KeyWorker {
     work: Keys,
@@ -287,9 +299,8 @@ impl Worker for KeyWorker {
     fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
         let (operation, at) = self.rows[row];
         let calls = self.work.calls(operation, self.scales[at].keys());
-        let is_many = self.work.scales[at].keys > MANY;
         if operation == Load {
-            return self.load(at, is_many, watch);
+            return self.load(at, watch);
         }
         let scale = &mut self.scales[at];
         let (keys, all) = (scale.keys(), scale.all);
@@ -357,18 +368,20 @@ impl Worker for KeyWorker {
 
 impl KeyWorker {
     /// Puts all keys: with one thread into a new store, and with several threads into the store that exists.
-    fn load(&mut self, at: usize, is_many: bool, watch: &mut Watch) -> Result<bool> {
+    fn load(&mut self, at: usize, watch: &mut Watch) -> Result<bool> {
         let scale = &mut self.scales[at];
-        if self.work.scales[at].keys == scale.keys() {
+        let all = self.work.scales[at].keys;
+        // A single thread has all keys.
+        if all == scale.keys() {
             let name = format!("store-{at}");
             if scale.session.take().is_some() {
                 self.place.remove_store(&name)?;
             }
             let session = self.place.new_store(&name, scale.value_bytes)?.session()?;
-            if session.is_of_files() && is_many {
-                return Ok(false);
-            }
-            scale.session = Some(session);
+            scale.session = Some(session).filter(|session| !has_too_many_files(&**session, all));
+        }
+        if scale.session.is_none() {
+            return Ok(false);
         }
         let keys = scale.keys();
         for first in (0..keys).step_by(LOAD as usize) {

@@ -409,7 +409,7 @@ impl Workload for Micro {
         )]
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, _threads: u64) -> u64 {
         self.amounts.bytes()
     }
 

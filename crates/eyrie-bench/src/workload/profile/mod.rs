@@ -151,7 +151,7 @@ impl Workload for Filebench {
         )]
     }
 
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, _threads: u64) -> u64 {
         self.numbers.files * (self.numbers.file_bytes + 16384) * 3 / 2 + 4 * set::LOG_BYTES as u64
     }
 
