@@ -5,13 +5,10 @@ use std::io::Write;
 use clap::Args;
 use eyrie::InodeFlags;
 
-use super::each_file::{ChangedFile, Reach, each_file};
+use super::each_file::{ChangedFile, ChangedFiles};
 use super::lsattr::{open, shown};
 use crate::failure::{Doing, Result};
-use crate::opened::for_each;
 use crate::output::Output;
-use crate::place::{self, Place};
-use crate::volumes::Purpose;
 
 const WHAT: &str = "change the inode flags of";
 
@@ -30,12 +27,8 @@ pub struct ChattrArgs {
     /// + to add, - to remove or = to set the flags, which are i, a, both or none
     #[arg(value_name = "+-=[ia]", value_parser = FlagChange::parse, allow_hyphen_values = true)]
     change: FlagChange,
-    /// Files and directories to change
-    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
-    places: Vec<Place>,
-    /// Change directories and everything below them
-    #[arg(long, short = 'R')]
-    recursive: bool,
+    #[command(flatten)]
+    files: ChangedFiles,
     /// Print the flags of each file
     #[arg(long, short)]
     verbose: bool,
@@ -68,17 +61,13 @@ impl FlagChange {
     }
 }
 
-pub fn run(mut arguments: ChattrArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
-    let reach = Reach { recursive: arguments.recursive, follows_argument: true };
-    for_each(&places, Purpose::Change, |files, inside| {
-        each_file(files, inside, reach, |target| change(&arguments, target, output))
-    })
+pub fn run(arguments: &ChattrArgs, output: &mut Output) -> Result<()> {
+    arguments.files.each(true, |target| change(arguments, target, output))
 }
 
 /// Changes the flags of one file. With `-R`, leaves out objects that have no flags.
 fn change(arguments: &ChattrArgs, target: &ChangedFile<'_>, output: &mut Output) -> Result<()> {
-    let Some(file) = open(target, arguments.recursive).doing(WHAT, &target.place)? else {
+    let Some(file) = open(target, arguments.files.recursive).doing(WHAT, &target.place)? else {
         return Ok(());
     };
     let FlagChange { kept, set } = arguments.change;

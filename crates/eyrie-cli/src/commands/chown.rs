@@ -5,13 +5,11 @@ use std::io::Write;
 use clap::{ArgAction, Args};
 use eyrie::Posix;
 
-use super::each_file::{ChangedFile, Reach, each_file};
+use super::each_file::{ChangedFile, ChangedFiles};
 use crate::failure::{Doing, Failure, Result};
-use crate::opened::for_each;
 use crate::output::Output;
-use crate::place::{self, Place};
+use crate::place;
 use crate::users::Names;
-use crate::volumes::Purpose;
 
 const WHAT: &str = "change the owner of";
 
@@ -32,12 +30,8 @@ pub struct ChownArgs {
     /// New user and group
     #[arg(value_name = "OWNER")]
     owner: String,
-    /// Files to change
-    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
-    places: Vec<Place>,
-    /// Change directories and everything below them
-    #[arg(long, short = 'R')]
-    recursive: bool,
+    #[command(flatten)]
+    files: ChangedFiles,
     /// Change symbolic links themselves instead of their targets
     #[arg(long, short = 'h')]
     no_dereference: bool,
@@ -56,14 +50,10 @@ struct Owner {
     gid: Option<u32>,
 }
 
-pub fn run(mut arguments: ChownArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+pub fn run(arguments: &ChownArgs, output: &mut Output) -> Result<()> {
     let names = Names::of_host();
     let owner = Owner::parse(&arguments.owner, &names)?;
-    let reach = Reach { recursive: arguments.recursive, follows_argument: false };
-    for_each(&places, Purpose::Change, |files, inside| {
-        each_file(files, inside, reach, |file| change(&arguments, file, &owner, &names, output))
-    })
+    arguments.files.each(false, |file| change(arguments, file, &owner, &names, output))
 }
 
 impl Owner {
@@ -100,7 +90,7 @@ fn change(
     output: &mut Output,
 ) -> Result<()> {
     let ChangedFile { files, path, ref place, .. } = *changed;
-    let target = place::target(path, !arguments.no_dereference && !arguments.recursive);
+    let target = place::target(path, !arguments.no_dereference && !arguments.files.recursive);
     let stat = files.stat(target).doing(WHAT, place)?;
     files.chown(target, owner.uid, owner.gid).doing(WHAT, place)?;
     if !arguments.verbose {

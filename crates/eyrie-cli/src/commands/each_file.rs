@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
+use clap::Args;
 use eyrie::{Dir, Files, Kind, Posix, WalkStep};
 
 use super::ls::walk;
 use crate::failure::{Doing, Failures, Result};
-use crate::place::{Inside, target};
+use crate::opened::for_each;
+use crate::place::{self, Inside, Place, target};
+use crate::volumes::Purpose;
 
 /// A file to change, or for `lsattr` to show.
 pub(super) struct ChangedFile<'t> {
@@ -19,38 +22,68 @@ pub(super) struct ChangedFile<'t> {
     pub is_link_below: bool,
 }
 
-/// The files that a command changes for each argument.
+/// The arguments that name the files to change.
+#[derive(Debug, Args)]
+pub(super) struct ChangedFiles {
+    /// Files and directories to change
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Change directories and everything below them
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+}
+
+impl ChangedFiles {
+    /// Calls `change` for each file. With `follows_argument`, an argument that is a symbolic link stands for
+    /// the directory to which it leads. A directory comes before its entries. If a file cannot be changed,
+    /// the error is printed, and the next file follows.
+    ///
+    /// # Errors
+    /// Fails if a file could not be read or changed, or if a volume cannot be opened or closed.
+    pub fn each(
+        &self,
+        follows_argument: bool,
+        mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let reach = Reach { recursive: self.recursive, follows_argument };
+        for_each(&place::all_inside(self.places.clone())?, Purpose::Change, |files, inside| {
+            each_file(files, inside, reach, &mut change)
+        })
+    }
+}
+
+/// The files that a command takes for each argument.
 #[derive(Clone, Copy)]
 pub(super) struct Reach {
-    /// True if the command changes everything below a directory, too.
+    /// True if the command takes everything below a directory, too.
     pub recursive: bool,
     /// True if an argument that is a symbolic link stands for the directory to which it leads.
     pub follows_argument: bool,
 }
 
-/// Calls `change` for the file at `inside`, and with [`Reach::recursive`] for all files below it. A directory
-/// comes before its entries. If a file cannot be changed, the error is printed, and the next file follows.
+/// Calls `work` for the file at `inside`, and with [`Reach::recursive`] for all files below it. A directory
+/// comes before its entries. If `work` fails, the error is printed, and the next file follows.
 ///
 /// # Errors
-/// Fails if a file could not be read or changed.
+/// Fails if a file could not be read, or if `work` failed.
 pub(super) fn each_file(
     files: &Files,
     inside: &Inside,
     reach: Reach,
-    mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
+    mut work: impl FnMut(&ChangedFile<'_>) -> Result<()>,
 ) -> Result<()> {
     let path = &inside.path;
     let stat = files.stat(target(path, reach.follows_argument));
     if !reach.recursive || !stat.is_ok_and(|stat| stat.is_dir()) {
         let files = &Dir::root(files.clone());
-        return change(&ChangedFile { files, path, place: inside.clone(), is_link_below: false });
+        return work(&ChangedFile { files, path, place: inside.clone(), is_link_below: false });
     }
     let mut failures = Failures::default();
     for step in walk(files, inside, true)? {
         failures.add(match step {
             WalkStep::Left(_) => Ok(()),
             WalkStep::Failed(relative, error) => Err(error).doing("read", inside.join(relative)),
-            WalkStep::Entry(entry) => change(&ChangedFile {
+            WalkStep::Entry(entry) => work(&ChangedFile {
                 files: entry.dir(),
                 path: entry.name(),
                 place: inside.join(&entry.relative),

@@ -8,13 +8,10 @@ use clap::Args;
 use eyrie::{Credentials, Posix};
 
 use self::mode::ModeChange;
-use super::each_file::{ChangedFile, Reach, each_file};
+use super::each_file::{ChangedFile, ChangedFiles};
 use crate::failure::{Doing, Result};
-use crate::opened::for_each;
 use crate::output::Output;
-use crate::place::{self, Place};
 use crate::text;
-use crate::volumes::Purpose;
 
 const WHAT: &str = "change the mode of";
 
@@ -32,12 +29,8 @@ pub struct ChmodArgs {
     /// Octal number, or symbolic clauses such as u+rwX,go-w
     #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
     mode: ModeChange,
-    /// Files to change
-    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
-    places: Vec<Place>,
-    /// Change directories and everything below them
-    #[arg(long, short = 'R')]
-    recursive: bool,
+    #[command(flatten)]
+    files: ChangedFiles,
     /// Print the mode of each file
     #[arg(long, short)]
     verbose: bool,
@@ -46,13 +39,9 @@ pub struct ChmodArgs {
     changes: bool,
 }
 
-pub fn run(mut arguments: ChmodArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+pub fn run(arguments: &ChmodArgs, output: &mut Output) -> Result<()> {
     let umask = Credentials::of_process().umask();
-    let reach = Reach { recursive: arguments.recursive, follows_argument: true };
-    for_each(&places, Purpose::Change, |files, inside| {
-        each_file(files, inside, reach, |target| change(&arguments, target, umask, output))
-    })
+    arguments.files.each(true, |target| change(arguments, target, umask, output))
 }
 
 /// Changes the mode of one file.
