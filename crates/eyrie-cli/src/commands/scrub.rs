@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use eyrie::ScrubReport;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -63,22 +64,11 @@ pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
         _ => failure.with_status(UNREADABLE),
     })?;
     let is_sound = report.damaged.is_empty();
-    if arguments.json {
-        let paths: Vec<_> = report.paths.iter().map(|path| path.to_string_lossy()).collect();
-        output.json(&json!({
-            "sound": is_sound,
-            "checksums": checksums,
-            "read_bytes": report.read_bytes,
-            "damaged_pages": report.damaged,
-            "damaged_paths": paths,
-        }))?;
-    } else if is_sound && !arguments.quiet {
-        let what = if checksums { "every page matches its checksum" } else { "every page can be read" };
-        writeln!(output, "{place}: {what}: {}", text::size(report.read_bytes))?;
-    }
+    let printed = print(arguments, &report, checksums, output);
     if is_sound {
-        return Ok(());
+        return printed;
     }
+    // The exit status must tell that the volume is damaged, even if the report cannot be printed.
     for path in &report.paths {
         print_error(&format!("damaged: {place}:{}", text::path(path)));
     }
@@ -88,6 +78,26 @@ pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
         text::size(report.read_bytes)
     );
     Err(Failure::new("the disk has damaged the volume", place, why).with_status(DAMAGED))
+}
+
+fn print(arguments: &ScrubArgs, report: &ScrubReport, checksums: bool, output: &mut Output) -> Result<()> {
+    let is_sound = report.damaged.is_empty();
+    if arguments.json {
+        let paths: Vec<_> = report.paths.iter().map(|path| path.to_string_lossy()).collect();
+        return output.json(&json!({
+            "sound": is_sound,
+            "checksums": checksums,
+            "read_bytes": report.read_bytes,
+            "damaged_pages": report.damaged,
+            "damaged_paths": paths,
+        }));
+    }
+    if is_sound && !arguments.quiet {
+        let what = if checksums { "every page matches its checksum" } else { "every page can be read" };
+        let place = text::path(&arguments.volume);
+        writeln!(output, "{place}: {what}: {}", text::size(report.read_bytes))?;
+    }
+    Ok(())
 }
 
 /// Returns a bar on standard error. It is hidden unless standard error is a terminal.

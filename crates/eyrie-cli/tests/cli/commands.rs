@@ -198,6 +198,35 @@ fn closed_pipe_is_no_error() {
     }
 }
 
+/// The exit status tells of damage, even if the report is longer than a pipe takes.
+#[test]
+fn damage_is_in_the_status_of_a_scrub_with_a_closed_pipe() {
+    let sandbox = Sandbox::new();
+    sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged", "--checksums"]);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    for number in 0..400 {
+        let name = format!("{number:0>240}");
+        fs::write(sandbox.path("tree").join(name), [0xab; 4096]).unwrap();
+    }
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    let segment = crate::errors::segment(&sandbox);
+    let mut bytes = fs::read(&segment).unwrap();
+    for page in bytes.chunks_exact_mut(4096).filter(|page| page.iter().all(|&byte| byte == 0xab)) {
+        page[0] = 0;
+    }
+    fs::write(segment, bytes).unwrap();
+    let scrub = || {
+        let mut command = sandbox.command(["scrub", "--json", "vol"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let report = scrub().wait_with_output().unwrap();
+    assert_eq!(report.status.code(), Some(4));
+    assert!(report.stdout.len() > 64 << 10, "the report fits a buffer: {} bytes", report.stdout.len());
+    let mut closed = scrub();
+    drop(closed.stdout.take());
+    assert_eq!(closed.wait().unwrap().code(), Some(4));
+}
+
 #[test]
 fn tour_verifies_and_measures() {
     let sandbox = Sandbox::new();
