@@ -1,7 +1,8 @@
 //! `eyrie bench`: measures a workload on a new volume and on other file systems and stores, in alternation.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use eyrie::MediumChoice;
@@ -18,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, table};
-use crate::{interrupt, text};
+use crate::{interrupt, place, text};
 
 /// Rounds of each row, unless the user asks for another number.
 const ROUNDS: u32 = 10;
@@ -329,10 +330,8 @@ fn measure(
             return Err(Failure::usage("cannot compare", rival, "it is named twice in --against"));
         }
     }
-    if let Some(path) = &options.html {
-        // A page that cannot be written is noticed before the run.
-        std::fs::write(path, "").doing("write", text::path(path))?;
-    }
+    // A page that cannot be written is noticed before the run.
+    let page = options.html.as_deref().map(ReportPage::create).transpose()?;
     let bar = progress();
     let mut progress = |done: usize, all: usize, name: &str| {
         bar.set_length(all as u64);
@@ -350,20 +349,58 @@ fn measure(
     };
     let report = eyrie_bench::run(workload, setting);
     bar.finish_and_clear();
-    let report = report.map_err(|error| {
-        if let Some(path) = &options.html {
-            let _ = std::fs::remove_file(path);
-        }
-        failure(&title, &error)
-    })?;
-    if let Some(path) = &options.html {
-        std::fs::write(path, report.html()).doing("write", text::path(path))?;
+    let report = report.map_err(|error| failure(&title, &error))?;
+    if let Some(page) = page {
+        page.finish(&report.html())?;
     }
     if options.json {
         let json = serde_json::to_value(&report);
         return output.json(&json.map_err(|error| Failure::new("cannot print", title, error))?);
     }
     print(&report, output)
+}
+
+/// The page of a report. It is written beside its place and renamed when it is complete, so a run that fails
+/// leaves an old page unchanged.
+struct ReportPage<'a> {
+    path: &'a Path,
+    file: File,
+    /// The temporary path and the place, unless the place is a device or a pipe, which is written directly.
+    renamed: Option<(PathBuf, PathBuf)>,
+}
+
+impl ReportPage<'_> {
+    fn create(path: &Path) -> Result<ReportPage<'_>> {
+        // A symbolic link still leads to the page afterwards.
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let renamed = match place.metadata() {
+            Ok(there) if !there.is_file() => None,
+            _ => Some((place::aside(&place), place)),
+        };
+        let file = match &renamed {
+            Some((aside, _)) => File::create(aside),
+            None => File::options().write(true).open(path),
+        };
+        Ok(ReportPage { path, file: file.doing("write", text::path(path))?, renamed })
+    }
+
+    fn finish(mut self, html: &str) -> Result<()> {
+        let written = self.file.write_all(html.as_bytes());
+        let renamed = written.and_then(|()| match &self.renamed {
+            Some((aside, place)) => std::fs::rename(aside, place),
+            None => Ok(()),
+        });
+        renamed.doing("write", text::path(self.path))
+    }
+}
+
+impl Drop for ReportPage<'_> {
+    fn drop(&mut self) {
+        if let Some((aside, _)) = &self.renamed {
+            // After the rename, this file no longer exists.
+            let _ = std::fs::remove_file(aside);
+        }
+    }
 }
 
 fn failure(title: &str, error: &Error) -> Failure {

@@ -324,6 +324,38 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
+/// A failed run leaves an old page unchanged, and no other file.
+#[test]
+fn failed_benchmark_keeps_the_old_page() {
+    let sandbox = Sandbox::new();
+    let bench = |dir: &str| {
+        let mut command = sandbox.command(["bench", "kv", "--quick", "--rounds", "1", "--html", "page"]);
+        command.args(["--against", "tmpfs", "--dir", dir]).output().unwrap()
+    };
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(sandbox.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    fs::write(sandbox.path("old"), "old").unwrap();
+    std::os::unix::fs::symlink("old", sandbox.path("page")).unwrap();
+    let failed = bench("none");
+    assert!(!failed.status.success(), "{failed:?}");
+    assert_eq!(fs::read(sandbox.path("page")).unwrap(), b"old");
+    let done = bench(".");
+    assert!(done.status.success(), "{done:?}");
+    assert!(fs::read_to_string(sandbox.path("old")).unwrap().contains("<html"), "the link leads to the page");
+    assert_eq!(names(), ["old", "page"]);
+    let nowhere = ["bench", "kv", "--quick", "--html", "none/page"];
+    sandbox.fail(3, &["cannot write", "none/page"], nowhere);
+    let output =
+        sandbox.run(["bench", "kv", "--quick", "--rounds", "1", "--dir", ".", "--html", "/dev/null"]);
+    assert!(output.status.success(), "{output:?}");
+    let kind = fs::metadata("/dev/null").unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind), "a device is no page to replace");
+}
+
 /// A run of `bench shared` ends the service that it starts.
 #[test]
 fn benchmark_compares_with_a_client_of_a_service() {
