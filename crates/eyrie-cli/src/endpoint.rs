@@ -152,20 +152,6 @@ fn base(source: &Place) -> Result<&OsStr> {
     })
 }
 
-/// Returns the endpoint of the copy of `source`. If the target is a directory, the copy becomes an entry of
-/// this directory and keeps the name of the source. Otherwise the copy becomes the target itself. `many` is
-/// true if the command has several sources. The target must then be a directory.
-fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
-    let end = Endpoint::new(target, volumes)?;
-    if end.stat().is_ok_and(|stat| stat.is_dir()) {
-        return Ok(end.child(base(source)?));
-    }
-    if many {
-        return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
-    }
-    Ok(end)
-}
-
 /// A part of a command that works with any two file systems.
 pub trait BetweenFileSystems {
     /// The result.
@@ -268,13 +254,15 @@ pub fn with_both<T>(
     })
 }
 
-/// Calls `work` for each source and the endpoint of its copy. A failure of `work` is printed, and the next
-/// source follows. Any other failure ends the command. The volume of the target is opened for changes, and
-/// other volumes for `purpose`. Closes the volumes even after an error. `command` is the name of the command.
+/// Calls `work` for each source and the endpoint of its copy. If the target is a directory, the copy becomes
+/// an entry of this directory and keeps the name of the source. Otherwise the copy becomes the target itself.
+/// A failure of one source is printed, and the next source follows. A wrong target ends the command. The
+/// volume of the target is opened for changes, and other volumes for `purpose`. Closes the volumes even after
+/// an error. `command` is the name of the command.
 ///
 /// # Errors
-/// Fails if a call of `work` failed, if a volume cannot be opened or closed, or if the target is wrong. Fails
-/// after an interrupt.
+/// Fails if a source failed, if the volume of the target cannot be opened, if a volume cannot be closed, or
+/// if there are several sources and the target is not a directory. Fails after an interrupt.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,
@@ -288,12 +276,18 @@ pub fn for_each_source(
         Place::Inside(inside) => Some(&*inside.volume),
     };
     with_target(purpose, changed, |volumes| {
+        let end = Endpoint::new(target, volumes)?;
+        let is_directory = || end.stat().is_ok_and(|stat| stat.is_dir());
+        if sources.len() > 1 && !is_directory() {
+            return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
+        }
         let mut failures = Failures::default();
         for source in sources {
             interrupt::check(command)?;
-            let from = Endpoint::new(source, volumes)?;
-            let to = destination(source, target, sources.len() > 1, volumes)?;
-            failures.add(work(&from, &to))?;
+            let copied = Endpoint::new(source, volumes).and_then(|from| {
+                if is_directory() { work(&from, &end.child(base(source)?)) } else { work(&from, &end) }
+            });
+            failures.add(copied)?;
         }
         failures.finish()
     })

@@ -85,6 +85,26 @@ fn cp_prints_pairs_and_continues() {
 }
 
 #[test]
+fn cp_and_mv_continue_after_sources_that_cannot_be_opened() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    for name in ["one", "two", "three"] {
+        fs::write(sandbox.path(name), name).unwrap();
+    }
+    sandbox.fail(1, &["no name of its own: vol:/"], ["cp", "-r", "vol:/", "one", "dir/"]);
+    let output = sandbox.run(["cp", "none:/x", "one", "vol:/y", "two", "vol:/"]);
+    let lines = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), lines.lines().count()), (Some(3), 2), "{lines}");
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "one\ntwo\n");
+    assert_eq!(fs::read(sandbox.path("dir/one")).unwrap(), b"one");
+    sandbox.fail(3, &["none"], ["mv", "none:/x", "three", "vol:/"]);
+    assert!(!sandbox.path("three").exists());
+    // A target that cannot have the copies ends the command at once.
+    sandbox.fail(2, &["vol:/one", "several sources need a directory"], ["cp", "one", "two", "vol:/one"]);
+    sandbox.fail(3, &["none"], ["cp", "one", "two", "none:/"]);
+}
+
+#[test]
 fn mv_keeps_files_on_demand_and_prints() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("host"), "host").unwrap();
