@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::{text, volumes};
@@ -24,9 +25,7 @@ pub fn real(path: &Path) -> PathBuf {
 /// Messages name the volume `volume`.
 ///
 /// # Errors
-/// Fails if the process cannot be started. If the process ends before it is ready, the failure has the exit
-/// status of the process, or 1 if the process was killed or its status is 0. This failure is silent, because
-/// the process prints its own error.
+/// Fails if the process cannot be started, or as [`wait_until_ready`].
 pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
     let doing = |result: std::io::Result<_>| result.doing("start the server", text::path(volume));
     let program = std::env::current_exe().doing("start the server", text::path(volume))?;
@@ -35,15 +34,32 @@ pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
     if let Some(bytes) = volumes::memory() {
         command.env("EYRIE_MEMORY", bytes.to_string());
     }
-    let mut child = doing(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn())?;
+    wait_until_ready(doing(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn())?, volume)
+}
+
+/// Waits until the background process is ready.
+///
+/// # Errors
+/// If the process ends before it is ready, the failure has the exit status of the process, or 1 if this
+/// status is 0 or a signal has ended the process. A process that fails prints its own error, so this failure
+/// then is silent.
+fn wait_until_ready(mut child: Child, volume: &Path) -> Result<()> {
     let mut report = [0; READY.len()];
     let is_ready = child.stdout.take().is_some_and(|mut output| output.read_exact(&mut report).is_ok());
     if is_ready && report == READY.as_bytes() {
         return Ok(());
     }
     let status = child.wait().doing("wait for the server", text::path(volume))?;
-    let status = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
-    Err(Failure::silent(status.unwrap_or(1)))
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    Err(code.map_or_else(
+        || {
+            let cause =
+                status.signal().map_or("it ended".to_owned(), |signal| format!("signal {signal} ended it"));
+            let why = format!("{cause} before it was ready");
+            Failure::new("cannot start the server", text::path(volume), why)
+        },
+        Failure::silent,
+    ))
 }
 
 /// Makes this process, which is the background process, the leader of a new session. The leader of a process
@@ -77,5 +93,26 @@ pub fn notify_manager(state: &str) {
     };
     if let (Ok(socket), Ok(address)) = (UnixDatagram::unbound(), address) {
         let _ = socket.send_to_addr(state.as_bytes(), &address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the exit status and the text of the failure of a shell that runs `script`.
+    fn start(script: &str) -> std::result::Result<(), (u8, String)> {
+        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        wait_until_ready(child, Path::new("vol")).map_err(|failure| (failure.status(), failure.to_string()))
+    }
+
+    #[test]
+    fn end_of_a_server_before_it_is_ready_is_an_error() {
+        assert_eq!(start("printf ready"), Ok(()));
+        let text = |why: &str| format!("cannot start the server: vol: {why} before it was ready");
+        assert_eq!(start("kill -9 $$"), Err((1, text("signal 9 ended it"))));
+        assert_eq!(start("exit 0"), Err((1, text("it ended"))));
+        // The server has printed its error.
+        assert_eq!(start("exit 3"), Err((3, String::new())));
     }
 }
