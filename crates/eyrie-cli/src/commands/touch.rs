@@ -71,8 +71,7 @@ pub fn run(mut arguments: TouchArgs) -> Result<()> {
         modified: chosen(arguments.modified, arguments.accessed, modified),
         follow: !arguments.no_dereference,
     };
-    let create = !arguments.no_create && !arguments.no_dereference;
-    for_each(&places, Purpose::Change, |files, inside| touch(files, inside, &times, create))
+    for_each(&places, Purpose::Change, |files, inside| touch(files, inside, &times, arguments.no_create))
 }
 
 /// The times to set.
@@ -89,15 +88,14 @@ impl Times {
     }
 }
 
-fn touch(files: &Files, inside: &Inside, times: &Times, create: bool) -> Result<()> {
+fn touch(files: &Files, inside: &Inside, times: &Times, no_create: bool) -> Result<()> {
     match times.set(files, inside) {
-        Err(error) if error.errno() == Errno::NOENT && create => {
+        Err(error) if error.errno() == Errno::NOENT && no_create => Ok(()),
+        Err(error) if error.errno() == Errno::NOENT && times.follow => {
             let options = files.options().write(true).create(true).mode(0o666);
             options.open(&inside.path).and_then(|file| file.close()).doing("make", inside)?;
             times.set(files, inside).doing("set the times of", inside)
         }
-        // With `-c` a missing file is no error, unless `-h` is given, too.
-        Err(error) if error.errno() == Errno::NOENT && times.follow => Ok(()),
         result => result.doing("set the times of", inside),
     }
 }

@@ -22,6 +22,8 @@ fn time(sandbox: &Sandbox, place: &str, which: &str) -> i64 {
 fn touch_makes_files_and_sets_times() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["touch", "-c", "vol:/new"]);
+    sandbox.succeed(["touch", "-c", "-h", "vol:/new"]);
+    sandbox.fail(3, &["vol:/new", "check the spelling"], ["touch", "-h", "vol:/new"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "");
     sandbox.succeed(["touch", "vol:/new", "vol:/other"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "new\nother\n");
