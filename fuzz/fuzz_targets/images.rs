@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     static BASES: OnceLock<Vec<BaseVolume>> = OnceLock::new();
-    if let Some(image) = Image::of_delta(BASES.get_or_init(bases), bytes) {
+    if let Some(image) = Image::from_fuzzer(BASES.get_or_init(bases), bytes) {
         examine(image.medium());
     }
 });

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// Readings of the clock that are timed as a whole.
+/// Number of readings of the clock whose total time is measured.
 const READINGS: u32 = 10_000;
 
 /// The machine on which a run was made.
@@ -26,13 +26,12 @@ pub struct Machine {
     pub load: f64,
     /// Time of one reading of the clock, in ns. Latencies of single calls include it.
     pub clock_ns: f64,
-    /// Time to touch memory that this process did not have yet, in ms for each MiB.
+    /// Time to write to pages of memory that are new to this process, in ms for each MiB.
     pub first_touch_ms: f64,
-    /// The same time, for memory that the kernel got back a moment ago. If it is much shorter, then the host
-    /// of a virtual machine had to provide the memory.
+    /// The same time, for memory that this process has just returned to the kernel. If this time is much
+    /// shorter than the first one, a hypervisor had to provide the memory the first time.
     pub second_touch_ms: f64,
-    /// Bytes that were touched before the run, so that no measurement waits for the host of a virtual
-    /// machine.
+    /// Bytes to which the process wrote before the run, so that no measurement waits for a hypervisor.
     pub touched_bytes: u64,
     /// Rate of a plain copy of 4 KiB blocks of cold memory on one thread, in MiB/s.
     pub copy_mib_s: f64,
@@ -74,7 +73,7 @@ pub fn peak_memory_bytes() -> u64 {
     bytes_of("/proc/self/status", "VmHWM")
 }
 
-/// Touches new memory, and returns the time in ms for each MiB.
+/// Writes to each page of new memory, and returns the time in ms for each MiB.
 fn touch(bytes: usize) -> f64 {
     let started = Instant::now();
     let mut memory: Vec<u8> = Vec::with_capacity(bytes);
@@ -109,8 +108,8 @@ fn copy_rate(bytes: usize) -> f64 {
 }
 
 impl Machine {
-    /// Describes the machine, and touches `bytes` of memory, or half of the available memory if that is less.
-    /// The memory returns to the kernel, so the run gets memory that the host has provided.
+    /// Describes the machine, and writes to `bytes` of memory, or to half of the available memory if that is
+    /// less. The memory returns to the kernel, so the run gets memory that a hypervisor has provided before.
     pub fn prepare(bytes: u64) -> Machine {
         let touched = bytes.min(available_bytes() / 2).max(1 << 20);
         let first_touch_ms = touch(touched as usize);

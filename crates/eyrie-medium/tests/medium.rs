@@ -113,9 +113,9 @@ fn growing() -> (Medium, std::fs::File) {
 fn each_range_requested_ahead_is_reported() {
     let (medium, file) = growing();
     medium.recall_ahead();
-    let told: BTreeMap<_, _> = std::iter::from_fn(|| medium.provided_ahead()).collect();
-    assert_eq!(told.len() as u64, GROWING / AHEAD_BYTES);
-    let provided = told.values().filter(|&&is_there| is_there).count() as u64 * AHEAD_BYTES;
+    let reports: BTreeMap<_, _> = std::iter::from_fn(|| medium.provided_ahead()).collect();
+    assert_eq!(reports.len() as u64, GROWING / AHEAD_BYTES);
+    let provided = reports.values().filter(|&&is_there| is_there).count() as u64 * AHEAD_BYTES;
     assert!(file.metadata().unwrap().blocks() * 512 >= provided);
     for outside in [GROWING, GROWING - 4096, 1, 1 << 40] {
         assert!(!medium.provide_ahead(Addr::from_raw(outside)));
@@ -126,12 +126,12 @@ fn each_range_requested_ahead_is_reported() {
 fn forked_child_drops_a_medium_during_provisioning() {
     for _ in 0..5 {
         let (medium, _file) = growing();
-        let told = in_forked_child(|| {
+        let child = in_forked_child(|| {
             medium.recall_ahead();
             let is_nothing = medium.provided_ahead().is_none() && !medium.provide_ahead(Addr::from_raw(0));
             drop(medium);
             is_nothing
         });
-        assert!(told.unwrap());
+        assert!(child.unwrap());
     }
 }

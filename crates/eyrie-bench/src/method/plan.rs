@@ -15,7 +15,8 @@ pub struct RowPlan {
     pub name: String,
     /// The blocks, files or keys from which the row chooses.
     pub targets: Targets,
-    /// True for a row that makes the files or keys of later rows, so that it has one round, which counts.
+    /// True for a row with a single round, which counts. Later rows need the files or keys that the row
+    /// makes.
     pub once: bool,
     /// Maximum number of counted rounds.
     pub most: u32,
@@ -87,10 +88,11 @@ pub struct ThreadPart {
 }
 
 impl ThreadPart {
-    /// The part of a single thread: everything.
+    /// The part of the only thread of a run, which does all of the work.
     pub const WHOLE: ThreadPart = ThreadPart { thread: 0, threads: 1, shared: false };
 
-    /// Returns the number of things of this thread, if all threads together have `all`.
+    /// Returns this thread's part of the amount `all`, such as a number of files, which all threads divide.
+    /// Each thread has at least one.
     pub fn share(self, all: u64) -> u64 {
         (all / self.threads).max(1)
     }

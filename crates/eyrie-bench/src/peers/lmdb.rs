@@ -79,8 +79,9 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Arc<dyn KeySto
         Durability::Later => EnvFlags::NO_SYNC,
         Durability::EachCall => EnvFlags::empty(),
     };
-    // SAFETY: the directory is new and private to this process, which opens it once and changes no file in
-    // it. `NO_SYNC` can damage a file only if the machine stops, and no file outlives this process.
+    // SAFETY: a process must open an environment once, and only LMDB may change its files, which are mapped.
+    // The run has just made this directory, and no other code of the run uses it. After a failure of power,
+    // `NO_SYNC` leaves damaged files. Nobody opens them then, because a run opens only what it has made.
     let env = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).flags(flags).open(path)? };
     let mut transaction = env.write_txn()?;
     let database = env.create_database(&mut transaction, None)?;

@@ -40,8 +40,8 @@ struct Attributes {
     xattrs: Vec<Vec<u8>>,
 }
 
-/// The words for the attributes: names of users and groups, and the time zone.
-struct Words {
+/// The settings of the host with which attributes are printed.
+struct HostSettings {
     names: Names,
     zone: Zone,
 }
@@ -49,7 +49,7 @@ struct Words {
 pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
     let StatArgs { places, dereference, json } = arguments;
     let places: Vec<Inside> = places.into_iter().map(Place::inside_or_root).collect();
-    let words = Words { names: Names::of_host(), zone: Zone::of_host() };
+    let settings = HostSettings { names: Names::of_host(), zone: Zone::of_host() };
     let mut values = Vec::new();
     let shown = for_each(&places, Purpose::Read, |files, inside| {
         let attributes = Attributes::read(files, inside, dereference)?;
@@ -57,7 +57,7 @@ pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
             values.push(attributes.json(inside));
             return Ok(());
         }
-        attributes.print(inside, &words, output)
+        attributes.print(inside, &settings, output)
     });
     if json && !shown.as_ref().is_err_and(|failure| failure.ends_command()) {
         output.json(&Value::Array(values))?;
@@ -88,11 +88,11 @@ impl Attributes {
         value
     }
 
-    fn print(&self, inside: &Inside, words: &Words, output: &mut Output) -> Result<()> {
+    fn print(&self, inside: &Inside, settings: &HostSettings, output: &mut Output) -> Result<()> {
         let Attributes { stat, target, xattrs } = self;
         let arrow = target.as_ref().map(|target| format!(" -> {}", text::escaped(target)));
         output.heading(&format!("{inside}{}", arrow.unwrap_or_default()))?;
-        let Words { names, zone } = words;
+        let HostSettings { names, zone } = settings;
         let (user, group) = (names.user(stat.uid), names.group(stat.gid));
         for (name, value) in [
             ("kind", text::kind_name(stat.kind).to_owned()),

@@ -437,7 +437,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     match AclKind::of_name(name) {
         None if is_xattr_name(name) => Ok(()),
         None => Err(Error::XattrName),
-        Some(_) => Err(Error::Invalid("an ACL has an Op of its own")),
+        Some(_) => Err(Error::Invalid("only a call on ACLs changes an ACL")),
     }
 }
 

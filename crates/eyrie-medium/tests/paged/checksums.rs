@@ -59,8 +59,8 @@ fn place_of(disk: &SimulatedDisk, value: u64) -> usize {
 /// Asserts that `page` is the only damaged page, and that only its readers get an error.
 fn assert_damaged(disk: &SimulatedDisk, page: u64, others: &[u64]) {
     let medium = open_many(disk);
-    let told = read(&medium, page).expect_err("the page is damaged");
-    assert!(matches!(told, Fault::Checksum { addr: found } if found == addr(page * 4096)), "{told}");
+    let fault = read(&medium, page).expect_err("the page is damaged");
+    assert!(matches!(fault, Fault::Checksum { addr: found } if found == addr(page * 4096)), "{fault}");
     for &other in others.iter().filter(|&&other| other != page) {
         read(&medium, other).expect("this page is sound");
     }

@@ -178,7 +178,7 @@ fn forked_child_gets_errors_and_ends() {
     let disk = disk();
     let medium = open(&disk);
     set(&medium, 0, 1);
-    let told = eyrie_faults::in_forked_child(|| {
+    let child = eyrie_faults::in_forked_child(|| {
         let forked = |fault: Option<Fault>| matches!(fault, Some(Fault::Forked));
         let refused = forked(medium.check().err())
             && forked(medium.enter().err())
@@ -187,7 +187,7 @@ fn forked_child_gets_errors_and_ends() {
         drop(medium);
         refused
     });
-    assert!(told.expect("a child"));
+    assert!(child.expect("a child"));
 }
 
 #[test]

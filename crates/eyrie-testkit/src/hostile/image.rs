@@ -27,7 +27,7 @@ impl<'b> Image<'b> {
     /// Builds an image from the bytes of a fuzzer. The first byte selects one of `bases` (high seven bits),
     /// and says if the checksums are made valid (lowest bit). Each edit takes the next five bytes: an offset
     /// (4 bytes, modulo the length) and the new byte. Returns `None` if `bytes` or `bases` is empty.
-    pub fn of_delta(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {
+    pub fn from_fuzzer(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {
         let (&first, rest) = bytes.split_first()?;
         let mut image = Image::new(bases.get(usize::from(first >> 1) % bases.len().max(1))?);
         for difference in rest.as_chunks::<5>().0 {

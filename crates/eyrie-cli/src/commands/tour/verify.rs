@@ -13,7 +13,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::place::join;
 use crate::{interrupt, text};
 
-/// Maximum number of bytes that are read and hashed at once.
+/// Maximum number of bytes that one read takes into the buffer. Larger files need several reads.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum number of differences that the message shows.
 const SHOWN: usize = 5;

@@ -26,7 +26,8 @@ pub fn visit_storage(
     }
 }
 
-/// Calls `visit` with every extent under one pointer. `size` counts from the start of the subtree.
+/// Calls `visit` with every extent under one pointer. `size` is the number of bytes from the start of the
+/// subtree to the end of the file.
 fn visit_under(
     medium: &Medium,
     subtree: Subtree,
@@ -51,7 +52,7 @@ fn visit_under(
     }
 }
 
-/// Retires all storage under one pointer, at the commit. `size` counts from the start of the subtree.
+/// Retires all storage under one pointer, at the commit. `size` is that of [`visit_under`].
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64) -> Result<()> {
     visit_under(transaction.medium(), subtree, size, &mut |extent| transaction.retire_found(extent))
 }

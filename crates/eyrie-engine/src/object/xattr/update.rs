@@ -22,7 +22,11 @@ type XattrMap = BTreeMap<Vec<u8>, Vec<u8>>;
 /// `XattrName`, `Invalid`.
 pub fn check_no_acl(name: &[u8]) -> Result<()> {
     check_name(name)?;
-    if AclKind::of_name(name).is_none() { Ok(()) } else { Err(Error::Invalid("an ACL has an Op of its own")) }
+    if AclKind::of_name(name).is_none() {
+        Ok(())
+    } else {
+        Err(Error::Invalid("only a call on ACLs changes an ACL"))
+    }
 }
 
 /// Prepares a new attribute, or a new value of an existing one. Returns the pointer to the new block, which
