@@ -18,8 +18,10 @@ use crate::op::NAME_MAX;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The bytes or the attributes of an object have changed.
+    /// The bytes of an object have changed, and with them attributes such as its times.
     Object(ObjectId),
+    /// Attributes, extended attributes or the ACL of an object have changed, but not its bytes.
+    Attributes(ObjectId),
     /// An entry of a directory has changed, and with it the attributes of the directory and of both objects.
     #[non_exhaustive]
     Entry {
@@ -32,6 +34,25 @@ pub enum Notice {
         /// The object that the entry names now, if any.
         after: Option<ObjectId>,
     },
+    /// An entry has moved, and with it the attributes of both directories and of the objects have changed.
+    #[non_exhaustive]
+    Rename {
+        /// The directory of the old name.
+        from_dir: ObjectId,
+        /// The old name.
+        from_name: Box<[u8]>,
+        /// The directory of the new name.
+        to_dir: ObjectId,
+        /// The new name.
+        to_name: Box<[u8]>,
+        /// The object that has moved.
+        moved: ObjectId,
+        /// The object that the new name named before the change, if any.
+        replaced: Option<ObjectId>,
+        /// The object that the old name names now, if any: the replaced object after an exchange, or a
+        /// whiteout.
+        left: Option<ObjectId>,
+    },
     /// Notices were lost. Anything may have changed.
     Everything,
 }
@@ -39,23 +60,39 @@ pub enum Notice {
 const OBJECT: u8 = 1;
 const ENTRY: u8 = 2;
 const EVERYTHING: u8 = 3;
+const ATTRIBUTES: u8 = 4;
+const RENAME: u8 = 5;
 
 impl Notice {
     /// Appends the encoded notice. Another process can [decode](Notice::decode) it.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Notice::Object(id) => {
-                out.push(OBJECT);
-                out.extend_from_slice(&id.raw().to_le_bytes());
+        fn put(out: &mut Vec<u8>, ids: &[Option<ObjectId>], names: &[&[u8]]) {
+            for id in ids {
+                out.extend_from_slice(&id.map_or(0, ObjectId::raw).to_le_bytes());
             }
-            Notice::Entry { dir, name, before, after } => {
-                out.push(ENTRY);
-                for id in [Some(*dir), *before, *after] {
-                    out.extend_from_slice(&id.map_or(0, ObjectId::raw).to_le_bytes());
-                }
+            for name in names {
                 // A name has at most 255 bytes.
                 out.push(name.len() as u8);
                 out.extend_from_slice(name);
+            }
+        }
+        match self {
+            Notice::Object(id) => {
+                out.push(OBJECT);
+                put(out, &[Some(*id)], &[]);
+            }
+            Notice::Attributes(id) => {
+                out.push(ATTRIBUTES);
+                put(out, &[Some(*id)], &[]);
+            }
+            Notice::Entry { dir, name, before, after } => {
+                out.push(ENTRY);
+                put(out, &[Some(*dir), *before, *after], &[name]);
+            }
+            Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left } => {
+                out.push(RENAME);
+                let ids = [Some(*from_dir), Some(*to_dir), Some(*moved), *replaced, *left];
+                put(out, &ids, &[from_name, to_name]);
             }
             Notice::Everything => out.push(EVERYTHING),
         }
@@ -69,13 +106,22 @@ impl Notice {
             *bytes = rest;
             Some(ObjectId::from_raw(u64::from_le_bytes(*raw)))
         }
+        fn name(bytes: &mut &[u8]) -> Option<Box<[u8]>> {
+            let length = usize::from(*bytes.split_off_first()?);
+            Some(bytes.split_off(..length)?.into())
+        }
         match *bytes.split_off_first()? {
             OBJECT => Some(Notice::Object(id(bytes)??)),
+            ATTRIBUTES => Some(Notice::Attributes(id(bytes)??)),
             ENTRY => {
                 let (dir, before, after) = (id(bytes)??, id(bytes)?, id(bytes)?);
-                let length = usize::from(*bytes.split_off_first()?);
-                let name = bytes.split_off(..length)?.into();
-                Some(Notice::Entry { dir, name, before, after })
+                Some(Notice::Entry { dir, name: name(bytes)?, before, after })
+            }
+            RENAME => {
+                let (from_dir, to_dir, moved) = (id(bytes)??, id(bytes)??, id(bytes)??);
+                let (replaced, left) = (id(bytes)?, id(bytes)?);
+                let (from_name, to_name) = (name(bytes)?, name(bytes)?);
+                Some(Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left })
             }
             EVERYTHING => Some(Notice::Everything),
             _ => None,
@@ -83,7 +129,7 @@ impl Notice {
     }
 
     /// Greatest number of bytes of an encoded notice.
-    pub const ENCODED_MAX: usize = 1 + 3 * 8 + 1 + NAME_MAX;
+    pub const ENCODED_MAX: usize = 1 + 5 * 8 + 2 * (1 + NAME_MAX);
 }
 
 /// The watchers of an engine.
@@ -306,8 +352,18 @@ mod tests {
     fn notices_can_be_sent() {
         let name: Box<[u8]> = (1..=NAME_MAX).map(|number| number as u8).collect();
         let Notice::Object(id) = object(3) else { unreachable!() };
-        let entry = Notice::Entry { dir: id, name, before: None, after: Some(id) };
-        let sent = [object(1), entry, Notice::Everything];
+        let entry = Notice::Entry { dir: id, name: name.clone(), before: None, after: Some(id) };
+        let other = ObjectId::new(512, Kind::Directory);
+        let rename = Notice::Rename {
+            from_dir: other,
+            from_name: name.clone(),
+            to_dir: id,
+            to_name: name,
+            moved: id,
+            replaced: Some(other),
+            left: None,
+        };
+        let sent = [object(1), Notice::Attributes(other), entry, rename, Notice::Everything];
         let mut bytes = Vec::new();
         for notice in &sent {
             let before = bytes.len();
@@ -320,7 +376,7 @@ mod tests {
         };
         assert_eq!(decoded(&bytes), (sent.to_vec(), 0));
         for length in 0..bytes.len() {
-            assert!(decoded(&bytes[..length]).0.len() < 3);
+            assert!(decoded(&bytes[..length]).0.len() < sent.len());
         }
         assert_eq!(decoded(&[9, 1, 2]).0, []);
     }

@@ -42,12 +42,18 @@ pub(crate) fn run(nodes: &VolumeNodes, kernel: &KernelCache) {
     let numbers = Numbers { root: nodes.root() };
     while !nodes.has_stopped_notices() {
         match nodes.next_notice(PATIENCE) {
-            Some(Notice::Object(id)) => kernel.forget_object(numbers, id),
+            Some(Notice::Object(id) | Notice::Attributes(id)) => kernel.forget_object(numbers, id),
             Some(Notice::Entry { dir, name, before, after, .. }) => {
                 kernel.forget_entry(numbers, dir, &names::encode(&name));
                 [Some(dir), before, after].into_iter().flatten().for_each(|id| {
                     kernel.forget_object(numbers, id);
                 });
+            }
+            Some(Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left, .. }) => {
+                kernel.forget_entry(numbers, from_dir, &names::encode(&from_name));
+                kernel.forget_entry(numbers, to_dir, &names::encode(&to_name));
+                let objects = [Some(from_dir), Some(to_dir), Some(moved), replaced, left];
+                objects.into_iter().flatten().for_each(|id| kernel.forget_object(numbers, id));
             }
             // All other notices mean that notices were lost.
             Some(_) => kernel.forget_everything(nodes, numbers),

@@ -26,6 +26,7 @@
 //! | [`Volume`], [`VolumeOptions`] | makes, opens, checks and closes volumes |
 //! | [`Files`] with [`PosixExt`] and [`Posix`] | files and directories, for one user ([`Credentials`]) |
 //! | [`File`], [`Dir`], [`ReadDir`], [`Walk`] | open files and directories, listings, walks through trees |
+//! | [`Watch`] | the changes of a directory or a tree, as events |
 //! | [`Store`] | keys and values: conditions ([`Condition`]), [`Batch`]es, scans, values in place |
 //! | [`Host`], [`HostStore`], [`KeyValueStore`] | the same calls on the file system of the host |
 //! | [`Error`], [`Errno`] | errors, with the message and the errno |
@@ -97,7 +98,10 @@ pub use posix::{
     Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixExt,
     PosixLocks, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
 };
-pub use pxfs::{Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes};
+pub use pxfs::{
+    Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind, WatchOptions,
+    WatchStopper,
+};
 pub use repair::{Repair, Repaired};
 pub use view::View;
 pub use volume::{

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocation_counter::measure;
-use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Target, Volume, XattrMode};
+use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Target, Volume, WatchOptions, XattrMode};
 
 /// Number of calls that fill the caches of the thread.
 const WARMING: usize = 5000;
@@ -138,4 +138,22 @@ fn calls_on_stores_allocate_nothing() {
             assert!(store.put("key", &value).unwrap());
         });
     }
+}
+
+#[test]
+fn changes_pay_for_a_watch_only_while_it_lives() {
+    let _alone = alone();
+    let (_place, volume) = volume();
+    let fs = volume.files(Credentials::root());
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+    let create_and_unlink = || {
+        fs.close(fs.open("/new".into(), flags, 0o600).unwrap()).unwrap();
+        fs.unlink("/new".into()).unwrap();
+    };
+    let watch = fs.watch("/".into(), WatchOptions::new()).unwrap();
+    let stopper = watch.stopper();
+    assert!(measure(create_and_unlink).count_total >= 2, "the names of two notices");
+    drop(watch);
+    assert_allocates_nothing("create and unlink", 0, create_and_unlink);
+    stopper.stop();
 }

@@ -213,6 +213,21 @@ impl Scm {
 
     #[cold]
     fn notify_of_entries(&self, changes: &[EntryChange<'_>]) {
+        // Only a rename makes an object leave one entry and appear in the next one.
+        if let [from, to] = changes
+            && let Some(moved) = from.before
+            && to.after == Some(moved)
+        {
+            return self.notices.add(&Notice::Rename {
+                from_dir: from.parent.id,
+                from_name: from.name.into(),
+                to_dir: to.parent.id,
+                to_name: to.name.into(),
+                moved,
+                replaced: to.before,
+                left: from.after,
+            });
+        }
         for &EntryChange { parent, name, before, after } in changes {
             self.notices.add(&Notice::Entry { dir: parent.id, name: name.into(), before, after });
         }

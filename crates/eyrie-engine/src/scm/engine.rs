@@ -141,7 +141,7 @@ impl Engine for Scm {
             || {
                 let _pin = pin();
                 let result = space.stop_on_panic(|| self.sound(self.apply_one(op)));
-                if self.notices.is_watched() {
+                if self.notices.is_watched() && may_have_changed(&result) {
                     self.notify_of_object(op);
                 }
                 result
@@ -192,19 +192,21 @@ impl Engine for Scm {
 }
 
 impl Scm {
-    /// Tells the watchers of an Op that changes one object and no entry. An Op that fails may still have
-    /// changed the object, if the medium has failed.
+    /// Tells the watchers of an Op that changes one object and no entry.
     #[cold]
     fn notify_of_object(&self, op: &Op<'_>) {
         match *op {
             Op::Write { id, .. }
             | Op::Append { id, .. }
             | Op::SetSize { id, .. }
-            | Op::Fallocate { id, .. }
-            | Op::SetAttributes { id, .. }
+            | Op::Fallocate { id, .. } => self.notices.add(&Notice::Object(id)),
+            Op::SetAttributes { id, change, .. } if change.size.is_some() => {
+                self.notices.add(&Notice::Object(id));
+            }
+            Op::SetAttributes { id, .. }
             | Op::SetXattr { id, .. }
             | Op::RemoveXattr { id, .. }
-            | Op::SetAcl { id, .. } => self.notices.add(&Notice::Object(id)),
+            | Op::SetAcl { id, .. } => self.notices.add(&Notice::Attributes(id)),
             // Nobody watches a file that has never had a name. The commits of the other Ops give notices of
             // entries. A `Put` and a batch also give notices of the values that they replace.
             Op::CreateUnnamed { .. }
@@ -265,4 +267,10 @@ impl Scm {
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
     }
+}
+
+/// True if an Op may have changed the volume. An Op that fails may have changed it if the medium has failed.
+#[cold]
+fn may_have_changed(result: &Result<Applied>) -> bool {
+    matches!(result, Ok(_) | Err(Error::Fault(_)))
 }

@@ -7,6 +7,7 @@ mod hostile;
 mod locks;
 mod nodes;
 mod refusals;
+mod watches;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -27,11 +27,13 @@ mod open;
 mod path;
 mod size;
 mod view;
+mod watch;
 mod xattr;
 
 pub use handle::Handle;
 pub use nodes::{Node, NodeEntry, Nodes, SetAttributes};
 pub use view::Pieces;
+pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions, WatchStopper};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,6 +13,7 @@ mod read_only;
 mod refusals;
 mod space;
 mod views;
+mod watches;
 
 use eyrie::{Errno, Volume};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use eyrie::posix::Access;
 use eyrie::{
-    Capabilities, Credentials, Errno, FallocateMode, Kind, Node, Notice, ObjectId, OpenFlags, PosixExt,
-    RenameMode, SetAttributes, SetTime, Time, Volume, VolumeNodes, Whence, XattrMode,
+    Capabilities, Credentials, Errno, FallocateMode, Kind, Node, Notice, ObjectId, OpenFlags, Posix,
+    PosixExt, RenameMode, Result, SetAttributes, SetTime, Target, Time, Volume, VolumeNodes, Whence,
+    XattrMode,
 };
 
 use crate::errno;
@@ -295,10 +296,18 @@ fn notices_tell_of_changes_by_others() {
         other => panic!("{other:?}"),
     };
     files.rename("/own", "/moved").unwrap();
-    assert_eq!(entry(next()), ("own".to_owned(), Some(own.id), None));
-    assert_eq!(entry(next()), ("moved".to_owned(), None, Some(own.id)));
+    let Some(Notice::Rename { from_name, to_name, moved, replaced: None, left: None, .. }) = next() else {
+        panic!("no rename");
+    };
+    assert_eq!((&*from_name, &*to_name, moved), (&b"own"[..], &b"moved"[..], own.id));
     files.set_mode("/moved", 0o600).unwrap();
+    assert_eq!(next(), Some(Notice::Attributes(own.id)));
+    files.truncate(Target::Follow("/moved".into()), 1).unwrap();
     assert_eq!(next(), Some(Notice::Object(own.id)));
+    let (name, mode) = (b"user.colour", XattrMode::Replace);
+    let missing = files.setxattr(Target::Follow("/moved".into()), name, b"blue", mode);
+    assert_eq!(errno(missing), Some(Errno::NODATA));
+    assert_eq!(next(), None, "a change that fails gives no notice");
     let store = volume.store("/", root.clone()).unwrap();
     store.put("moved", "value").unwrap();
     assert_eq!(next(), Some(Notice::Object(own.id)));

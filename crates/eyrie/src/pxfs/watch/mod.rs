@@ -1,0 +1,485 @@
+//! Watches: the changes of a directory, or of a tree, as events.
+//!
+//! A watch has a queue of [`Notice`]s of all changes of the volume. The thread that asks for events takes
+//! notices from the queue, drops those of other directories, and finds the paths of the rest
+//! ([`KnownTree`]). So a change pays only for its notice, and only while somebody watches.
+
+mod event;
+mod known;
+
+pub use event::{WatchEvent, WatchEventKind, WatchOptions};
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use eyrie_engine::access::{self, Rights};
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::epoch;
+
+use self::known::KnownTree;
+use super::{AsUser, CallError, CallResult, Handle, Pxfs};
+use crate::posix::{OpenFlags, PathAt, Posix};
+use crate::{Errno, Error, Notice, Result, Watcher};
+
+/// A stream of the changes in a directory or a tree: see [`Pxfs::watch`].
+///
+/// A watch is an iterator that waits for each event. [`next_within`](Watch::next_within) waits with a limit,
+/// and [`poll`](Watch::poll) does not wait. Events come in the order of the changes of each entry. The watch
+/// also sees the changes of its own process, of other clients of a served volume, and of mounts.
+///
+/// If changes come faster than the watch takes them, its queue overflows. The next event is then
+/// [`Overflow`](WatchEventKind::Overflow), and the watch goes on.
+///
+/// The watched directory stays open, and with it the volume. The watch ends with the drop of this value, with
+/// the removal of the watched directory, or by a [`WatchStopper`].
+pub struct Watch<E: Engine> {
+    files: Pxfs<E>,
+    /// `None` only during the drop.
+    handle: Option<Handle>,
+    source: Arc<WatchSource<E>>,
+    options: WatchOptions,
+    known: KnownTree,
+    /// Events that were not returned yet.
+    events: VecDeque<WatchEvent>,
+    last_cookie: u64,
+    has_ended: bool,
+}
+
+/// The source of the notices of a watch.
+struct WatchSource<E: Engine> {
+    engine: Arc<E>,
+    watcher: Watcher,
+}
+
+/// Ends a [`Watch`], usually from another thread than the one that waits for its events.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use eyrie::{Credentials, PosixExt, Volume, WatchOptions};
+/// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+/// # let volume = Volume::create(place.path().join("nest"), 2 << 20)?;
+/// # let files = volume.files(Credentials::root());
+/// let watch = files.watch("/".into(), WatchOptions::new())?;
+/// let stopper = watch.stopper();
+/// let events = std::thread::spawn(move || watch.count());
+/// files.write("/egg", "blue")?;
+/// stopper.stop();
+/// assert!(events.join().unwrap() <= 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WatchStopper<E: Engine> {
+    // A stopper keeps neither the volume open nor the changes watched.
+    source: Weak<WatchSource<E>>,
+}
+
+impl<E: Engine> WatchStopper<E> {
+    /// Ends the watch: a thread that waits for an event returns. Has no effect on a watch that has ended.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(stopper: &WatchStopper<VolumeEngine>) {
+    /// stopper.stop();
+    /// # }
+    /// ```
+    pub fn stop(&self) {
+        if let Some(source) = self.source.upgrade() {
+            source.engine.stop_watch(&source.watcher);
+        }
+    }
+}
+
+impl<E: Engine> Clone for WatchStopper<E> {
+    fn clone(&self) -> Self {
+        WatchStopper { source: Weak::clone(&self.source) }
+    }
+}
+
+impl<E: Engine> std::fmt::Debug for WatchStopper<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchStopper").finish_non_exhaustive()
+    }
+}
+
+impl<E: Engine> Pxfs<E> {
+    /// Begins to watch a directory, or with [`WatchOptions::tree`] the tree below it. Each change that begins
+    /// after the call gives an event. A symbolic link at the end of the path is followed.
+    ///
+    /// The user needs permission to read the directory. A directory in the tree is watched if the user may
+    /// read it and may search its parent at the moment when the watch meets it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use eyrie::{Credentials, PosixExt, Volume};
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = Volume::create(place.path().join("nest"), 2 << 20)?;
+    /// # let files = volume.files(Credentials::root());
+    /// use eyrie::{WatchEventKind, WatchOptions};
+    ///
+    /// let mut watch = files.watch("/".into(), WatchOptions::new().tree(true))?;
+    /// files.create_dir("/nest")?;
+    /// files.write("/nest/egg", "blue")?;
+    /// let made = watch.next_within(Duration::from_secs(1)).expect("an event");
+    /// assert_eq!((made.kind, made.path.as_path()), (WatchEventKind::Created, "nest".as_ref()));
+    /// let made = watch.next_within(Duration::from_secs(1)).expect("an event");
+    /// assert_eq!((made.kind, made.path.as_path()), (WatchEventKind::Created, "nest/egg".as_ref()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Posix::open`]. `ENOTDIR` if the path names no directory, `EACCES` without permission to
+    /// read it, `EOPNOTSUPP` if the engine gives no notices of changes.
+    pub fn watch(&self, path: PathAt<'_, Handle>, options: WatchOptions) -> Result<Watch<E>> {
+        let unsupported = || Error::new(Errno::OPNOTSUPP, "watch");
+        // A change after this line gives a notice. So the listings below miss no change.
+        let watcher = self.engine().watch(options.capacity).ok_or_else(unsupported)?;
+        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        let handle = self.as_user().call("watch", |user| user.open_path(path, flags, 0))?;
+        let known = KnownTree::new(handle.id());
+        let mut watch = Watch {
+            files: self.clone(),
+            handle: Some(handle),
+            source: Arc::new(WatchSource { engine: Arc::clone(self.engine()), watcher }),
+            options,
+            known,
+            events: VecDeque::new(),
+            last_cookie: 0,
+            has_ended: false,
+        };
+        watch.list_all().map_err(|error| error.into_error("watch"))?;
+        Ok(watch)
+    }
+}
+
+impl<E: Engine> Watch<E> {
+    /// Returns the watched directory.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(watch: &Watch<VolumeEngine>) {
+    /// assert!(watch.directory().is_directory());
+    /// # }
+    /// ```
+    pub fn directory(&self) -> ObjectId {
+        self.known.root()
+    }
+
+    /// Returns a value that ends this watch from another thread.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(watch: &Watch<VolumeEngine>) {
+    /// let stopper = watch.stopper();
+    /// # }
+    /// ```
+    pub fn stopper(&self) -> WatchStopper<E> {
+        WatchStopper { source: Arc::downgrade(&self.source) }
+    }
+
+    /// Returns the next event, if it is there already.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(watch: &mut Watch<VolumeEngine>) {
+    /// while let Some(event) = watch.poll() {
+    ///     println!("{:?} {}", event.kind, event.path.display());
+    /// }
+    /// # }
+    /// ```
+    pub fn poll(&mut self) -> Option<WatchEvent> {
+        self.next_within(Duration::ZERO)
+    }
+
+    /// Waits for the next event, up to `timeout`. Returns `None` if none came, or if the watch has
+    /// [ended](Watch::has_ended).
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(watch: &mut Watch<VolumeEngine>) {
+    /// let event = watch.next_within(std::time::Duration::from_millis(100));
+    /// # }
+    /// ```
+    pub fn next_within(&mut self, timeout: Duration) -> Option<WatchEvent> {
+        let end = Instant::now().checked_add(timeout);
+        // Other threads may add notices of other directories for ever.
+        let mut late_notices = 0;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if self.has_ended() || late_notices == self.source.watcher.capacity() {
+                return None;
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            late_notices += usize::from(left.is_zero());
+            match self.source.engine.next_notice(&self.source.watcher, left) {
+                Some(notice) => self.take(notice),
+                None if left.is_zero() => return None,
+                None => {}
+            }
+        }
+    }
+
+    /// True if no further event comes: the watched directory was removed, or a [`WatchStopper`] has ended the
+    /// watch.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use eyrie::*; fn f(mut watch: Watch<VolumeEngine>) {
+    /// while !watch.has_ended() {
+    ///     println!("{:?}", watch.next_within(Duration::from_secs(1)));
+    /// }
+    /// # }
+    /// ```
+    pub fn has_ended(&self) -> bool {
+        self.events.is_empty() && (self.has_ended || self.source.watcher.is_stopped())
+    }
+
+    /// Turns a notice into events.
+    fn take(&mut self, notice: Notice) {
+        let taken = match notice {
+            Notice::Object(id) => self.change(id, WatchEventKind::Modified),
+            Notice::Attributes(id) => self.change(id, WatchEventKind::AttributesChanged),
+            Notice::Entry { dir, name, before, after, .. } => self.change_entry((dir, &name), before, after),
+            Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left, .. } => {
+                self.rename((from_dir, &from_name), (to_dir, &to_name), moved, (replaced, left))
+            }
+            // All other notices mean that notices were lost.
+            _ => None,
+        };
+        if taken.is_none() {
+            self.look_again();
+        }
+    }
+
+    fn push(&mut self, kind: WatchEventKind, dir: ObjectId, object: Option<ObjectId>, path: PathBuf) {
+        self.events.push_back(WatchEvent { kind, dir, object, path });
+    }
+
+    /// Adds an event of the watched directory itself.
+    fn push_of_root(&mut self, kind: WatchEventKind) {
+        let root = self.known.root();
+        self.push(kind, root, Some(root).filter(|_| kind != WatchEventKind::Overflow), PathBuf::new());
+    }
+
+    /// Adds the event that the watched directory was removed, which is the last one.
+    fn end(&mut self) {
+        self.push_of_root(WatchEventKind::Removed);
+        self.has_ended = true;
+    }
+
+    /// Takes the change of an object. As the next two functions, it returns `None` if the known entries lack
+    /// a path.
+    fn change(&mut self, id: ObjectId, kind: WatchEventKind) -> Option<()> {
+        if self.options.entries_only {
+            return Some(());
+        }
+        if id == self.known.root() {
+            self.push_of_root(kind);
+        }
+        for (dir, name) in self.known.places(id) {
+            let path = self.known.path(dir, &name)?;
+            self.push(kind, dir, Some(id), path);
+        }
+        Some(())
+    }
+
+    /// Takes the change of an entry by another call than a rename.
+    fn change_entry(
+        &mut self,
+        (dir, name): (ObjectId, &[u8]),
+        before: Option<ObjectId>,
+        after: Option<ObjectId>,
+    ) -> Option<()> {
+        if before == Some(self.known.root()) {
+            self.end();
+        }
+        if !self.known.watches(dir) {
+            return Some(());
+        }
+        let path = self.known.path(dir, name)?;
+        if before.is_some() {
+            self.push(WatchEventKind::Removed, dir, before, path.clone());
+        }
+        if let Some(known) = self.known.unplace(dir, name).filter(|known| Some(*known) != after) {
+            self.known.forget_unnamed(known);
+        }
+        if let Some(id) = after {
+            self.push(WatchEventKind::Created, dir, after, path);
+            self.place(dir, name, id);
+            // A new directory is empty. Its later entries have notices of their own.
+            if self.options.tree && id.is_directory() && self.may_enter(dir, id) {
+                self.known.add_directory(id);
+            }
+        }
+        Some(())
+    }
+
+    /// Takes a rename. `replaced` and `left` are those of the notice.
+    fn rename(
+        &mut self,
+        from: (ObjectId, &[u8]),
+        to: (ObjectId, &[u8]),
+        moved: ObjectId,
+        (replaced, left): (Option<ObjectId>, Option<ObjectId>),
+    ) -> Option<()> {
+        let root = self.known.root();
+        let exchanged = left.filter(|_| left == replaced);
+        if moved == root || exchanged == Some(root) {
+            let cookie = self.new_cookie();
+            self.push_of_root(WatchEventKind::RenamedFrom { cookie });
+        } else if replaced == Some(root) {
+            self.end();
+        }
+        let ends = [from, to].map(|place| Some(place).filter(|place| self.known.watches(place.0)));
+        if ends == [None, None] {
+            return Some(());
+        }
+        self.push_rename(ends, moved)?;
+        if let Some(other) = exchanged {
+            self.push_rename([ends[1], ends[0]], other)?;
+        } else if let (Some(new), Some((dir, name))) = (left, ends[0]) {
+            self.push(WatchEventKind::Created, dir, Some(new), self.known.path(dir, name)?);
+        }
+        // The known entry may be newer than the notice.
+        let known = ends.map(|end| end.and_then(|(dir, name)| self.known.unplace(dir, name)));
+        for (end, id) in ends.into_iter().zip([left, Some(moved)]) {
+            if let (Some((dir, name)), Some(id)) = (end, id) {
+                self.place(dir, name, id);
+            }
+        }
+        for id in known.into_iter().chain([Some(moved), replaced]).flatten().filter(|id| id.is_directory()) {
+            self.known.forget_unnamed(id);
+            if let Some((parent, _)) = self.known.places(id).first()
+                && self.options.tree
+            {
+                // An error means that the directory has gone. Its removal has a notice of its own.
+                let _ = self.enter(*parent, id);
+            }
+        }
+        Some(())
+    }
+
+    fn new_cookie(&mut self) -> u64 {
+        self.last_cookie += 1;
+        self.last_cookie
+    }
+
+    /// Adds the events of a move between two places. An unwatched place is `None`.
+    fn push_rename(&mut self, ends: [Option<(ObjectId, &[u8])>; 2], moved: ObjectId) -> Option<()> {
+        let cookie = self.new_cookie();
+        let kinds = [WatchEventKind::RenamedFrom { cookie }, WatchEventKind::RenamedTo { cookie }];
+        for (end, kind) in ends.into_iter().zip(kinds) {
+            if let Some((dir, name)) = end {
+                self.push(kind, dir, Some(moved), self.known.path(dir, name)?);
+            }
+        }
+        Some(())
+    }
+
+    /// Adds the event that everything may have changed, and learns all entries again.
+    fn look_again(&mut self) {
+        self.push_of_root(WatchEventKind::Overflow);
+        match self.list_all() {
+            Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale)) => self.end(),
+            // After another error, for example without a service, the next notice comes with the next service.
+            _ => {}
+        }
+    }
+
+    /// Forgets all entries, and learns those that the watch needs from listings.
+    fn list_all(&mut self) -> CallResult<()> {
+        let root = self.known.root();
+        self.known = KnownTree::new(root);
+        if let Some(handle) = &self.handle {
+            handle.current(self.files.as_user().engine())?;
+        }
+        self.list(root)
+    }
+
+    /// Watches a directory of the tree, unless the watch knows it already or the user may not read it.
+    fn enter(&mut self, parent: ObjectId, dir: ObjectId) -> CallResult<()> {
+        if self.may_enter(parent, dir) && self.known.add_directory(dir) { self.list(dir) } else { Ok(()) }
+    }
+
+    /// Learns the entries of a directory, and those below it.
+    fn list(&mut self, dir: ObjectId) -> CallResult<()> {
+        let mut unlisted = vec![dir];
+        while let Some(dir) = unlisted.pop() {
+            let Watch { files, known, options, .. } = self;
+            let mut found = Vec::new();
+            let listed = files.as_user().list_object(|| Ok(dir), 0, &mut |entry| {
+                if is_needed(*options, entry.id) {
+                    known.place(dir, entry.name, entry.id);
+                }
+                if options.tree && entry.id.is_directory() {
+                    found.push(entry.id);
+                }
+                options.tree || !options.entries_only
+            });
+            match listed {
+                // Another thread has removed a directory of the tree meanwhile.
+                Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale))
+                    if dir != self.known.root() => {}
+                listed => listed?,
+            }
+            for id in found {
+                if self.may_enter(dir, id) && self.known.add_directory(id) {
+                    unlisted.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, dir: ObjectId, name: &[u8], id: ObjectId) {
+        if is_needed(self.options, id) {
+            self.known.place(dir, name, id);
+        }
+    }
+
+    /// True if the user could list a directory whose parent is known. If the directory has gone, nobody knows
+    /// its rights any more. Then the answer is true only for a user who may list every directory.
+    fn may_enter(&self, parent: ObjectId, dir: ObjectId) -> bool {
+        let user = self.files.as_user();
+        access::passes_everywhere(user.credentials()) || {
+            let _pin = epoch::pin();
+            may_list(user, parent, dir).is_ok()
+        }
+    }
+}
+
+/// True if a watch with these options has to know the names of an object.
+fn is_needed(options: WatchOptions, id: ObjectId) -> bool {
+    !options.entries_only || options.tree && id.is_directory()
+}
+
+fn may_list<E: Engine>(user: AsUser<'_, E>, parent: ObjectId, dir: ObjectId) -> CallResult<()> {
+    access::check_search(user.credentials(), &user.protection(parent)?)?;
+    Ok(access::check(user.credentials(), &user.protection(dir)?, Rights::READ)?)
+}
+
+/// Waits for each event, without a limit. Ends when the watch has ended.
+impl<E: Engine> Iterator for Watch<E> {
+    type Item = WatchEvent;
+
+    fn next(&mut self) -> Option<WatchEvent> {
+        self.next_within(Duration::MAX)
+    }
+}
+
+impl<E: Engine> Drop for Watch<E> {
+    fn drop(&mut self) {
+        self.source.engine.stop_watch(&self.source.watcher);
+        if let Some(handle) = self.handle.take() {
+            // A close fails only after a failure of the medium, which other calls report.
+            let _ = self.files.close(handle);
+        }
+    }
+}
+
+impl<E: Engine> std::fmt::Debug for Watch<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (directory, options) = (self.directory(), &self.options);
+        f.debug_struct("Watch")
+            .field("directory", &directory)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
