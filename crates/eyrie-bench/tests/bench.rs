@@ -265,11 +265,11 @@ impl FileWork for Damaging {
 }
 
 impl<P: eyrie::Posix + Clone + Send> Worker for DamagingWorker<P> {
-    fn round(&mut self, row: usize, watch: &mut eyrie_bench::method::Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut eyrie_bench::method::Stopwatch) -> Result<bool> {
         self.0.round(row, watch)
     }
 
-    fn prove(&mut self, watch: &mut eyrie_bench::method::Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut eyrie_bench::method::Stopwatch) -> Result<()> {
         if self.2.ends_with("more") {
             self.1.write(self.2, "")?;
         } else {

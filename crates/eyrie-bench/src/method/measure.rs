@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::crew::Crew;
 use super::figures::{Figures, Latency, Row, median, quartiles};
 use super::plan::{Plan, Rounds, RowPlan, Worker};
-use super::watch::{Tally, Watch};
+use super::watch::{Stopwatch, Tally};
 use crate::error::Result;
 
 /// Totals of the work of a side's medium. Only the difference of two totals has a meaning.
@@ -87,7 +87,7 @@ fn round(
             let start = Arc::clone(&start);
             move || {
                 let tally = if counts { std::mem::take(&mut station.tallies[row]) } else { Tally::default() };
-                let mut watch = Watch::new(stop, tally, single);
+                let mut watch = Stopwatch::new(stop, tally, single);
                 start.wait();
                 let result = station.worker.round(row, &mut watch);
                 let (tally, spent, operations) = watch.finish();
@@ -197,7 +197,7 @@ pub fn measure(plan: &Plan, contestants: Vec<Contestant>, mut control: Control<'
     (control.progress)("comparison of all contents");
     for bench in &mut benches {
         for station in &mut bench.stations {
-            let mut watch = Watch::new(control.stop, Tally::default(), false);
+            let mut watch = Stopwatch::new(control.stop, Tally::default(), false);
             station
                 .worker
                 .prove(&mut watch)

@@ -22,4 +22,4 @@ pub use coverage::{TargetOrder, Targets};
 pub use figures::{Figures, Latency, Row, digits, median};
 pub use measure::{Contestant, Control, Counters, measure};
 pub use plan::{FileWork, Plan, Rounds, RowPlan, ThreadPart, Worker};
-pub use watch::Watch;
+pub use watch::Stopwatch;

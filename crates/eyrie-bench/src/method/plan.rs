@@ -5,7 +5,7 @@ use std::time::Duration;
 use eyrie::Posix;
 
 use super::coverage::Targets;
-use super::watch::Watch;
+use super::watch::Stopwatch;
 use crate::error::Result;
 
 /// A row of a workload.
@@ -109,13 +109,13 @@ pub trait Worker: Send {
     ///
     /// # Errors
     /// As the calls. Fails if a result is wrong.
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool>;
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool>;
 
     /// Compares everything that the thread has changed with the right contents.
     ///
     /// # Errors
     /// Fails if something is wrong.
-    fn prove(&mut self, watch: &mut Watch) -> Result<()>;
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()>;
 }
 
 /// A workload on files.

@@ -22,7 +22,7 @@ pub(super) struct Tally {
 
 /// Times the calls of one thread in one round.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Stopwatch {
     stop: fn() -> bool,
     tally: Tally,
     /// True in the round in which each call is timed by itself.
@@ -31,9 +31,9 @@ pub struct Watch {
     operations: u64,
 }
 
-impl Watch {
-    pub(super) fn new(stop: fn() -> bool, tally: Tally, single: bool) -> Watch {
-        let mut watch = Watch { stop, tally, single, spent: Duration::ZERO, operations: 0 };
+impl Stopwatch {
+    pub(super) fn new(stop: fn() -> bool, tally: Tally, single: bool) -> Stopwatch {
+        let mut watch = Stopwatch { stop, tally, single, spent: Duration::ZERO, operations: 0 };
         if single && watch.tally.latency.is_none() {
             watch.tally.latency = Histogram::new_with_bounds(1, MOST_NS, 3).ok();
         }

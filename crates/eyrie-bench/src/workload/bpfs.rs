@@ -8,7 +8,7 @@ use super::files::{MIB, NEW, count_names, make_dir, make_file, open, read_file, 
 use super::micro::thousands;
 use super::tree::{FILE_BYTES, Tree};
 use crate::error::Result;
-use crate::method::{FileWork, Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::method::{FileWork, Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::{Workload, file_workers};
 use crate::side::Side;
 use crate::values::{Chooser, NumberedName, Pattern};
@@ -206,7 +206,7 @@ impl<P: Posix + Clone> BpfsWorker<P> {
         Pattern::new((self.part.thread << 32) + size as u64, 1)
     }
 
-    fn append(&mut self, size: usize, watch: &mut Watch) -> Result<()> {
+    fn append(&mut self, size: usize, watch: &mut Stopwatch) -> Result<()> {
         let (pattern, calls) = (self.append_pattern(size), self.part.share(self.work.appends));
         let Some(at) = SIZES.iter().position(|other| *other == size) else { return Ok(()) };
         let mut data = vec![0; size * TIMED_CALLS as usize];
@@ -224,7 +224,7 @@ impl<P: Posix + Clone> BpfsWorker<P> {
         Ok(())
     }
 
-    fn write(&mut self, size: usize, watch: &mut Watch) -> Result<()> {
+    fn write(&mut self, size: usize, watch: &mut Stopwatch) -> Result<()> {
         let (calls, places) = (self.part.share(self.work.writes), self.expected.len() / size);
         for first in (0..calls).step_by(TIMED_CALLS as usize) {
             let count = TIMED_CALLS.min(calls - first) as usize;
@@ -243,7 +243,7 @@ impl<P: Posix + Clone> BpfsWorker<P> {
         Ok(())
     }
 
-    fn create(&mut self, files: u64, watch: &mut Watch) -> Result<()> {
+    fn create(&mut self, files: u64, watch: &mut Stopwatch) -> Result<()> {
         let directory = format!("{}/new-{}", self.directory, self.part.thread);
         let mut names = NumberedName::new(&format!("{directory}/file-"));
         let files = self.part.share(files);
@@ -262,7 +262,7 @@ impl<P: Posix + Clone> BpfsWorker<P> {
 
     /// Makes the mails, makes the transactions, and deletes the mails. All of these calls are timed, but only
     /// a transaction counts as an operation.
-    fn mail(&mut self, watch: &mut Watch) -> Result<()> {
+    fn mail(&mut self, watch: &mut Stopwatch) -> Result<()> {
         self.mailed += 1;
         let mut names = NumberedName::new(&format!("{}/mail-{}-", self.directory, self.part.thread));
         let mut sizes: Vec<usize> = (0..MAILS)
@@ -311,7 +311,7 @@ impl<P: Posix + Clone + Send + Sync> Worker for BpfsWorker<P>
 where
     P::Handle: Send + Sync,
 {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         match self.rows[row] {
             BpfsRow::Append(size) => self.append(size, watch)?,
             BpfsRow::Write(size) => self.write(size, watch)?,
@@ -325,7 +325,7 @@ where
     }
 
     /// Compares the files of the appends and of the random writes.
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for (size, (file, done)) in SIZES.into_iter().zip(&self.growing) {
             watch.check()?;
             let bytes = *done as usize * size;

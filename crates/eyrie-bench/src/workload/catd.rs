@@ -6,7 +6,7 @@ use eyrie::{OpenFlags, Posix, Target};
 use super::files::{BLOCK_BYTES, NEW, make_dir, read_file, write_all};
 use super::micro::thousands;
 use crate::error::Result;
-use crate::method::{FileWork, Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::method::{FileWork, Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::{Workload, file_workers};
 use crate::side::Side;
 use crate::values::{NumberedName, Pattern};
@@ -84,7 +84,7 @@ impl<P: Posix> CatdWorker<P> {
 }
 
 impl<P: Posix + Send> Worker for CatdWorker<P> {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         let (fs, end) = (&self.fs, self.first + self.files);
         for first in (self.first..end).step_by(TIMED_CALLS as usize) {
             let count = TIMED_CALLS.min(end - first);
@@ -136,7 +136,7 @@ impl<P: Posix + Send> Worker for CatdWorker<P> {
         Ok(true)
     }
 
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let found = self.size(self.first);
         watch.require(found.is_err(), || "the first file is left".to_owned())
     }

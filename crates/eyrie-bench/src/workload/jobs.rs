@@ -7,7 +7,7 @@ use super::files::{BLOCK_BYTES, make_dir, open, write_all};
 use super::micro::thousands;
 use super::tree::{FILE_BYTES, Tree};
 use crate::error::Result;
-use crate::method::{FileWork, Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::method::{FileWork, Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::{Workload, file_workers};
 use crate::side::Side;
 use crate::values::{Chooser, Pattern};
@@ -135,7 +135,7 @@ impl<P: Posix + Clone> JobsWorker<P> {
         Pattern::new(self.first + page, self.versions[page as usize])
     }
 
-    fn transactions(&mut self, watch: &mut Watch) -> Result<()> {
+    fn transactions(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let pages = self.versions.len() as u64;
         let offset = |page: u64| page * BLOCK_BYTES as u64;
         let mut old = vec![0; CHANGED * BLOCK_BYTES];
@@ -176,7 +176,7 @@ impl<P: Posix + Clone + Send + Sync> Worker for JobsWorker<P>
 where
     P::Handle: Send + Sync,
 {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         match row {
             0 => self.tree.unpack(&self.fs, true, watch)?,
             1 => self.tree.status(&self.fs, watch)?,
@@ -187,7 +187,7 @@ where
         Ok(true)
     }
 
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let mut found = vec![0; BLOCK_BYTES];
         for page in 0..self.versions.len() as u64 {
             self.database.read_exact_at(&mut found, page * BLOCK_BYTES as u64)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::micro::thousands;
 use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore};
-use crate::method::{Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::method::{Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::Workload;
 use crate::side::{Side, StorePlace};
 use crate::values::{Chooser, NumberedName, Pattern};
@@ -296,7 +296,7 @@ struct KeyWorker {
 }
 
 impl Worker for KeyWorker {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         let (operation, at) = self.rows[row];
         let calls = self.work.calls(operation, self.scales[at].keys());
         if operation == Load {
@@ -344,7 +344,7 @@ impl Worker for KeyWorker {
     }
 
     /// Compares all keys and values, and the order of the keys.
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for scale in &mut self.scales {
             let Some(mut session) = scale.session.take() else { continue };
             let (mut name, mut next, mut wrong, mut last) = (NumberedName::new("key-"), 0, 0, Vec::new());
@@ -368,7 +368,7 @@ impl Worker for KeyWorker {
 
 impl KeyWorker {
     /// Puts all keys: with one thread into a new store, and with several threads into the store that exists.
-    fn load(&mut self, at: usize, watch: &mut Watch) -> Result<bool> {
+    fn load(&mut self, at: usize, watch: &mut Stopwatch) -> Result<bool> {
         let scale = &mut self.scales[at];
         let all = self.work.scales[at].keys;
         // A single thread has all keys.
@@ -399,7 +399,7 @@ impl KeyWorker {
         std::array::from_fn(|_| self.chooser.below(keys))
     }
 
-    fn get(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+    fn get(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         // A buffer that is larger than the value lets a file be read with one call.
         let mut found: [Vec<u8>; TIMED_CALLS] =
             std::array::from_fn(|_| Vec::with_capacity(2 * self.scales[at].value_bytes));
@@ -420,7 +420,7 @@ impl KeyWorker {
         Ok(())
     }
 
-    fn view(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+    fn view(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
             let scale = &mut self.scales[at];
@@ -443,7 +443,7 @@ impl KeyWorker {
         Ok(())
     }
 
-    fn put(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+    fn put(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
             let pairs = self.scales[at].pairs(numbers.into_iter());
@@ -455,7 +455,7 @@ impl KeyWorker {
     }
 
     /// Erases keys, and puts them again outside the timed part.
-    fn erase(&mut self, at: usize, calls: u64, watch: &mut Watch) -> Result<()> {
+    fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         let scale = &mut self.scales[at];
         let (keys, first, start) = (scale.keys(), scale.first, scale.erased);
         // A stride spreads the keys over the store, so that a round erases no key twice.

@@ -6,7 +6,7 @@ use eyrie::{Kind, OpenFlags, Posix, SetTime, Target, Time};
 
 use super::files::{make_dir, read_file, write_all};
 use crate::error::Result;
-use crate::method::{ThreadPart, Watch};
+use crate::method::{Stopwatch, ThreadPart};
 use crate::values::{Chooser, Pattern};
 
 /// Mean size of a file, in bytes.
@@ -69,7 +69,7 @@ impl Tree {
     }
 
     /// Makes all directories and files. An import also sets the mode and the time of each file.
-    pub fn unpack<P: Posix + Clone>(&mut self, fs: &P, import: bool, watch: &mut Watch) -> Result<()> {
+    pub fn unpack<P: Posix + Clone>(&mut self, fs: &P, import: bool, watch: &mut Stopwatch) -> Result<()> {
         let directories = &self.directories;
         watch.time(directories.len(), |at| make_dir(fs, &directories[at]))?;
         for file in 0..self.files.len() {
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     /// Reads every file, searches for a text, and writes the whole file with new bytes in place of the old.
-    pub fn patch<P: Posix>(&mut self, fs: &P, watch: &mut Watch) -> Result<()> {
+    pub fn patch<P: Posix>(&mut self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
         let mut new = Vec::new();
         for file in 0..self.files.len() {
             let bytes = self.files[file].bytes;
@@ -121,7 +121,7 @@ impl Tree {
     }
 
     /// Lists every directory and reads the attributes of every file, as `git status` does.
-    pub fn status<P: Posix>(&self, fs: &P, watch: &mut Watch) -> Result<()> {
+    pub fn status<P: Posix>(&self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
         let (mut sizes, mut names, mut late) = (0, 0, 0);
         let files = self.files.len() as u64;
         watch.time_whole(files, || {
@@ -151,7 +151,7 @@ impl Tree {
     }
 
     /// Reads all files in random order, each once, as a data loader does.
-    pub fn load<P: Posix>(&mut self, fs: &P, watch: &mut Watch) -> Result<()> {
+    pub fn load<P: Posix>(&mut self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
         self.order.clear();
         self.order.extend(0..self.files.len());
         for at in (1..self.order.len()).rev() {
@@ -173,7 +173,7 @@ impl Tree {
     }
 
     /// Removes all files and directories.
-    pub fn remove<P: Posix>(&self, fs: &P, watch: &mut Watch) -> Result<()> {
+    pub fn remove<P: Posix>(&self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
         let files = &self.files;
         watch.time(files.len(), |at| Ok(fs.unlink(Path::new(&files[at].path).into())?))?;
         let last = self.directories.len();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eyrie::posix::Access;
 use eyrie::{
     Capabilities, Credentials, Errno, FallocateMode, Kind, Node, Notice, ObjectId, OpenFlags, Posix,
-    PosixExt, RenameMode, Result, SetAttributes, SetTime, Target, Time, Volume, VolumeNodes, Whence,
+    PosixExt, RenameMode, SetAttributes, SetTime, Target, Time, Volume, VolumeNodes, Whence,
     XattrMode,
 };
 

@@ -4,7 +4,7 @@ use eyrie::Posix;
 
 use super::MicroWorker;
 use crate::error::Result;
-use crate::method::Watch;
+use crate::method::Stopwatch;
 use crate::values::{Chooser, Pattern};
 use crate::workload::files::{BLOCK_BYTES, MIB, read_whole, write_all};
 
@@ -38,7 +38,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     /// Writes the large file with 1 MiB in each call. Also makes the scattered file, whose blocks are then
     /// overwritten in random order.
-    pub(super) fn fill(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn fill(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let mut buffer = vec![0; MIB];
         let base = self.base();
         for first in (0..self.share.blocks).step_by(MIB_BLOCKS as usize) {
@@ -68,7 +68,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Reads blocks with calls that are timed together, and compares them.
-    fn read_blocks(&mut self, blocks: &[u64], watch: &mut Watch) -> Result<()> {
+    fn read_blocks(&mut self, blocks: &[u64], watch: &mut Stopwatch) -> Result<()> {
         let base = self.base();
         watch.time(blocks.len(), |at| {
             self.fs.read_at(self.large.handle(), &mut self.buffers[at], offset(base + blocks[at]))?;
@@ -83,7 +83,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Overwrites blocks with calls that are timed together.
-    fn overwrite_blocks(&mut self, blocks: &[u64], sync: bool, watch: &mut Watch) -> Result<()> {
+    fn overwrite_blocks(&mut self, blocks: &[u64], sync: bool, watch: &mut Stopwatch) -> Result<()> {
         let base = self.base();
         for (at, &block) in blocks.iter().enumerate() {
             self.versions[block as usize] += 1;
@@ -111,7 +111,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         std::array::from_fn(|at| (first + at as u64) % all)
     }
 
-    pub(super) fn read_random(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn read_random(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.random_blocks();
             self.read_blocks(&blocks, watch)?;
@@ -119,7 +119,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn read_on(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn read_on(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(0, self.share.blocks);
             self.read_blocks(&blocks, watch)?;
@@ -127,7 +127,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Watch) -> Result<()> {
+    pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let mut blocks = self.random_blocks();
             // A block that is chosen twice is written once. Sorting finds such blocks, and the swaps make the
@@ -146,7 +146,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn overwrite_on(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn overwrite_on(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(1, self.share.blocks);
             self.overwrite_blocks(&blocks, false, watch)?;
@@ -154,7 +154,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn read_scattered(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn read_scattered(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let all = self.share.scattered;
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(2, all);
@@ -172,7 +172,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Makes the growing file empty, and then appends to it.
-    pub(super) fn append(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn append(&mut self, watch: &mut Stopwatch) -> Result<()> {
         self.growing.set_len(0)?;
         for first in (0..self.share.random).step_by(TIMED_CALLS) {
             let count = (self.share.random - first).min(TIMED_CALLS as u64);
@@ -201,7 +201,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         self.chooser.below((self.share.blocks / MIB_BLOCKS).max(1)) * MIB_BLOCKS
     }
 
-    pub(super) fn read_many(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn read_many(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let (base, mut buffer) = (self.base(), vec![0; MIB]);
         for _ in 0..self.share.large_calls {
             let first = self.random_mib();
@@ -219,7 +219,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn overwrite_many(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn overwrite_many(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let (base, mut buffer) = (self.base(), vec![0; MIB]);
         for _ in 0..self.share.large_calls {
             let first = self.random_mib();
@@ -236,7 +236,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Compares every block of the large and of the scattered file.
-    pub(super) fn prove_blocks(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn prove_blocks(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let (base, mut found) = (self.base(), vec![0; MIB]);
         for first in (0..self.share.blocks).step_by(MIB_BLOCKS as usize) {
             watch.check()?;

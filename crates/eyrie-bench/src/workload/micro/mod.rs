@@ -14,7 +14,7 @@ use eyrie::{File, Posix};
 
 use super::files::{BLOCK_BYTES, MIB, make_dir};
 use crate::error::Result;
-use crate::method::{FileWork, Plan, RowPlan, Targets, ThreadPart, Watch, Worker};
+use crate::method::{FileWork, Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::{Workload, file_workers};
 use crate::side::Side;
 use crate::values::Chooser;
@@ -358,7 +358,7 @@ impl<P: Posix + Clone + Send + Sync> Worker for MicroWorker<P>
 where
     P::Handle: Send + Sync,
 {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         let (operation, scale) = self.rows[row];
         match operation {
             Fill => self.fill(watch)?,
@@ -386,7 +386,7 @@ where
         Ok(true)
     }
 
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         self.prove_blocks(watch)?;
         self.prove_names(watch)
     }

@@ -6,7 +6,7 @@ use eyrie::{OpenFlags, Posix, PosixExt, RenameMode, Target};
 
 use super::{MicroWorker, Scale};
 use crate::error::Result;
-use crate::method::Watch;
+use crate::method::Stopwatch;
 use crate::values::{NumberedName, Pattern};
 use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file, write_all};
 
@@ -51,7 +51,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Makes the files of the directory.
-    pub(super) fn make(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn make(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
         for (from, count) in ranges(self.files(scale)) {
             self.write_new(&mut names, FILES[scale as usize], first + from, count, watch)?;
@@ -67,7 +67,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         contents: u64,
         from: u64,
         count: u64,
-        watch: &mut Watch,
+        watch: &mut Stopwatch,
     ) -> Result<()> {
         let blocks = self.buffers.len() as u64;
         for first in (from..from + count).step_by(blocks as usize) {
@@ -84,7 +84,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn open(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn open(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
         for _ in ranges(self.share.names) {
             let files = self.random_files(scale);
@@ -97,7 +97,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn stat(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn stat(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "file-"));
         let mut sizes = [0; TIMED_CALLS as usize];
         for _ in ranges(self.share.names) {
@@ -115,7 +115,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Creates new files, and compares their bytes.
-    pub(super) fn create(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn create(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let from = self.first() + self.made[scale as usize];
         let mut names = self.names(scale, "new-");
         for (at, count) in ranges(self.share.names) {
@@ -132,7 +132,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Removes the files that `create` made.
-    pub(super) fn unlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn unlink(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let from = self.first() + self.made[scale as usize];
         let mut names = self.names(scale, "new-");
         for (at, count) in ranges(self.share.names) {
@@ -146,7 +146,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Renames files and gives them their old names again. Both directions are timed.
-    pub(super) fn rename(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn rename(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (files, offset) = (self.files(scale), self.first());
         let (mut names, mut moved) = (self.names(scale, "file-"), self.names(scale, "two-"));
         for (_, count) in ranges(self.share.names.min(files)) {
@@ -168,7 +168,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn make_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn make_directories(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "dir-"));
         for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
@@ -179,7 +179,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn remove_directories(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn remove_directories(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "dir-"));
         for (from, count) in ranges(self.share.names) {
             watch.time(count as usize, |at| {
@@ -190,7 +190,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn symlink(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn symlink(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "link-"));
         let mut targets = NumberedName::new("target-");
         for (from, count) in ranges(self.share.names) {
@@ -204,7 +204,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Reads the links that `symlink` made, compares their targets, and removes them.
-    pub(super) fn read_link(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn read_link(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "link-"));
         let mut targets = NumberedName::new("target-");
         let mut found = vec![Vec::new(); TIMED_CALLS as usize];
@@ -225,7 +225,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Truncates files of one block to no bytes. The files are made before and removed afterwards.
-    pub(super) fn truncate(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn truncate(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "truncated-"));
         for (from, count) in ranges(self.share.names) {
             let numbers = first + from..first + from + count;
@@ -248,7 +248,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Lists the directory, and compares the number of its names and the sum of the numbers in them.
-    pub(super) fn list(&mut self, scale: Scale, watch: &mut Watch) -> Result<()> {
+    pub(super) fn list(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let directory = self.directory(scale);
         let (own, shared) = (self.files(scale), self.part.shared);
         let threads = if shared { 0..self.part.threads } else { self.part.thread..self.part.thread + 1 };
@@ -276,7 +276,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     /// Compares the files of both directories, and the number of names.
-    pub(super) fn prove_names(&mut self, watch: &mut Watch) -> Result<()> {
+    pub(super) fn prove_names(&mut self, watch: &mut Stopwatch) -> Result<()> {
         // The buffer is larger than a file, so that a file that is too long is noticed.
         let mut buffer = vec![0; BLOCK_BYTES + 1];
         for scale in [Scale::Few, Scale::Many] {

@@ -7,7 +7,7 @@ use eyrie::{OpenFlags, Posix, Target};
 use super::set::FileSet;
 use super::{Filebench, Profile};
 use crate::error::Result;
-use crate::method::{FileWork, ThreadPart, Watch, Worker};
+use crate::method::{FileWork, Stopwatch, ThreadPart, Worker};
 use crate::workload::files::{MIB, NEW, make_dir, make_file, read_file, read_whole, write_all};
 
 /// The work of one thread on files.
@@ -51,7 +51,7 @@ impl FileWork for Filebench {
 
 impl<P: Posix> FileProfile<P> {
     /// Makes the files that exist at the start.
-    fn make(&mut self, watch: &mut Watch) -> Result<()> {
+    fn make(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.set.start() {
             let file = self.set.add();
             let bytes = self.set.file_bytes();
@@ -65,7 +65,7 @@ impl<P: Posix> FileProfile<P> {
     }
 
     /// Makes one pass of the profile's loop, and compares the results.
-    fn pass(&mut self, watch: &mut Watch) -> Result<()> {
+    fn pass(&mut self, watch: &mut Stopwatch) -> Result<()> {
         match self.work.profile {
             Profile::Fileserver => self.fileserver(watch),
             Profile::Webserver => self.webserver(watch),
@@ -74,7 +74,7 @@ impl<P: Posix> FileProfile<P> {
         }
     }
 
-    fn fileserver(&mut self, watch: &mut Watch) -> Result<()> {
+    fn fileserver(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let [content, more, read, ..] = &mut self.buffers[..] else { return Ok(()) };
         let set = &mut self.set;
         let (bytes, append) = (set.file_bytes(), set.append_bytes());
@@ -116,7 +116,7 @@ impl<P: Posix> FileProfile<P> {
         watch.require(found == size_examined, || format!("file {examined} has {found} bytes"))
     }
 
-    fn webserver(&mut self, watch: &mut Watch) -> Result<()> {
+    fn webserver(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let chosen: [usize; 10] = std::array::from_fn(|_| self.set.choose());
         let paths = chosen.map(|file| self.set.path(file).to_owned());
         let (reads, log) = self.buffers.split_at_mut(10);
@@ -138,7 +138,7 @@ impl<P: Posix> FileProfile<P> {
         Ok(())
     }
 
-    fn webproxy(&mut self, watch: &mut Watch) -> Result<()> {
+    fn webproxy(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let removed = self.set.remove();
         let removed_path = self.set.path(removed).to_owned();
         let made = self.set.add();
@@ -173,7 +173,7 @@ impl<P: Posix> FileProfile<P> {
         Ok(())
     }
 
-    fn varmail(&mut self, watch: &mut Watch) -> Result<()> {
+    fn varmail(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let removed = self.set.remove();
         let removed_path = self.set.path(removed).to_owned();
         let made = self.set.add();
@@ -216,7 +216,7 @@ impl<P: Posix + Send> Worker for FileProfile<P>
 where
     P::Handle: Send,
 {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         if row == 0 {
             self.make(watch)?;
         } else {
@@ -227,7 +227,7 @@ where
         Ok(true)
     }
 
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let buffer = &mut self.buffers[0];
         for file in 0..self.set.members.len() {
             watch.check()?;

@@ -4,7 +4,7 @@ use super::Filebench;
 use super::set::FileSet;
 use crate::error::Result;
 use crate::keys::KeySession;
-use crate::method::{ThreadPart, Watch, Worker};
+use crate::method::{Stopwatch, ThreadPart, Worker};
 
 /// Largest size of the log, in bytes. A log that would become larger becomes empty first. The log is smaller
 /// than a log in a file, because each append puts the whole value.
@@ -28,7 +28,7 @@ impl ProxyKeys {
         file.to_be_bytes()
     }
 
-    fn make(&mut self, watch: &mut Watch) -> Result<()> {
+    fn make(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.set.start() {
             let file = self.set.add();
             let bytes = self.set.file_bytes();
@@ -40,7 +40,7 @@ impl ProxyKeys {
         Ok(())
     }
 
-    fn pass(&mut self, watch: &mut Watch) -> Result<()> {
+    fn pass(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let set = &mut self.set;
         let removed = set.remove();
         let made = set.add();
@@ -85,7 +85,7 @@ impl ProxyKeys {
 }
 
 impl Worker for ProxyKeys {
-    fn round(&mut self, row: usize, watch: &mut Watch) -> Result<bool> {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         if row == 0 {
             self.make(watch)?;
         } else {
@@ -96,7 +96,7 @@ impl Worker for ProxyKeys {
         Ok(true)
     }
 
-    fn prove(&mut self, watch: &mut Watch) -> Result<()> {
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for file in 0..self.set.members.len() {
             watch.check()?;
             let exists =

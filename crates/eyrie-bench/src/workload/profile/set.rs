@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Numbers;
 use crate::error::Result;
-use crate::method::{ThreadPart, Watch};
+use crate::method::{Stopwatch, ThreadPart};
 use crate::values::{Chooser, Pattern};
 
 /// Largest size of the log, in bytes. A log that would become larger begins again at its start. In filebench
@@ -142,7 +142,7 @@ impl FileSet {
     }
 
     /// Compares the bytes of a whole file.
-    pub fn require(&self, file: usize, found: &[u8], watch: &mut Watch) -> Result<()> {
+    pub fn require(&self, file: usize, found: &[u8], watch: &mut Stopwatch) -> Result<()> {
         watch.touch(file as u64);
         let right = self.members[file].bytes == Some(found.len()) && self.content(file).matches(found, 0);
         watch.require(right, || format!("file {file} has wrong bytes"))

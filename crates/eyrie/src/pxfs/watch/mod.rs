@@ -378,7 +378,7 @@ impl<E: Engine> Watch<E> {
         self.push_of_root(WatchEventKind::Overflow);
         match self.list_all() {
             Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale)) => self.end(),
-            // After another error, for example without a service, the next notice comes with the next service.
+            // After another error, for example without a service, a further overflow follows.
             _ => {}
         }
     }
