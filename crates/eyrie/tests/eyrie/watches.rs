@@ -456,8 +456,7 @@ fn events_of_a_tree_keep_a_copy_of_its_names() {
             copy.follow(event);
         }
         let mut expected = BTreeMap::new();
-        let mut walk = files.walk("/tree").unwrap();
-        while let Some(step) = walk.next() {
+        for step in files.walk("/tree").unwrap() {
             if let WalkStep::Entry(entry) = step
                 && entry.depth > 0
             {

@@ -376,10 +376,11 @@ impl<E: Engine> Watch<E> {
     /// Adds the event that everything may have changed, and learns all entries again.
     fn look_again(&mut self) {
         self.push_of_root(WatchEventKind::Overflow);
-        match self.list_all() {
-            Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale)) => self.end(),
-            // After another error, for example without a service, a further overflow follows.
-            _ => {}
+        // After another error, for example without a service, a further overflow follows.
+        if let Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale)) =
+            self.list_all()
+        {
+            self.end();
         }
     }
 
