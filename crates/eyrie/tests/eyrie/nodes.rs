@@ -5,8 +5,7 @@ use std::time::Duration;
 use eyrie::posix::Access;
 use eyrie::{
     Capabilities, Credentials, Errno, FallocateMode, Kind, Node, Notice, ObjectId, OpenFlags, Posix,
-    PosixExt, RenameMode, SetAttributes, SetTime, Target, Time, Volume, VolumeNodes, Whence,
-    XattrMode,
+    PosixExt, RenameMode, SetAttributes, SetTime, Target, Time, Volume, VolumeNodes, Whence, XattrMode,
 };
 
 use crate::errno;

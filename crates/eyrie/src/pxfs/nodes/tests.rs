@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{Content, Kind, Op, Owner, Result, forward_calls};
+use eyrie_engine::{Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
 
 use super::*;
 use crate::posix::{OpenFlags, Posix};
