@@ -32,6 +32,15 @@ use crate::{Errno, Error, Notice, Result, Watcher};
 /// If changes come faster than the watch takes them, its queue overflows. The next event is then
 /// [`Overflow`](WatchEventKind::Overflow), and the watch goes on.
 ///
+/// ```
+/// # use eyrie::*;
+/// fn show(watch: Watch<VolumeEngine>) {
+///     for event in watch {
+///         println!("{:?} {}", event.kind, event.path.display());
+///     }
+/// }
+/// ```
+///
 /// The watched directory stays open, and with it the volume. The watch ends with the drop of this value, with
 /// the removal of the watched directory, or by a [`WatchStopper`].
 pub struct Watch<E: Engine> {
