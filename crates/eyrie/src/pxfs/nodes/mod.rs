@@ -350,7 +350,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Gives an object another name, and holds the object. `made` becomes true as soon as the name is made.
-    /// If the session with a service then ends before the hold, the next attempt does not make the name again.
+    /// If the session with a service then ends before the hold, the next attempt does not make the name
+    /// again.
     fn link_held(
         &self,
         user: AsUser<'_, E>,
