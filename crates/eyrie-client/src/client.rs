@@ -1,7 +1,7 @@
 //! The engine of a client.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,8 @@ pub struct Client {
     pub(crate) notices: Arc<Notices>,
     /// Ids of the watchers for which a thread waits at the service.
     pub(crate) fetching: Mutex<HashSet<u64>>,
+    /// The time of the last loss of notices that each watcher was told of.
+    pub(crate) losses: Mutex<HashMap<u64, Instant>>,
     /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
     /// returns another number.
     pub(crate) unique: AtomicU64,
@@ -121,6 +123,7 @@ impl Client {
             has_given_up: AtomicBool::new(false),
             notices: Arc::default(),
             fetching: Mutex::default(),
+            losses: Mutex::default(),
             unique: AtomicU64::new(0),
             has_locked: AtomicBool::new(false),
         })

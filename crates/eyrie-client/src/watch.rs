@@ -49,18 +49,30 @@ impl Client {
                 lock(&self.fetching).remove(&watcher.id());
             }
             match fetched {
-                _ if left.is_zero() => return watcher.next(Duration::ZERO),
                 Some(Ok(())) => {}
                 None => watcher.wait(left.min(PAUSE)),
                 Some(Err(_)) => {
                     watcher.wait(left.min(PAUSE));
-                    if left >= PAUSE && !watcher.is_ready() {
-                        // A watcher that the service does not know misses changes.
+                    // A watcher that the service does not know misses changes.
+                    if !watcher.is_ready() && self.notes_loss(watcher) {
                         return Some(Notice::Everything);
                     }
                 }
             }
+            if left.is_zero() {
+                return watcher.next(Duration::ZERO);
+            }
         }
+    }
+
+    /// Notes that a watcher misses changes. Returns false if that was noted within the last [`PAUSE`].
+    fn notes_loss(&self, watcher: &Watcher) -> bool {
+        let (now, mut losses) = (Instant::now(), lock(&self.losses));
+        let is_new = losses.get(&watcher.id()).is_none_or(|noted| now - *noted >= PAUSE);
+        if is_new {
+            losses.insert(watcher.id(), now);
+        }
+        is_new
     }
 
     /// Waits for notices of a watcher, and adds them to its queue.
@@ -76,11 +88,16 @@ impl Client {
         while let Some(notice) = Notice::decode(&mut bytes) {
             watcher.add(&notice);
         }
+        if !bytes.is_empty() {
+            // The service has sent bytes that are no notice.
+            watcher.add(&Notice::Everything);
+        }
         Ok(())
     }
 
     pub(crate) fn end_watch(&self, watcher: &Watcher) {
         watcher.stop();
+        lock(&self.losses).remove(&watcher.id());
         // An error is ignored, because a session that has ended has no watchers.
         let _ = self.call(ServiceCall::Unwatch, 0, watcher.id(), &[]);
         lock(&self.session.load().watched).retain(|&id| id != watcher.id());

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ObjectId;
+use eyrie_medium::Fault;
+
 use crate::op::NAME_MAX;
+use crate::{Error, ObjectId, Result};
 
 /// A change that a watcher sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,6 +134,18 @@ impl Notice {
     pub const ENCODED_MAX: usize = 1 + 5 * 8 + 2 * (1 + NAME_MAX);
 }
 
+/// True if an Op or a commit with this result may have changed the volume. One that fails may have changed it
+/// if the medium has failed.
+#[cold]
+pub(crate) fn may_have_changed<T>(result: &Result<T>) -> bool {
+    match result {
+        Ok(_) => true,
+        // Without room, the Op fails before its commit, or runs again.
+        Err(Error::Fault(fault)) => !fault.lacks_room() && !matches!(fault, Fault::OpTooLarge { .. }),
+        Err(_) => false,
+    }
+}
+
 /// The watchers of an engine.
 #[derive(Default)]
 pub struct Notices {
@@ -213,7 +227,7 @@ impl Queue {
     fn add(&self, notice: &Notice) {
         let mut state = lock(&self.state);
         // One thread that writes a file piece by piece needs one notice.
-        if state.overflowed || state.notices.back() == Some(notice) {
+        if state.stopped || state.overflowed || state.notices.back() == Some(notice) {
             return;
         }
         if state.notices.len() < self.capacity {
@@ -282,7 +296,10 @@ impl Watcher {
 
     /// Makes this and all later calls of [`Watcher::next`] return `None` at once.
     pub fn stop(&self) {
-        lock(&self.queue.state).stopped = true;
+        let mut state = lock(&self.queue.state);
+        state.stopped = true;
+        state.notices = VecDeque::new();
+        drop(state);
         self.queue.filled.notify_all();
     }
 
@@ -402,5 +419,24 @@ mod tests {
             assert_eq!(waiter.join().expect("no panic"), None);
         });
         assert!(watcher.is_stopped());
+    }
+
+    #[test]
+    fn stopped_watcher_keeps_no_notices() {
+        let notices = Arc::new(Notices::default());
+        let watcher = notices.watch(3);
+        notices.add(&Notice::Everything);
+        watcher.stop();
+        notices.add(&Notice::Everything);
+        assert!(lock(&watcher.queue.state).notices.is_empty() && watcher.is_ready());
+    }
+
+    #[test]
+    fn ops_that_fail_without_a_change_give_no_notice() {
+        assert!(may_have_changed(&Ok(())));
+        assert!(may_have_changed::<()>(&Err(Error::Fault(Fault::ReadOnly))));
+        for error in [Error::NoSpace, Fault::HostFull.into(), Fault::OpTooLarge { needed: 1 }.into()] {
+            assert!(!may_have_changed::<()>(&Err(error)));
+        }
     }
 }

@@ -6,7 +6,7 @@ use eyrie_client::protocol::MOST_WATCHERS;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, Error, Notice, Result, Watcher};
 
-/// Maximum number of notices that wait for a client in one watcher. A notice takes up to some 350 bytes.
+/// Maximum number of notices that wait for a client in one watcher. A notice takes at most 600 bytes.
 const MOST_NOTICES: u64 = 2048;
 /// Maximum size of the notices in one answer, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;

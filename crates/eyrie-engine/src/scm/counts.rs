@@ -20,7 +20,7 @@ use super::Scm;
 use super::locks::LockedParent;
 use super::summaries::{DirectorySum, SumCoverage};
 use crate::extent::Extent;
-use crate::notices::Notice;
+use crate::notices::{Notice, may_have_changed};
 use crate::object::collection::{self, Collection, CollectionSummary};
 use crate::object::header::{Cold, Header, Hot};
 use crate::object::xattr::XattrRoot;
@@ -205,7 +205,7 @@ impl Scm {
         } else {
             transaction.commit_in_place()
         };
-        if self.notices.is_watched() {
+        if self.notices.is_watched() && may_have_changed(&result) {
             self.notify_of_entries(changes);
         }
         result

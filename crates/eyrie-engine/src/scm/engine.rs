@@ -8,6 +8,7 @@ use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
+use crate::notices::may_have_changed;
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::{
@@ -160,7 +161,11 @@ impl Engine for Scm {
     }
 
     fn watch(&self, capacity: usize) -> Option<Watcher> {
-        Some(self.notices.watch(capacity))
+        let watcher = self.notices.watch(capacity);
+        // A change of an entry looks for watchers under its locks. So each change either is visible now, or
+        // gives a notice.
+        self.locks.wait_for_all();
+        Some(watcher)
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
@@ -267,10 +272,4 @@ impl Scm {
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
     }
-}
-
-/// True if an Op may have changed the volume. An Op that fails may have changed it if the medium has failed.
-#[cold]
-fn may_have_changed(result: &Result<Applied>) -> bool {
-    matches!(result, Ok(_) | Err(Error::Fault(_)))
 }

@@ -105,6 +105,11 @@ impl Locks {
         stripes_of(id).for_each(|index| drop(lock(&self.stripes[index].mutex)));
     }
 
+    /// Waits for each Op that holds a lock.
+    pub(super) fn wait_for_all(&self) {
+        self.stripes.iter().for_each(|stripe| drop(lock(&stripe.mutex)));
+    }
+
     /// Locks these objects.
     #[inline]
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {

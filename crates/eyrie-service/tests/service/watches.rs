@@ -91,13 +91,48 @@ fn watch_above_the_limit_of_a_client_hears_that_it_misses_events() {
     let mut served = Served::new(64 << 20);
     let files = served.files();
     let watch = || files.watch("/".into(), WatchOptions::new()).unwrap();
-    let watching: Vec<_> = (0..MOST_WATCHERS).map(|_| watch()).collect();
+    for _ in 0..2 * MOST_WATCHERS {
+        // A call that fails keeps no watch.
+        files.watch("/missing".into(), WatchOptions::new()).unwrap_err();
+    }
+    let mut watching: Vec<_> = (0..MOST_WATCHERS).map(|_| watch()).collect();
     let mut refused = watch();
-    assert_eq!(next(&mut refused), named(WatchEventKind::Overflow, ""));
+    let told = refused.poll().expect("an event without a wait");
+    assert_eq!(told.kind, WatchEventKind::Overflow);
+    files.create_dir("/first").unwrap();
+    for watch in &mut watching {
+        assert_eq!(next(watch), named(WatchEventKind::Created, "first"));
+    }
     drop(watching);
     while refused.next_within(Duration::from_millis(300)).is_some() {}
     files.create_dir("/seen").unwrap();
     assert_eq!(next(&mut refused), named(WatchEventKind::Created, "seen"));
     drop((refused, files));
+    served.stop();
+}
+
+#[test]
+fn waiting_watch_goes_on_after_a_long_time_without_a_service() {
+    let mut served = Served::new(64 << 20);
+    let (files, other) = (served.files(), served.files());
+    files.create_dir("/nest").unwrap();
+    let mut watch = files.watch("/nest".into(), WatchOptions::new().tree(true)).unwrap();
+    served.end();
+    let waiter = std::thread::spawn(move || {
+        while next(&mut watch) != named(WatchEventKind::Created, "egg") {
+            assert!(!watch.has_ended());
+        }
+    });
+    // A call that waits for a service gives up after five seconds.
+    std::thread::sleep(Duration::from_secs(7));
+    served.start();
+    // The watch is at work again after an overflow, whose moment the test does not know.
+    while !waiter.is_finished() {
+        other.write("/nest/egg", "").unwrap();
+        other.remove_file("/nest/egg").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    waiter.join().unwrap();
+    drop((files, other));
     served.stop();
 }

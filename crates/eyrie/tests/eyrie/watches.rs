@@ -296,6 +296,20 @@ fn user_watches_only_directories_that_it_may_read() {
     files.write("/tree/away/file", "").unwrap();
     files.write("/tree/away/in/secret", "").unwrap();
     assert_eq!(events(&mut watch), "+new/file +away/file");
+    // A new mode opens a directory.
+    files.set_mode("/tree/hidden", 0o755).unwrap();
+    assert_eq!(events(&mut watch), "@hidden");
+    files.write("/tree/hidden/shown", "").unwrap();
+    assert_eq!(events(&mut watch), "+hidden/shown");
+    // A directory that has moved away before the watch looks at it may be in a private place.
+    files.create_dir("/secret").unwrap();
+    files.set_mode("/secret", 0o700).unwrap();
+    files.create_dir("/brief").unwrap();
+    files.write("/brief/name", "").unwrap();
+    files.rename("/brief", "/tree/brief").unwrap();
+    files.write("/tree/brief/name", "blue").unwrap();
+    files.rename("/tree/brief", "/secret/brief").unwrap();
+    assert_eq!(events(&mut watch), "3>brief 4<brief");
 }
 
 #[test]

@@ -58,9 +58,9 @@ impl WatchOptions {
         self
     }
 
-    /// Sets the number of changes for which the watch has room, at least 1. Changes anywhere in the volume
-    /// count until the watch looks at them. A client of a service has room for at most 2,048 changes in the
-    /// service, besides those in its own process.
+    /// Sets the number of changes for which the watch has room, at least 1. Each change in the volume takes
+    /// one place until the watch has taken it. A client of a service has room for at most 2,048 changes in
+    /// the service, besides those in its own process.
     ///
     /// ```
     /// let options = eyrie::WatchOptions::new().capacity(1 << 20);
@@ -76,9 +76,9 @@ impl WatchOptions {
 /// ```
 /// use eyrie::WatchEventKind;
 ///
-/// /// True if a cache of the object is out of date.
+/// /// True if a cache of the contents of the path is out of date.
 /// fn is_stale(kind: WatchEventKind) -> bool {
-///     matches!(kind, WatchEventKind::Modified | WatchEventKind::Removed | WatchEventKind::Overflow)
+///     !matches!(kind, WatchEventKind::Created | WatchEventKind::AttributesChanged)
 /// }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,7 +97,8 @@ pub enum WatchEventKind {
         /// A number that no other rename in this watch has.
         cookie: u64,
     },
-    /// The object has got this name by a rename, and the object that had the name before has lost it. If no
+    /// The object has got this name by a rename. If another object had this name, it has lost the name,
+    /// without an event [`Removed`](WatchEventKind::Removed). If no event
     /// [`RenamedFrom`](WatchEventKind::RenamedFrom) with the same cookie came before, the old name is outside
     /// of the watched directories.
     RenamedTo {
@@ -129,11 +130,12 @@ pub struct WatchEvent {
     pub kind: WatchEventKind,
     /// The directory of the changed entry or object. The watched directory if the path is empty.
     pub dir: ObjectId,
-    /// The object that has or had the name. `None` for [`Overflow`](WatchEventKind::Overflow). The id of a
-    /// removed object may name another object later.
+    /// The object that has or had the name. Its `kind()` tells a directory from a file. `None` for
+    /// [`Overflow`](WatchEventKind::Overflow). The id of a removed object may name another object later.
     pub object: Option<ObjectId>,
-    /// Path relative to the watched directory. Empty for the watched directory
-    /// itself, and for [`Overflow`](WatchEventKind::Overflow).
+    /// Path relative to the watched directory, as calls on files take it. A caller joins it with the path of
+    /// the watched directory. Empty for the watched directory itself, and for
+    /// [`Overflow`](WatchEventKind::Overflow).
     pub path: PathBuf,
 }
 

@@ -6,6 +6,7 @@
 
 mod event;
 mod known;
+mod learn;
 
 pub use event::{WatchEvent, WatchEventKind, WatchOptions};
 
@@ -14,12 +15,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Engine, ObjectId};
-use eyrie_medium::epoch;
 
 use self::known::KnownTree;
-use super::{AsUser, CallError, CallResult, Handle, Pxfs};
+use super::{Handle, Pxfs};
 use crate::posix::{OpenFlags, PathAt, Posix};
 use crate::{Errno, Error, Notice, Result, Watcher};
 
@@ -62,6 +61,20 @@ struct WatchSource<E: Engine> {
     watcher: Watcher,
 }
 
+impl<E: Engine> WatchSource<E> {
+    fn stop(&self) {
+        if !self.watcher.is_stopped() {
+            self.engine.stop_watch(&self.watcher);
+        }
+    }
+}
+
+impl<E: Engine> Drop for WatchSource<E> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// Ends a [`Watch`], usually from another thread than the one that waits for its events.
 ///
 /// ```
@@ -79,7 +92,7 @@ struct WatchSource<E: Engine> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WatchStopper<E: Engine> {
-    // A stopper keeps neither the volume open nor the changes watched.
+    // A stopper does not keep the volume open. It does not keep the watch alive.
     source: Weak<WatchSource<E>>,
 }
 
@@ -93,7 +106,7 @@ impl<E: Engine> WatchStopper<E> {
     /// ```
     pub fn stop(&self) {
         if let Some(source) = self.source.upgrade() {
-            source.engine.stop_watch(&source.watcher);
+            source.stop();
         }
     }
 }
@@ -142,13 +155,14 @@ impl<E: Engine> Pxfs<E> {
         let unsupported = || Error::new(Errno::OPNOTSUPP, "watch");
         // A change after this line gives a notice. So the listings below miss no change.
         let watcher = self.engine().watch(options.capacity).ok_or_else(unsupported)?;
+        let source = Arc::new(WatchSource { engine: Arc::clone(self.engine()), watcher });
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = self.as_user().call("watch", |user| user.open_path(path, flags, 0))?;
         let known = KnownTree::new(handle.id());
         let mut watch = Watch {
             files: self.clone(),
             handle: Some(handle),
-            source: Arc::new(WatchSource { engine: Arc::clone(self.engine()), watcher }),
+            source,
             options,
             known,
             events: VecDeque::new(),
@@ -183,7 +197,8 @@ impl<E: Engine> Watch<E> {
         WatchStopper { source: Arc::downgrade(&self.source) }
     }
 
-    /// Returns the next event, if it is there already.
+    /// Returns the next event, if it is there already. A client whose service has ended may wait for the next
+    /// service, for some seconds at most.
     ///
     /// ```
     /// # use eyrie::*; fn f(watch: &mut Watch<VolumeEngine>) {
@@ -196,8 +211,8 @@ impl<E: Engine> Watch<E> {
         self.next_within(Duration::ZERO)
     }
 
-    /// Waits for the next event, up to `timeout`. Returns `None` if none came, or if the watch has
-    /// [ended](Watch::has_ended).
+    /// Waits for the next event, up to `timeout`, or longer as [`poll`](Watch::poll). Returns `None` if none
+    /// came, or if the watch has [ended](Watch::has_ended).
     ///
     /// ```
     /// # use eyrie::*; fn f(watch: &mut Watch<VolumeEngine>) {
@@ -244,7 +259,11 @@ impl<E: Engine> Watch<E> {
     fn take(&mut self, notice: Notice) {
         let taken = match notice {
             Notice::Object(id) => self.change(id, WatchEventKind::Modified),
-            Notice::Attributes(id) => self.change(id, WatchEventKind::AttributesChanged),
+            Notice::Attributes(id) => {
+                // A new mode may let the user read a directory of the tree.
+                self.enter_known(id);
+                self.change(id, WatchEventKind::AttributesChanged)
+            }
             Notice::Entry { dir, name, before, after, .. } => self.change_entry((dir, &name), before, after),
             Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left, .. } => {
                 self.rename((from_dir, &from_name), (to_dir, &to_name), moved, (replaced, left))
@@ -271,6 +290,7 @@ impl<E: Engine> Watch<E> {
     fn end(&mut self) {
         self.push_of_root(WatchEventKind::Removed);
         self.has_ended = true;
+        self.source.stop();
     }
 
     /// Takes the change of an object. As the next two functions, it returns `None` if the known entries lack
@@ -355,12 +375,7 @@ impl<E: Engine> Watch<E> {
         }
         for id in known.into_iter().chain([Some(moved), replaced]).flatten().filter(|id| id.is_directory()) {
             self.known.forget_unnamed(id);
-            if let Some((parent, _)) = self.known.places(id).first()
-                && self.options.tree
-            {
-                // An error means that the directory has gone. Its removal has a notice of its own.
-                let _ = self.enter(*parent, id);
-            }
+            self.enter_known(id);
         }
         Some(())
     }
@@ -381,88 +396,6 @@ impl<E: Engine> Watch<E> {
         }
         Some(())
     }
-
-    /// Adds the event that everything may have changed, and learns all entries again.
-    fn look_again(&mut self) {
-        self.push_of_root(WatchEventKind::Overflow);
-        // After another error, for example without a service, a further overflow follows.
-        if let Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale)) =
-            self.list_all()
-        {
-            self.end();
-        }
-    }
-
-    /// Forgets all entries, and learns those that the watch needs from listings.
-    fn list_all(&mut self) -> CallResult<()> {
-        let root = self.known.root();
-        self.known = KnownTree::new(root);
-        if let Some(handle) = &self.handle {
-            handle.current(self.files.as_user().engine())?;
-        }
-        self.list(root)
-    }
-
-    /// Watches a directory of the tree, unless the watch knows it already or the user may not read it.
-    fn enter(&mut self, parent: ObjectId, dir: ObjectId) -> CallResult<()> {
-        if self.may_enter(parent, dir) && self.known.add_directory(dir) { self.list(dir) } else { Ok(()) }
-    }
-
-    /// Learns the entries of a directory, and those below it.
-    fn list(&mut self, dir: ObjectId) -> CallResult<()> {
-        let mut unlisted = vec![dir];
-        while let Some(dir) = unlisted.pop() {
-            let Watch { files, known, options, .. } = self;
-            let mut found = Vec::new();
-            let listed = files.as_user().list_object(|| Ok(dir), 0, &mut |entry| {
-                if is_needed(*options, entry.id) {
-                    known.place(dir, entry.name, entry.id);
-                }
-                if options.tree && entry.id.is_directory() {
-                    found.push(entry.id);
-                }
-                options.tree || !options.entries_only
-            });
-            match listed {
-                // Another thread has removed a directory of the tree meanwhile.
-                Err(CallError::Errno(Errno::NOENT) | CallError::Engine(eyrie_engine::Error::Stale))
-                    if dir != self.known.root() => {}
-                listed => listed?,
-            }
-            for id in found {
-                if self.may_enter(dir, id) && self.known.add_directory(id) {
-                    unlisted.push(id);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn place(&mut self, dir: ObjectId, name: &[u8], id: ObjectId) {
-        if is_needed(self.options, id) {
-            self.known.place(dir, name, id);
-        }
-    }
-
-    /// True if the user could list a directory whose parent is known. If the directory has gone, nobody knows
-    /// its rights any more. Then the answer is true only for a user who may list every directory.
-    fn may_enter(&self, parent: ObjectId, dir: ObjectId) -> bool {
-        let user = self.files.as_user();
-        access::passes_everywhere(user.credentials()) || {
-            let _pin = epoch::pin();
-            may_list(user, parent, dir).is_ok()
-        }
-    }
-}
-
-/// True if a watch with these options has to know the names of an object.
-fn is_needed(options: WatchOptions, id: ObjectId) -> bool {
-    !options.entries_only || options.tree && id.is_directory()
-}
-
-fn may_list<E: Engine>(user: AsUser<'_, E>, parent: ObjectId, dir: ObjectId) -> CallResult<()> {
-    access::check_search(user.credentials(), &user.protection(parent)?)?;
-    Ok(access::check(user.credentials(), &user.protection(dir)?, Rights::READ)?)
 }
 
 /// Waits for each event, without a limit. Ends when the watch has ended.
@@ -476,7 +409,6 @@ impl<E: Engine> Iterator for Watch<E> {
 
 impl<E: Engine> Drop for Watch<E> {
     fn drop(&mut self) {
-        self.source.engine.stop_watch(&self.source.watcher);
         if let Some(handle) = self.handle.take() {
             // A close fails only after a failure of the medium, which other calls report.
             let _ = self.files.close(handle);
