@@ -1,7 +1,7 @@
 //! `eyrie bench`: measures a workload on a new volume and on other file systems and stores, in alternation.
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, table};
-use crate::{interrupt, place, text};
+use crate::{interrupt, text};
 
 /// Rounds of each row, unless the user asks for another number.
 const ROUNDS: u32 = 10;
@@ -331,7 +331,7 @@ fn measure(
         }
     }
     // A page that cannot be written is noticed before the run.
-    let page = options.html.as_deref().map(ReportPage::create).transpose()?;
+    let page = options.html.as_deref().map(ReportPage::open).transpose()?;
     let bar = progress();
     let mut progress = |done: usize, all: usize, name: &str| {
         bar.set_length(all as u64);
@@ -360,45 +360,46 @@ fn measure(
     print(&report, output)
 }
 
-/// The page of a report. It is written beside its place and renamed when it is complete, so a run that fails
-/// leaves an old page unchanged.
+/// The page of a report. It is opened before the run and written after it, so a run that fails leaves an old
+/// page unchanged.
 struct ReportPage<'a> {
     path: &'a Path,
     file: File,
-    /// The temporary path and the place, unless the place is a device or a pipe, which is written directly.
-    renamed: Option<(PathBuf, PathBuf)>,
+    /// The place of a page that this run has made, until the page is written.
+    made: Option<PathBuf>,
 }
 
 impl ReportPage<'_> {
-    fn create(path: &Path) -> Result<ReportPage<'_>> {
-        // A symbolic link still leads to the page afterwards.
-        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let renamed = match place.metadata() {
-            Ok(there) if !there.is_file() => None,
-            _ => Some((place::aside(&place), place)),
-        };
-        let file = match &renamed {
-            Some((aside, _)) => File::create(aside),
-            None => File::options().write(true).open(path),
-        };
-        Ok(ReportPage { path, file: file.doing("write", text::path(path))?, renamed })
+    fn open(path: &Path) -> Result<ReportPage<'_>> {
+        let mut options = File::options();
+        let there = options.write(true).open(path);
+        let is_new = matches!(&there, Err(error) if error.kind() == io::ErrorKind::NotFound);
+        let file = if is_new { options.create(true).truncate(false).open(path) } else { there };
+        let file = file.doing("write", text::path(path))?;
+        // A symbolic link to the page stays if the page is removed.
+        let made = is_new.then(|| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+        Ok(ReportPage { path, file, made })
     }
 
     fn finish(mut self, html: &str) -> Result<()> {
-        let written = self.file.write_all(html.as_bytes());
-        let renamed = written.and_then(|()| match &self.renamed {
-            Some((aside, place)) => std::fs::rename(aside, place),
-            None => Ok(()),
-        });
-        renamed.doing("write", text::path(self.path))
+        self.replace(html).doing("write", text::path(self.path))?;
+        self.made = None;
+        Ok(())
+    }
+
+    fn replace(&mut self, html: &str) -> io::Result<()> {
+        // A device or a pipe has no bytes of an old page.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(html.as_bytes())
     }
 }
 
 impl Drop for ReportPage<'_> {
     fn drop(&mut self) {
-        if let Some((aside, _)) = &self.renamed {
-            // After the rename, this file no longer exists.
-            let _ = std::fs::remove_file(aside);
+        if let Some(made) = &self.made {
+            let _ = std::fs::remove_file(made);
         }
     }
 }

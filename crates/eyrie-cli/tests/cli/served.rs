@@ -1,6 +1,7 @@
 //! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -324,12 +325,13 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// A failed run leaves an old page unchanged, and no other file.
+/// A failed run leaves an old page unchanged, and no other file. A run that succeeds replaces the bytes of the
+/// page, and nothing else.
 #[test]
 fn failed_benchmark_keeps_the_old_page() {
     let sandbox = Sandbox::new();
-    let bench = |dir: &str| {
-        let mut command = sandbox.command(["bench", "kv", "--quick", "--rounds", "1", "--html", "page"]);
+    let bench = |dir: &str, page: &str| {
+        let mut command = sandbox.command(["bench", "kv", "--quick", "--rounds", "1", "--html", page]);
         command.args(["--against", "tmpfs", "--dir", dir]).output().unwrap()
     };
     let names = || {
@@ -338,22 +340,49 @@ fn failed_benchmark_keeps_the_old_page() {
         names.sort();
         names
     };
-    fs::write(sandbox.path("old"), "old").unwrap();
-    std::os::unix::fs::symlink("old", sandbox.path("page")).unwrap();
-    let failed = bench("none");
-    assert!(!failed.status.success(), "{failed:?}");
-    assert_eq!(fs::read(sandbox.path("page")).unwrap(), b"old");
-    let done = bench(".");
-    assert!(done.status.success(), "{done:?}");
-    assert!(fs::read_to_string(sandbox.path("old")).unwrap().contains("<html"), "the link leads to the page");
-    assert_eq!(names(), ["old", "page"]);
+    let old = "old ".repeat(1 << 20);
+    fs::write(sandbox.path("old"), &old).unwrap();
+    fs::set_permissions(sandbox.path("old"), Permissions::from_mode(0o600)).unwrap();
+    symlink("old", sandbox.path("page")).unwrap();
+    symlink("new", sandbox.path("to-new")).unwrap();
+    for page in ["page", "to-new"] {
+        let failed = bench("none", page);
+        assert!(!failed.status.success(), "{failed:?}");
+    }
+    assert!(fs::read_to_string(sandbox.path("page")).unwrap() == old);
+    assert_eq!(names(), ["old", "page", "to-new"]);
+    let before = fs::metadata(sandbox.path("old")).unwrap();
+    for page in ["page", "to-new"] {
+        let done = bench(".", page);
+        assert!(done.status.success(), "{done:?}");
+    }
+    for place in ["old", "new"] {
+        let page = fs::read_to_string(sandbox.path(place)).unwrap();
+        assert!(
+            page.starts_with("<!doctype html>") && !page.contains("old old"),
+            "the link leads to the page"
+        );
+    }
+    let after = fs::metadata(sandbox.path("old")).unwrap();
+    assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
+    assert_eq!(names(), ["new", "old", "page", "to-new"]);
     let nowhere = ["bench", "kv", "--quick", "--html", "none/page"];
     sandbox.fail(3, &["cannot write", "none/page"], nowhere);
-    let output =
-        sandbox.run(["bench", "kv", "--quick", "--rounds", "1", "--dir", ".", "--html", "/dev/null"]);
-    assert!(output.status.success(), "{output:?}");
-    let kind = fs::metadata("/dev/null").unwrap().file_type();
-    assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind), "a device is no page to replace");
+}
+
+/// The reader of a pipe gets the report.
+#[test]
+fn benchmark_writes_its_page_into_a_pipe() {
+    let sandbox = Sandbox::new();
+    let pipe = sandbox.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    sandbox.succeed(["bench", "kv", "--quick", "--rounds", "1", "--dir", ".", "--html", "pipe"]);
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo(), "a pipe is no page to replace");
+    assert!(reader.join().unwrap().contains("<html"));
 }
 
 /// A run of `bench shared` ends the service that it starts.
