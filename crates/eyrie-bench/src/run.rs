@@ -77,9 +77,8 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
     if setting.threads.is_empty() || setting.threads.contains(&0) {
         return Err(Error::Request("the number of threads is 1 or more".to_owned()));
     }
-    let (threads, most) =
-        (setting.threads.iter().map(|&threads| threads as u64).max(), workload.most_threads());
-    let threads = threads.unwrap_or(1);
+    let threads = setting.threads.iter().copied().max().unwrap_or(1) as u64;
+    let most = workload.most_threads();
     if threads > most {
         let text =
             format!("{threads} threads cannot divide the work: use at most {most}, or a larger amount");

@@ -11,6 +11,9 @@ pub enum TargetOrder {
     Each,
 }
 
+/// Probability below which chance does not explain what a row touches.
+const UNEXPLAINED: f64 = 1e-9;
+
 /// The targets of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Targets {
@@ -34,23 +37,38 @@ impl Targets {
     }
 
     /// Returns the number of different targets that `done` choices must touch: 90 % of the expected number.
-    /// The number of random choices may also be six standard deviations and four targets below the expected
-    /// number, because chance matters if there are few targets. So a run with many threads does not fail by
-    /// chance.
+    /// Random choices may touch fewer if chance explains that, which matters if there are few targets. So a
+    /// run with many threads does not fail by chance.
     pub fn least(&self, done: u64) -> u64 {
         let (done, among) = (done as f64, self.among as f64);
         let least = match self.order {
             TargetOrder::Random => {
-                let load = done / among;
-                let untouched = (-load).exp();
-                let expected = among * (1.0 - untouched);
-                let deviation = (among * untouched * (1.0 - (1.0 + load) * untouched)).sqrt();
-                (0.9 * expected).min(expected - 6.0 * deviation - 4.0)
+                let expected = among * (1.0 - (-done / among).exp());
+                (0.9 * expected).min(explained(done, among))
             }
             TargetOrder::Each => 0.9 * done.min(among),
         };
         least.ceil() as u64
     }
+}
+
+/// Returns the smallest number of different targets that chance explains for `done` random choices. With many
+/// targets it is six standard deviations and four targets below the expected number.
+fn explained(done: f64, among: f64) -> f64 {
+    let load = done / among;
+    let untouched = (-load).exp();
+    let deviation = (among * untouched * (1.0 - (1.0 + load) * untouched)).sqrt();
+    let of_many = among * (1.0 - untouched) - 6.0 * deviation - 4.0;
+    // The probability that any `left` targets stay untouched is at most the number of such sets, multiplied by
+    // the probability for one set. `sets` is the logarithm of this number.
+    let mut sets = 0.0;
+    for left in (1..=among.min(64.0) as u32).map(f64::from) {
+        sets += ((among - left + 1.0) / left).ln();
+        if sets + done * (1.0 - left / among).ln() < UNEXPLAINED.ln() {
+            return of_many.max(among - left + 1.0);
+        }
+    }
+    of_many
 }
 
 /// The targets that one thread has touched.
@@ -129,5 +147,10 @@ mod tests {
             assert!(matches!(again.require(&targets), Err(Error::Uncovered { touched: 200, .. })));
         }
         assert!(Coverage::default().require(&Targets::each("files", 10)).is_err());
+        let first = covered((0..10_000).map(|_| 0));
+        let touched = first.require(&Targets::random("MiB", 4));
+        assert!(matches!(touched, Err(Error::Uncovered { touched: 1, least: 4, .. })), "{touched:?}");
+        let half = covered((0..100).map(|number| number % 20));
+        assert!(half.require(&Targets::random("MiB", 40)).is_err());
     }
 }
