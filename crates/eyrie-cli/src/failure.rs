@@ -114,6 +114,15 @@ pub fn print_error(line: &str) {
     let _ = writeln!(io::stderr(), "eyrie: {line}");
 }
 
+/// Prints the text of a failure that does not decide the exit status.
+pub fn print_failure(result: Result<()>) {
+    if let Err(failure) = result
+        && !failure.line.is_empty()
+    {
+        print_error(&failure.line);
+    }
+}
+
 /// The failures of a command with several arguments. Each is printed immediately, and the command continues
 /// with the next argument.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use clap::Args;
 use eyrie::{Repair, Repaired, Report, Volume};
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result, print_error};
+use crate::failure::{Failure, Result, print_error, print_failure};
 use crate::output::Output;
 use crate::text;
 use crate::volumes::{object_count, paged, refused};
@@ -130,7 +130,7 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
     let place = text::path(&arguments.volume);
     if arguments.json {
         // The exit status must tell that the volume is damaged, even if the report cannot be printed.
-        let _ = output.json(&json_report(report));
+        print_failure(output.json(&json_report(report)).and_then(|()| Ok(output.flush()?)));
     }
     for finding in &report.findings {
         print_error(&format!("broken: {place}: {finding}"));

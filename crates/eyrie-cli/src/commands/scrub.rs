@@ -8,7 +8,7 @@ use eyrie::ScrubReport;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::failure::{Failure, Result, print_error};
+use crate::failure::{Failure, Result, print_error, print_failure};
 use crate::output::Output;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
@@ -69,6 +69,7 @@ pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
         return printed;
     }
     // The exit status must tell that the volume is damaged, even if the report cannot be printed.
+    print_failure(printed.and_then(|()| Ok(output.flush()?)));
     for path in &report.paths {
         print_error(&format!("damaged: {place}:{}", text::path(path)));
     }

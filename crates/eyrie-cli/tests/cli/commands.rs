@@ -198,9 +198,9 @@ fn closed_pipe_is_no_error() {
     }
 }
 
-/// The exit status tells of damage, even if the report is longer than a pipe takes.
+/// The exit status tells of damage, even if the report is longer than a pipe takes or cannot be written.
 #[test]
-fn damage_is_in_the_status_of_a_scrub_with_a_closed_pipe() {
+fn damage_is_in_the_status_of_a_scrub_without_output() {
     let sandbox = Sandbox::new();
     sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged", "--checksums"]);
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -225,6 +225,12 @@ fn damage_is_in_the_status_of_a_scrub_with_a_closed_pipe() {
     let mut closed = scrub();
     drop(closed.stdout.take());
     assert_eq!(closed.wait().unwrap().code(), Some(4));
+    let mut command = sandbox.command(["scrub", "--json", "vol"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert!(complaints.contains("cannot write: standard output"), "{complaints}");
 }
 
 #[test]

@@ -37,7 +37,10 @@ fn broken_volume_is_4_even_if_output_fails() {
     assert_eq!((output.status.code(), &json["sound"]), (Some(4), &false.into()));
     let mut command = sandbox.command(["fsck", "--json", "vol"]);
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    assert_eq!(command.stdout(full).output().unwrap().status.code(), Some(4));
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert!(complaints.contains("cannot write: standard output"), "{complaints}");
 }
 
 /// Overwrites the first 64 bytes of one page after another until a check finds damage. If a check finds none,
