@@ -50,8 +50,8 @@ pub fn target<H>(path: &Path, follow: bool) -> Target<'_, H> {
 ///
 /// # Errors
 /// Fails with exit status 2 for a path of the host.
-pub fn all_inside(places: Vec<Place>) -> Result<Vec<Inside>> {
-    places.into_iter().map(Place::inside).collect()
+pub fn all_inside(places: &[Place]) -> Result<Vec<Inside>> {
+    places.iter().cloned().map(Place::inside).collect()
 }
 
 /// Returns a temporary name in the directory of `path`. A file is made under this name and then renamed, so

@@ -89,7 +89,8 @@ fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFla
 /// Returns the inode flags that were read. A file system of the host may have none.
 fn flags_or_none(read: eyrie::Result<InodeFlags>) -> Result<InodeFlags, Side> {
     read.or_else(|error| match error.errno() {
-        Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS => Ok(InodeFlags::empty()),
+        // Some file systems answer an unknown ioctl with `EINVAL`.
+        Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => Ok(InodeFlags::empty()),
         _ => Err(Side::Source(format!("{}; the archive has none of its inode flags", reason(&error)))),
     })
 }
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn fault_is_not_taken_for_missing_flags() {
         let failed = |errno| flags_or_none(Err(eyrie::Error::new(errno, "getflags")));
-        for errno in [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS] {
+        for errno in [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL] {
             assert!(failed(errno).is_ok_and(|flags| flags.is_empty()), "{errno}");
         }
         for errno in [Errno::IO, Errno::STALE, Errno::ACCESS] {

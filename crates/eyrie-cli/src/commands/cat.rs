@@ -26,8 +26,8 @@ pub struct CatArgs {
     places: Vec<Place>,
 }
 
-pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(arguments.places)?;
+pub fn run(arguments: &CatArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(&arguments.places)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     for_each(&places, Purpose::Read, |files, inside| {
         let file = files.open_file(&inside.path).doing("read", inside)?;

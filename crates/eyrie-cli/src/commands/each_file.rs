@@ -46,7 +46,7 @@ impl ChangedFiles {
         mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
     ) -> Result<()> {
         let reach = Reach { recursive: self.recursive, follows_argument };
-        for_each(&place::all_inside(self.places.clone())?, Purpose::Change, |files, inside| {
+        for_each(&place::all_inside(&self.places)?, Purpose::Change, |files, inside| {
             each_file(files, inside, reach, &mut change)
         })
     }

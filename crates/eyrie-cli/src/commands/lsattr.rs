@@ -35,8 +35,8 @@ pub struct LsattrArgs {
     json: bool,
 }
 
-pub fn run(mut arguments: LsattrArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+pub fn run(arguments: &LsattrArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(&arguments.places)?;
     let reach = Reach { recursive: arguments.recursive, follows_argument: true };
     let mut values = Vec::new();
     for_each(&places, Purpose::Read, |files, inside| {

@@ -20,8 +20,8 @@ pub struct MkdirArgs {
     parents: bool,
 }
 
-pub fn run(arguments: MkdirArgs) -> Result<()> {
-    let places = place::all_inside(arguments.places)?;
+pub fn run(arguments: &MkdirArgs) -> Result<()> {
+    let places = place::all_inside(&arguments.places)?;
     for_each(&places, Purpose::Change, |files, inside| {
         let made = if arguments.parents {
             files.create_dir_all(&inside.path)

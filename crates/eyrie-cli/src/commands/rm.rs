@@ -35,9 +35,9 @@ pub struct RmArgs {
     verbose: bool,
 }
 
-pub fn run(mut arguments: RmArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
-    for_each(&places, Purpose::Change, |files, inside| match remove(&arguments, files, inside, output)? {
+pub fn run(arguments: &RmArgs, output: &mut Output) -> Result<()> {
+    let places = place::all_inside(&arguments.places)?;
+    for_each(&places, Purpose::Change, |files, inside| match remove(arguments, files, inside, output)? {
         Err(error) if arguments.force && matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => Ok(()),
         removed => removed.doing("remove", inside),
     })

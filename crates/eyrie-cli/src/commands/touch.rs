@@ -55,8 +55,8 @@ pub struct TouchArgs {
     help: (),
 }
 
-pub fn run(mut arguments: TouchArgs) -> Result<()> {
-    let places = place::all_inside(std::mem::take(&mut arguments.places))?;
+pub fn run(arguments: TouchArgs) -> Result<()> {
+    let places = place::all_inside(&arguments.places)?;
     let given = arguments.date.or(arguments.stamp).map_or(SetTime::Now, SetTime::To);
     let (accessed, modified) = match &arguments.reference {
         None => (given, given),

@@ -92,7 +92,7 @@ impl NewSize {
 }
 
 pub fn run(arguments: TruncateArgs) -> Result<()> {
-    let places = place::all_inside(arguments.places)?;
+    let places = place::all_inside(&arguments.places)?;
     let create = !arguments.no_create;
     let NewSize { rule, bytes } = arguments.size.unwrap_or(NewSize { rule: Rule::Extend, bytes: 0 });
     let size = match &arguments.reference {
