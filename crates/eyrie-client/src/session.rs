@@ -209,8 +209,8 @@ pub fn is_absent(error: &Error) -> bool {
     absent.contains(&source.kind())
 }
 
-/// Returns true if a later attempt to join may succeed: this process reaches no service, or has no descriptor
-/// left. Or the service is ending, does not answer in time, or has no room for a session at the moment.
+/// Returns true if a later attempt to join may succeed. It may succeed if this process reaches no service or
+/// has no descriptor left, and if the service is ending, does not answer in time, or has no room.
 pub fn may_pass(error: &Error) -> bool {
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
     match error {

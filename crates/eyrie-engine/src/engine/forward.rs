@@ -55,7 +55,9 @@ macro_rules! delegate_reads {
 }
 
 /// Defines the named calls of [`Engine`](crate::Engine) as calls of another engine. The engine has a method
-/// `$inner` that returns the other engine. Tests wrap an engine to change a few of its calls.
+/// `$inner` that returns the other engine. Tests wrap an engine to change a few of its calls. Calls that are
+/// not named have the defaults of the trait, not those of the other engine.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! forward_calls {
     ($inner:ident: $($call:ident)*) => { $($crate::forward_calls!(@$call $inner);)* };

@@ -195,8 +195,9 @@ pub struct VolumePage {
 /// Number of results of requests that a volume keeps.
 pub(crate) const OUTCOMES: usize = 32;
 
-/// A request that a service is applying. By this record, the next owner finds out if the change was made. It
-/// was made if the new object exists and has the change time of this record, or if the object does.
+/// A request that a service is applying. By this record, the next owner finds out if the change was made. The
+/// change was made if the object that it makes exists and has the change time of this record. For a change
+/// that makes no object, the same holds of the object that it changes.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {

@@ -32,7 +32,7 @@ pub enum FigureGroup {
     Entries,
     /// `eyrie ls`, `find`, `du` and `rm -r` of 100,000 files, compared with the GNU commands
     Commands,
-    /// Creates by 1, 2 and 4 threads in one directory, compared with tmpfs
+    /// Creates by 1, 2 and 4 threads in one directory, compared with a volume for each thread and with tmpfs
     Threads,
     /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
     Scans,

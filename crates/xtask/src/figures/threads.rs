@@ -20,8 +20,8 @@ const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 512 << 20;
 /// Minimum rate of several threads, divided by the rate of one thread.
 const SCALING: f64 = 1.7;
-/// Minimum rate of several threads in one directory, divided by their rate in a volume each. It is about a
-/// half if all of them wait for one lock.
+/// Minimum rate of several threads in one directory, divided by their rate in a volume each. With two threads
+/// the ratio is about 0.5 if both wait for one lock.
 const SHARE: f64 = 0.85;
 
 /// Creates [`FILES`] files in new directories, and removes them afterwards. Each of `threads` threads uses
