@@ -15,13 +15,12 @@ const CALLS: [&str; 10] =
     ["open", "stat", "read", "overwrite", "append", "create", "unlink", "rename", "get", "put"];
 /// Number of calls of one run of the program.
 const CALLS_OF_RUN: f64 = 2000.0;
-/// Number of volumes on which each call is counted. Counts depend on the hash seed of the volume, because it
-/// decides which pages of a directory split. Those of a create differ by up to 4 %.
-const VOLUMES: usize = 3;
 /// Maximum ratio of the instructions of a call to those of the same call in the other commit.
 const LIMIT: f64 = 1.02;
 /// The page with the counts that `--check` permits.
 const PAGE: &str = "docs/results/instructions.md";
+/// The toolchain and the processor of the counts in [`PAGE`].
+const COUNTED_WITH: &str = "Rust 1.95 on an AMD EPYC";
 /// Maximum ratio of the instructions of a call to those in [`PAGE`].
 const CHECK_LIMIT: f64 = 1.05;
 
@@ -44,7 +43,12 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
     let memory = directory(&arguments.memory)?.join(format!("eyrie-instructions-{}", std::process::id()));
     let now = counts(Path::new("."), &memory)?;
     if arguments.check {
-        return compare("permitted", &permitted(&std::fs::read_to_string(PAGE)?)?, &now, CHECK_LIMIT);
+        let permitted = permitted(&std::fs::read_to_string(PAGE)?)?;
+        return compare("permitted", &permitted, &now, CHECK_LIMIT).or_else(|error| {
+            let toolchain = output(Command::new("rustc").arg("--version"))?;
+            let toolchain = toolchain.trim();
+            Err(format!("{error}; {PAGE} is for {COUNTED_WITH}, and this run has {toolchain}").into())
+        });
     }
     let Some(base) = &arguments.base else {
         println!("| call | instructions |\n| --- | --- |");
@@ -113,8 +117,7 @@ fn copy_program(tree: &Path) -> Result<()> {
     Ok(std::fs::write(copy, program)?)
 }
 
-/// Builds the program in `tree`, and returns the instructions of one call of each kind: the median of the
-/// volumes.
+/// Builds the program in `tree`, and returns the instructions of one call of each kind.
 fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     let mut build = Command::new(env!("CARGO"));
     // The manifest names the package, because the package may have another name in an older commit.
@@ -126,7 +129,7 @@ fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     ]);
     output(build.args(["--bin", "hot_calls", "--target-dir", "target"]))?;
     let program = tree.join("target/release/hot_calls");
-    let count = |call: &str| {
+    let count = |call: &&str| {
         // Each count gets a new volume with the same contents, because some calls change the volume.
         directory(memory)?;
         let counted = output(Command::new(&program).args(["prepare"]).arg(memory))
@@ -134,15 +137,7 @@ fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
         std::fs::remove_dir_all(memory)?;
         counted
     };
-    let middle = |call: &&str| -> Result<f64> {
-        let mut counts = [0.0; VOLUMES];
-        for place in &mut counts {
-            *place = count(call)?;
-        }
-        counts.sort_unstable_by(f64::total_cmp);
-        Ok(counts[VOLUMES / 2])
-    };
-    CALLS.iter().map(middle).collect()
+    CALLS.iter().map(count).collect()
 }
 
 /// Returns the instructions of one call on one volume.
@@ -170,6 +165,8 @@ mod tests {
         let page = std::fs::read_to_string(Path::new("../..").join(PAGE)).expect("the page");
         let counts = permitted(&page).expect("ten counts");
         assert!(counts.iter().all(|count| (500.0..20_000.0).contains(count)), "{counts:?}");
+        let words: Vec<_> = page.split_whitespace().collect();
+        assert!(words.join(" ").contains(COUNTED_WITH), "the page names no toolchain");
         let error = permitted(&page.replace("| get |", "| got |")).expect_err("a call is missing");
         assert_eq!(error.to_string(), "docs/results/instructions.md has no count of get");
     }

@@ -59,8 +59,8 @@ fn explained(done: f64, among: f64) -> f64 {
     let untouched = (-load).exp();
     let deviation = (among * untouched * (1.0 - (1.0 + load) * untouched)).sqrt();
     let of_many = among * (1.0 - untouched) - 6.0 * deviation - 4.0;
-    // The probability that any `left` targets stay untouched is at most the number of such sets, multiplied by
-    // the probability for one set. `sets` is the logarithm of this number.
+    // The probability that any `left` targets stay untouched is at most the number of such sets, multiplied
+    // by the probability for one set. `sets` is the logarithm of this number.
     let mut sets = 0.0;
     for left in (1..=among.min(64.0) as u32).map(f64::from) {
         sets += ((among - left + 1.0) / left).ln();

@@ -325,8 +325,8 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// A failed run leaves an old page unchanged, and no other file. A run that succeeds replaces the bytes of the
-/// page, and nothing else.
+/// A failed run leaves an old page unchanged, and no other file. A run that succeeds replaces the bytes of
+/// the page, and nothing else.
 #[test]
 fn failed_benchmark_keeps_the_old_page() {
     let sandbox = Sandbox::new();

@@ -5,8 +5,8 @@
 //! cargo run --release -p eyriefs-testkit --bin hot_calls -- CALL DIR
 //! ```
 //!
-//! `prepare` makes a volume with files. The volume is in the directory DIR. CALL is one of `open`, `stat`,
-//! `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
+//! `prepare` makes a volume with files. The volume is in the directory DIR, and its hash seed is a constant.
+//! CALL is one of `open`, `stat`, `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
 //!
 //! Time stamps are constants, because callgrind, which counts the instructions, cannot run the clock of the
 //! kernel's shared page.
@@ -15,6 +15,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use eyrie::{Credentials, Kvfs, MediumChoice, OpenFlags, Posix, PosixExt, RenameMode, Time, Volume};
+use eyrie_engine::Owner;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::Options;
+use eyrie_sim::explore::fixed_options;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -28,7 +32,12 @@ fn path(kind: &str, number: usize) -> String {
 }
 
 fn prepare(dir: &Path) -> Result<()> {
-    let volume = Volume::options().size(256 << 20).medium(MediumChoice::Dram).create(dir.join("volume"))?;
+    let (place, now) = (dir.join("volume"), Time::new(1_000_000_000, 0));
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // The hash seed decides which pages of a directory split.
+    let options = Options { medium: MediumChoice::Dram, ..fixed_options(64 << 20, now) };
+    drop(Scm::create(&place, Some(256 << 20), &options, Owner { mode: 0o755, uid, gid }, now)?);
+    let volume = Volume::open(place)?;
     let files = volume.files(Credentials::of_process());
     files.create_dir_all(DIR)?;
     for number in 0..CALLS {
