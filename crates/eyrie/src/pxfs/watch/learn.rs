@@ -48,10 +48,11 @@ impl<E: Engine> Watch<E> {
     pub(super) fn enter_known(&mut self, dir: ObjectId) {
         if self.options.tree
             && dir.is_directory()
+            && !self.known.watches(dir)
             && let Some((parent, _)) = self.known.places(dir).first()
             && self.may_enter(*parent, dir)
-            && self.known.add_directory(dir)
         {
+            self.known.add_directory(dir);
             // An error means that the session with the service has ended. Then an overflow follows.
             let _ = self.list(dir);
         }
