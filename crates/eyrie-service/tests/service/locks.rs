@@ -33,8 +33,7 @@ fn set(
 
 #[test]
 fn clients_see_the_locks_of_each_other() {
-    let mut served = Served::new(8 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
     one.write("/egg", "blue").unwrap();
     let (first, second) = (open(&one), open(&other));
     first.lock().unwrap();
@@ -57,8 +56,7 @@ fn clients_see_the_locks_of_each_other() {
 
 #[test]
 fn waits_of_clients_do_not_block_the_service() {
-    let mut served = Served::new(8 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
     one.write("/egg", "blue").unwrap();
     let (first, second) = (open(&one), open(&other));
     first.lock().unwrap();
@@ -89,8 +87,7 @@ fn waits_of_clients_do_not_block_the_service() {
 
 #[test]
 fn deadlock_between_clients_is_an_error() {
-    let mut served = Served::new(8 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
     one.write("/egg", "blue").unwrap();
     let (first, second) = (open(&one), open(&other));
     assert_eq!(set(&first, (0, 1), EXCLUSIVE, LONG), None);
@@ -158,8 +155,7 @@ fn end_of_a_session_ends_its_locks_and_waits() {
 
 #[test]
 fn owners_learn_of_locks_that_end_with_their_service() {
-    let mut served = Served::new(8 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
     one.write("/egg", "blue").unwrap();
     let (first, second) = (open(&one), open(&other));
     first.lock().unwrap();
@@ -186,8 +182,7 @@ fn owners_learn_of_locks_that_end_with_their_service() {
 /// A handle of a removed file is closed after another file has got the id.
 #[test]
 fn close_of_a_stale_handle_keeps_the_locks_of_another_file() {
-    let mut served = Served::new(64 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(64 << 20);
     one.write("/egg", "blue").unwrap();
     let stale = open(&one);
     assert_eq!(set(&stale, (0, 1), EXCLUSIVE, LockWait::NO), None);
@@ -211,8 +206,7 @@ fn close_of_a_stale_handle_keeps_the_locks_of_another_file() {
 /// A thread closes a file under a pin of an earlier session. Another thread has locked the file since.
 #[test]
 fn close_under_an_old_pin_ends_the_locks_of_the_file() {
-    let mut served = Served::new(8 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
     one.write("/egg", "blue").unwrap();
     let (first, second) = (open(&one), open(&other));
     let pin = one.pin();

@@ -39,6 +39,13 @@ impl Served {
         Served { path, socket, stopper, thread, _place: place }
     }
 
+    /// Makes a served volume of this size, and the files of two clients.
+    fn with_clients(bytes: u64) -> (Served, [Pxfs<Client>; 2]) {
+        let served = Served::new(bytes);
+        let clients = [served.files(), served.files()];
+        (served, clients)
+    }
+
     fn client(&self) -> Arc<Client> {
         Arc::new(Client::connect(&self.socket, false).unwrap())
     }
@@ -100,8 +107,7 @@ impl Drop for Served {
 
 #[test]
 fn clients_see_the_changes_of_each_other() {
-    let mut served = Served::new(64 << 20);
-    let (one, other) = (served.files(), served.files());
+    let (mut served, [one, other]) = Served::with_clients(64 << 20);
     one.create_dir_all("/a/b").unwrap();
     one.write("/a/b/egg", "blue").unwrap();
     assert_eq!(other.read("/a/b/egg").unwrap(), b"blue");
@@ -138,8 +144,7 @@ fn files_and_keys_of_one_directory_agree() {
 
 #[test]
 fn unlinked_file_stays_readable_until_its_last_close() {
-    let mut served = Served::new(64 << 20);
-    let (reader, remover) = (served.files(), served.files());
+    let (mut served, [reader, remover]) = Served::with_clients(64 << 20);
     reader.write("/egg", vec![7; 1 << 20]).unwrap();
     let file = reader.open_file("/egg").unwrap();
     let before = reader.engine().space().objects;
@@ -156,8 +161,7 @@ fn unlinked_file_stays_readable_until_its_last_close() {
 
 #[test]
 fn end_of_a_client_frees_its_orphans_and_reservations() {
-    let mut served = Served::new(64 << 20);
-    let (lost, other) = (served.files(), served.files());
+    let (mut served, [lost, other]) = Served::with_clients(64 << 20);
     lost.write("/egg", "blue").unwrap();
     let engine = Arc::clone(lost.engine());
     let file = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
@@ -206,8 +210,7 @@ fn threads_of_clients_change_one_directory() {
 
 #[test]
 fn growth_and_large_values_reach_a_client() {
-    let mut served = Served::new(512 << 20);
-    let (writer, reader) = (served.files(), served.files());
+    let (mut served, [writer, reader]) = Served::with_clients(512 << 20);
     // The groups of a new volume are taken into use as it grows. The reader knows only the first ones.
     assert_eq!(reader.read_dir("/").unwrap().count(), 0);
     for number in 0..10_u8 {

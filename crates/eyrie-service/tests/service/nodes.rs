@@ -31,8 +31,7 @@ fn next_entry(nodes: &Nodes<Client>) -> (Vec<u8>, bool) {
 
 #[test]
 fn nodes_get_notices_of_the_changes_of_others() {
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     let nodes = files.nodes().watching(100);
     for milliseconds in [0, 1, 30] {
         assert_eq!(nodes.next_notice(Duration::from_millis(milliseconds)), None);
@@ -74,8 +73,7 @@ fn nodes_get_notices_of_the_changes_of_others() {
 
 #[test]
 fn lost_notices_and_lost_services_are_told() {
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     let nodes = files.nodes().watching(3);
     for number in 0..10 {
         other.create_dir(format!("/{number}")).unwrap();
@@ -102,8 +100,7 @@ fn lost_notices_and_lost_services_are_told() {
 
 #[test]
 fn watcher_above_the_limit_hears_that_it_misses_changes() {
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     let watch = || files.nodes().watching(10);
     let mut watching: Vec<_> = (0..MOST_WATCHERS).map(|_| watch()).collect();
     let refused = watch();

@@ -22,8 +22,7 @@ fn named(kind: WatchEventKind, path: &str) -> (WatchEventKind, String) {
 #[test]
 fn watch_of_a_client_sees_changes_of_all_clients_with_their_names() {
     use WatchEventKind::{AttributesChanged, Created, Modified, Removed, RenamedFrom, RenamedTo};
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     files.create_dir_all("/tree/a").unwrap();
     let mut watch = files.watch("/tree".into(), WatchOptions::new().tree(true)).unwrap();
     assert_eq!(watch.next_within(Duration::from_millis(10)), None);
@@ -57,8 +56,7 @@ fn watch_of_a_client_sees_changes_of_all_clients_with_their_names() {
 
 #[test]
 fn watch_of_a_client_tells_of_lost_events_and_goes_on_with_the_next_service() {
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     files.create_dir("/tree").unwrap();
     let mut watch = files.watch("/tree".into(), WatchOptions::new().tree(true).capacity(4)).unwrap();
     for number in 0..10 {
@@ -113,8 +111,7 @@ fn watch_above_the_limit_of_a_client_hears_that_it_misses_events() {
 
 #[test]
 fn waiting_watch_goes_on_after_a_long_time_without_a_service() {
-    let mut served = Served::new(64 << 20);
-    let (files, other) = (served.files(), served.files());
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
     files.create_dir("/nest").unwrap();
     let mut watch = files.watch("/nest".into(), WatchOptions::new().tree(true)).unwrap();
     served.end();
