@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicU32;
 
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
 
-use crate::{ObjectId, Result, id};
+use crate::spread::spread;
+use crate::{ObjectId, Result};
 
 /// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
 pub(crate) const STRIPES: usize = 1 << 16;
@@ -17,7 +18,7 @@ const CLAIM_BYTES: usize = STRIPES * size_of::<AtomicU32>();
 /// Returns the stripe of an object.
 #[inline]
 pub(crate) fn stripe_of(id: ObjectId) -> usize {
-    id::spread(id, STRIPES)
+    spread(id, STRIPES)
 }
 
 /// The counts of a process's opens, by stripes of objects.

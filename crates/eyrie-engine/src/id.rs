@@ -210,14 +210,6 @@ impl Version {
     }
 }
 
-/// Spreads ids over a table of `len` slots. `len` is a power of two. Ids are multiples of 64 plus a kind, so
-/// the low bits are shifted out. The rest is multiplied by a constant, 2^64 divided by the golden ratio. This
-/// product spreads successive ids evenly.
-pub(crate) fn spread(id: ObjectId, len: usize) -> usize {
-    let mixed = (id.place() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 32) as usize & (len - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,6 +38,7 @@ pub mod recovery;
 pub mod salvage;
 pub mod scm;
 mod space;
+mod spread;
 mod tables;
 pub mod transaction;
 pub mod volume;

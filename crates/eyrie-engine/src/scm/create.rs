@@ -5,10 +5,11 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::Scm;
 use super::arguments::{check_entry, check_mode};
 use super::counts::EntryChange;
-use super::locks::{EntryLock, LockedParent};
+use super::locks::{EntryLock, HeldLocks, LockedParent};
+use crate::object::collection::{self, GrowthLock, RoomNeeds};
 use crate::object::header::{Header, Hot, HotChange, NewObject};
+use crate::object::mfile;
 use crate::object::pointer::Pointer;
-use crate::object::{collection, mfile};
 use crate::op::{DEVICE_MAX, is_target};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
@@ -26,8 +27,17 @@ pub(super) enum Inserted {
     NeedsDirectory,
 }
 
+/// An answer to the question if a directory can grow.
+enum Growth<'a> {
+    /// It can, under the locks that the Op holds and this one.
+    Possible(Option<HeldLocks<'a>>),
+    Unnecessary,
+    /// The Op must hold the locks of all shards first.
+    NeedsDirectory,
+}
+
 impl Scm {
-    /// Makes room for an entry in a directory. The caller holds the locks of all shards. Returns true if
+    /// Makes room for an entry in a directory. The caller holds the locks that growth needs. Returns true if
     /// entries may have moved. The split of a page commits by itself, but no call can observe it.
     pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
@@ -59,15 +69,14 @@ impl Scm {
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(Inserted::Yes { moved: false });
         }
-        if let EntryLock::Shard(_) = parent.lock
-            && !broken(SafetyRule::GrowthLocksEveryShard)
-        {
-            if collection::needs_room(&self.volume, hot.root, name)? {
-                return Ok(Inserted::NeedsDirectory);
+        let _split = match self.lock_for_growth(parent, name)? {
+            Growth::Possible(lock) => lock,
+            Growth::Unnecessary => {
+                collection::insert(transaction, hot.root, name, id, time, times_version)?;
+                return Ok(Inserted::Yes { moved: false });
             }
-            collection::insert(transaction, hot.root, name, id, time, times_version)?;
-            return Ok(Inserted::Yes { moved: false });
-        }
+            Growth::NeedsDirectory => return Ok(Inserted::NeedsDirectory),
+        };
         // Growth commits transactions of its own. This transaction has no words yet, so it does not depend on
         // the pages that growth changes. A thread publishes nothing while its stores are not ordered.
         debug_assert!(!transaction.has_words(), "other transactions commit now");
@@ -75,6 +84,29 @@ impl Scm {
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
         Ok(Inserted::Yes { moved })
+    }
+
+    /// Takes the lock that growth of a directory needs for a new entry beside the lock of the entry. If other
+    /// Ops hold this lock, the insert need not wait for them while the first page of its bucket has room: a
+    /// later insert makes the directory grow.
+    fn lock_for_growth(&self, parent: &LockedParent, name: &[u8]) -> Result<Growth<'_>> {
+        let needs = || collection::needs_room(&self.volume, parent.hot.root, name);
+        let Some(RoomNeeds { lock, is_optional }) = needs()? else { return Ok(Growth::Unnecessary) };
+        let shard = match (parent.lock, lock) {
+            (EntryLock::Directory(_), _) => return Ok(Growth::Possible(None)),
+            (EntryLock::Shard(_), GrowthLock::Directory) => return Ok(Growth::NeedsDirectory),
+            (EntryLock::Shard(_), GrowthLock::Shard(_)) if broken(SafetyRule::SplitLocksItsShard) => {
+                return Ok(Growth::Possible(None));
+            }
+            (EntryLock::Shard(held), GrowthLock::Shard(shard)) => {
+                self.locks.try_hold_shard(parent.id, shard, held)
+            }
+        };
+        // Another Op may have split a bucket before this Op got the lock. The next split needs another lock.
+        if shard.is_some() && needs()?.is_some_and(|now| now.lock == lock) {
+            return Ok(Growth::Possible(shard));
+        }
+        Ok(if is_optional { Growth::Unnecessary } else { Growth::NeedsDirectory })
     }
 
     /// Writes a new object, without its entry. Returns the root of its bytes or entries. The caller has
@@ -150,7 +182,8 @@ impl Scm {
                     continue;
                 }
             }
-            if self.insert_entry(&mut transaction, &mut parent, name, id, time)? == Inserted::NeedsDirectory {
+            let inserted = self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+            if inserted == Inserted::NeedsDirectory {
                 lock = EntryLock::Directory(dir);
                 continue;
             }

@@ -2,8 +2,10 @@
 //!
 //! A directory has a lock for each shard of its entries ([`SHARDS`]), each in a stripe of its own. An Op on
 //! an entry holds the lock of the entry's shard. An Op on the directory itself, such as a change of its
-//! attributes, its growth or its removal, holds the locks of all shards. Therefore the holder of any shard
-//! may rely on the directory's header and on the number of its buckets.
+//! attributes or its removal, holds the locks of all shards. Therefore the holder of any shard may rely on
+//! the directory's header. Growth moves entries of one bucket only, and holds the lock of the shard of this
+//! bucket. Therefore the holder of a shard may rely on the buckets of the shard. Growth that changes the
+//! shard of an entry holds the locks of all shards.
 //!
 //! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
 //! two Ops deadlock. Each stripe also counts the Ops that ended under it. An Op that has looked entries up
@@ -21,9 +23,9 @@ use eyrie_medium::sync::{Mutex, MutexGuard, interleave, lock, prefetch, try_lock
 use smallvec::SmallVec;
 
 use super::Scm;
-use crate::id::spread;
 use crate::object::collection::{Collection, FoundEntry, SHARDS};
 use crate::object::header::{Cold, Hot};
+use crate::spread::spread;
 use crate::{Error, ObjectId, Result};
 
 /// Number of stripes. The number is so large that two Ops on different objects rarely need the same stripe.
@@ -163,6 +165,18 @@ impl Locks {
         held
     }
 
+    /// Locks one more shard of `dir` for an Op that holds the stripe `held`, if no other Op holds the shard.
+    /// The Op takes this lock out of order, so it must not wait for it.
+    pub(super) fn try_hold_shard(&self, dir: ObjectId, shard: usize, held: usize) -> Option<HeldLocks<'_>> {
+        let index = stripe_of_shard(dir, shard);
+        let mut more = HeldLocks { stripes: SmallVec::new() };
+        if index != held {
+            let stripe = &self.stripes[index];
+            more.stripes.push((stripe, try_lock(&stripe.mutex)?));
+        }
+        Some(more)
+    }
+
     /// Returns the number of Ops that have ended on this object and on the other objects of its stripes.
     pub(super) fn ended(&self, id: ObjectId) -> u64 {
         stripes_of(id).map(|index| self.ended_under(index)).fold(0, u64::wrapping_add)
@@ -297,8 +311,8 @@ impl Scm {
         peeked: &PeekedEntry,
     ) -> Result<Option<Option<FoundEntry>>> {
         // The caller holds the lock, so no other Op on the shard is running. If none has ended since the
-        // look-up either, the entry is unchanged, and no second look-up is needed. Growth holds all shards,
-        // so the name is also still in this shard.
+        // look-up either, the entry is unchanged, and no second look-up is needed. Growth that moves the
+        // entry or changes its shard holds this lock, so the name is also still in this shard.
         if self.locks.ended_under(peeked.stripe) == peeked.ended {
             return Ok(Some(peeked.found));
         }

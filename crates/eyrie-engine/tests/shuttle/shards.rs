@@ -38,7 +38,7 @@ fn ops_of(start: &Start, thread: usize) -> (Vec<Vec<u8>>, Vec<OpRecord>) {
 #[test]
 fn ops_in_one_growing_directory_keep_every_entry() {
     let _alone = alone();
-    for (seed, entries) in (0..).zip((8..130).step_by(6)) {
+    for (seed, entries) in (0..).zip((8..230).step_by(6)) {
         let mut start = Start::make_with(entries);
         let dir = start.dirs[1];
         start.known = (entries % 4 == 0).then_some(dir);

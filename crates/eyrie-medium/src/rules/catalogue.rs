@@ -347,9 +347,14 @@ rules! {
             "the superblock has the new size first";
     }
     Threads in "eyrie-engine/src/scm/create.rs" {
-        GrowthLocksEveryShard "growth-locks-every-shard" on Scheduler, "shards::ops_in_one":
-            "A directory grows only under the locks of all its shards.",
-            "it grows under the lock of one shard";
+        SplitLocksItsShard "split-locks-its-shard" on Scheduler, "shards::ops_in_one":
+            "A directory grows under the lock of the shard whose bucket is split.",
+            "it grows under the lock of the new entry's shard";
+    }
+    Threads in "eyrie-engine/src/object/collection/grow.rs" {
+        FewBucketsGrowUnderEveryShard "few-buckets-grow-under-every-shard" on Scheduler, "shards::overtaken":
+            "Growth that gives entries another shard holds the locks of all shards.",
+            "it holds the lock of the shard whose bucket is split";
     }
     Threads in "eyrie-engine/src/scm/locks.rs" {
         DirectoryOpLocksEveryShard "directory-op-locks-every-shard" on Scheduler, "shards::removed":

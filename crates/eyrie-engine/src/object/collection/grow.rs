@@ -17,7 +17,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
-use super::buckets::{BucketPlace, Buckets, segment_slot, table_slots};
+use super::buckets::{BucketPlace, Buckets, SHARDS, segment_slot, table_slots};
 use super::layout::{
     CAPACITY, Commit, LINES, NameRecord, PAGE_BYTES, PageStamp, Tags, home, line_of, page_extent, tags_at,
 };
@@ -43,8 +43,8 @@ const ANNOUNCE_EVERY: u64 = 32;
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255
 /// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
 /// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
-/// further page to a bucket. The caller holds the locks of all shards of the directory. If the transaction of
-/// the insert has begun, it has no words yet, and its stores are ordered.
+/// further page to a bucket. The caller holds the lock of the name's shard, and the locks that [`needs_room`]
+/// returns. If the transaction of the insert has begun, it has no words yet, and its stores are ordered.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
@@ -65,7 +65,7 @@ pub fn make_room<'v>(
     if target.may_have_moved_entries()? {
         clear_moved_entries(volume, &target.table, target.buckets, target.bucket)?;
     }
-    if !target.calls_for_growth()? {
+    if !target.is_full()? && !target.calls_for_growth()? {
         return Ok(None);
     }
     let mut root = root;
@@ -78,14 +78,47 @@ pub fn make_room<'v>(
     }
 }
 
-/// Returns true if an insert of `name` should call [`make_room`] first. The caller holds the lock of the
-/// shard of `name`. It needs the locks of all shards for [`make_room`].
+/// The reason why [`make_room`] should be called before an insert, and the lock that it needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RoomNeeds {
+    /// The lock beside that of the name's shard.
+    pub(crate) lock: GrowthLock,
+    /// True if the insert can go on without [`make_room`], because the first page of its bucket has room.
+    pub(crate) is_optional: bool,
+}
+
+/// The lock that growth needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GrowthLock {
+    /// The lock of this shard. The bucket that is split next belongs to it, and so will the new bucket. No
+    /// other bucket changes. The number of buckets stays the same while this lock is held, because the next
+    /// split needs it too.
+    Shard(usize),
+    /// The locks of all shards. With a larger number of buckets, names change their shard, or the table must
+    /// become larger, which changes the root.
+    Directory,
+}
+
+/// Returns the needs of [`make_room`] if an insert of `name` should call it first. Returns `None` if the
+/// insert needs no call. The caller holds the lock of the shard of `name`. While the caller also holds the
+/// lock in the result, further calls return the same lock.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
-pub fn needs_room(volume: &Volume, root: Pointer, name: &[u8]) -> Result<bool> {
+pub fn needs_room(volume: &Volume, root: Pointer, name: &[u8]) -> Result<Option<RoomNeeds>> {
     let target = InsertTarget::of(volume, root, name)?;
-    Ok(target.may_have_moved_entries()? || target.calls_for_growth()?)
+    let is_optional = !target.is_full()? && !target.may_have_moved_entries()?;
+    if is_optional && !target.calls_for_growth()? {
+        return Ok(None);
+    }
+    let InsertTarget { table, buckets, .. } = target;
+    let few = buckets.count() < SHARDS as u64 && !broken(SafetyRule::FewBucketsGrowUnderEveryShard);
+    let has_slot = BucketPlace::of(buckets.count()).segment < table.slots();
+    let lock = match few || !has_slot {
+        true => GrowthLock::Directory,
+        false => GrowthLock::Shard(buckets.shard(buckets.next_split())),
+    };
+    Ok(Some(RoomNeeds { lock, is_optional }))
 }
 
 /// The bucket that gets a new entry.
@@ -114,17 +147,20 @@ impl<'v, 'n> InsertTarget<'v, 'n> {
         Ok(commit.level() != self.buckets.level(self.bucket))
     }
 
-    /// True if the first page has no room for the entry. Also true if this page is crowded and the bucket to
-    /// be split has at least [`WORTH_SPLITTING`] entries in its first page.
+    /// True if the first page has no room for the entry.
+    fn is_full(&self) -> Result<bool> {
+        Ok(PageDraft::stored(self.table.medium, self.page)?.room(&self.record)?.is_none())
+    }
+
+    /// True if the first page is crowded and the bucket to be split has at least [`WORTH_SPLITTING`] entries
+    /// in its first page.
     fn calls_for_growth(&self) -> Result<bool> {
         let draft = PageDraft::stored(self.table.medium, self.page)?;
-        if draft.live().count_ones() >= CROWDED {
-            let next = load(self.table.medium, self.table.page(self.buckets.next_split())?)?;
-            if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
-                return Ok(true);
-            }
+        if draft.live().count_ones() < CROWDED {
+            return Ok(false);
         }
-        Ok(draft.room(&self.record)?.is_none())
+        let next = load(self.table.medium, self.table.page(self.buckets.next_split())?)?;
+        Ok(Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING)
     }
 }
 

@@ -41,7 +41,8 @@
 //!
 //! The buckets of a collection form eight shards, by the low bits of their numbers. A change of one entry
 //! reads and writes only pages of one bucket. Therefore two threads may change entries of different shards at
-//! the same time. Growth needs the locks of all shards.
+//! the same time. A split changes the bucket that is split and the new one. If the collection has at least
+//! eight buckets, both are in one shard, and the split needs the lock of this shard only.
 //!
 //! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (The
 //! collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)
@@ -60,7 +61,7 @@ mod update;
 mod walk;
 
 pub(crate) use buckets::SHARDS;
-pub(crate) use grow::{make_room, needs_room};
+pub(crate) use grow::{GrowthLock, RoomNeeds, make_room, needs_room};
 pub(crate) use read::FoundEntry;
 #[cfg(test)]
 pub(crate) use read::VISITS;

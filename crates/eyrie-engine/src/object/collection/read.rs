@@ -55,10 +55,10 @@ impl<'v> Collection<'v> {
         let mut buckets = table.buckets()?;
         loop {
             begin(buckets.shard(wanted.hash));
-            // If the collection has grown before `begin`, the shard and the bucket are out of date. If an Op
-            // makes the collection grow after this check, that Op ends under the locks of all shards.
-            // `Scm::confirm` sees this in the count of ended Ops. If no entry is found, the check below
-            // notices the growth, too.
+            // If the collection has grown before `begin`, the shard and the bucket may be out of date. If an
+            // Op moves the entry or changes its shard by growth after this check, that Op ends under the lock
+            // of the shard. `Scm::confirm` sees this in the count of ended Ops. If no entry is found, the
+            // check below notices the growth, too.
             let begun = table.buckets()?;
             if begun != buckets && !broken(SafetyRule::NotedShardIsCurrent) {
                 buckets = begun;
