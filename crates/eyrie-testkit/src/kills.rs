@@ -4,10 +4,12 @@
 //! `paged` only after a sync, on other media after each step. After a kill, the volume must show the state
 //! after the last acknowledged step or after a later step.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use eyrie::{MediumChoice, PagedOptions, Volume};
@@ -16,9 +18,12 @@ use rand::{Rng, SeedableRng};
 
 use crate::script::{StepDirectory, StepScript};
 
-/// Names of the environment variables of a child: the path of its volume, and the number of steps of each
-/// writer so far.
+pub mod served;
+
+/// Names of the environment variables of a child: the path of its volume, the number of its first writer, and
+/// the number of steps of each writer so far.
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
+const FIRST: &str = "EYRIE_TEST_KILLED_FIRST";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
 /// On average, one step in [`SYNCS`] is followed by a `sync`. On average, one kill in [`OPENING`] does not
 /// wait until the process has opened the volume.
@@ -58,37 +63,59 @@ fn place(volume: &Volume, writer: usize) -> StepDirectory {
     StepDirectory::new(volume, &format!("/writer-{writer}")).expect("room")
 }
 
-/// Changes the volume until the process is killed, if this process is a child. Otherwise returns.
+/// Changes or serves the volume until the process is killed, if this process is a child. Otherwise returns.
 pub fn run_if_child() {
+    served::run_if_service();
     let (Some(path), Ok(steps)) = (std::env::var_os(PLACE), std::env::var(STEPS)) else { return };
     let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
+    let first: usize = std::env::var(FIRST).expect("set").parse().expect("a number");
     let volume = Volume::open_with(Path::new(&path), paged()).expect("a volume");
     let needs_sync = volume.information().medium == "paged";
     say("\nopen");
     std::thread::scope(|scope| {
-        for (writer, &number) in steps.iter().enumerate() {
-            let volume = &volume;
+        for (index, &number) in steps.iter().enumerate() {
+            let (volume, writer) = (&volume, first + index);
             scope.spawn(move || {
                 let place = place(volume, writer);
-                let script = StepScript::found(writer as u64, &place, number);
-                let mut script = script.unwrap_or_else(|error| {
+                let fail = |error: &dyn Display| -> ! {
                     eprintln!("writer {writer}: {error}");
                     std::process::exit(1)
-                });
+                };
+                let script = StepScript::found(writer as u64, &place, number);
+                let mut script = script.unwrap_or_else(|error| fail(&error));
                 let mut random = SmallRng::seed_from_u64(number);
                 loop {
-                    script.step(&place).expect("room");
+                    script.step(&place).unwrap_or_else(|error| fail(&error));
                     let is_synced = random.random_ratio(1, SYNCS);
                     if is_synced {
                         place.sync().expect("the host is sound");
                     }
                     if is_synced || !needs_sync {
-                        say(&format!("acknowledged {writer} {}", script.number()));
+                        say(&format!("acknowledged {index} {}", script.number()));
                     }
                 }
             });
         }
     });
+}
+
+/// Checks a volume, and raises `steps` to the steps that the volume shows. Returns the number of these
+/// further steps. `context` names the volume in messages.
+///
+/// # Panics
+/// Panics if an acknowledged step is lost, or the volume is not sound.
+fn verify(volume: Volume, steps: &mut [u64], context: &str) -> u64 {
+    let report = volume.check().expect("the host is sound");
+    assert!(report.is_clean(), "{context}: {:#?}", report.findings);
+    let mut unheard = 0;
+    for (writer, step) in steps.iter_mut().enumerate() {
+        let script = StepScript::found(writer as u64, &place(&volume, writer), *step);
+        let script = script.unwrap_or_else(|error| panic!("{context}: {error}"));
+        unheard += script.number() - *step;
+        *step = script.number();
+    }
+    volume.close().expect("the host is sound");
+    unheard
 }
 
 /// Prints and flushes a line. The child exits if its parent has closed the pipe.
@@ -135,15 +162,7 @@ impl KillSeries {
                 continue;
             }
             let volume = Volume::open_with(path, paged()).expect("a volume");
-            let report = volume.check().expect("the host is sound");
-            assert!(report.is_clean(), "seed {seed}, kill {kill}: {:#?}", report.findings);
-            for (writer, step) in steps.iter_mut().enumerate() {
-                let script = StepScript::found(writer as u64, &place(&volume, writer), *step);
-                let script = script.unwrap_or_else(|error| panic!("seed {seed}, kill {kill}: {error}"));
-                total.unheard += script.number() - *step;
-                *step = script.number();
-            }
-            volume.close().expect("the host is sound");
+            total.unheard += verify(volume, &mut steps, &format!("seed {seed}, kill {kill}"));
         }
         std::fs::remove_dir_all(path).expect("it is there");
         total
@@ -157,11 +176,39 @@ impl KillSeries {
         command: &dyn Fn() -> Command,
         random: &mut SmallRng,
     ) -> Vec<u64> {
+        let mut child = WritingProcess::start(path, 0, steps, command);
+        let micros = if random.random_ratio(1, OPENING) {
+            random.random_range(0..20_000)
+        } else {
+            child.wait_until_open();
+            random.random_range(0..self.longest.as_micros() as u64)
+        };
+        std::thread::sleep(Duration::from_micros(micros));
+        child.kill()
+    }
+}
+
+/// A child that changes a volume, and the steps that it acknowledges.
+struct WritingProcess {
+    child: Killed,
+    /// Gets a message when the process has opened the volume.
+    opened: Receiver<()>,
+    is_open: bool,
+    reader: JoinHandle<Vec<(usize, u64)>>,
+    /// The last acknowledged step of each writer before this process.
+    steps: Vec<u64>,
+}
+
+impl WritingProcess {
+    /// Starts a process whose writers have the numbers from `first` on.
+    fn start(path: &Path, first: usize, steps: &[u64], command: &dyn Fn() -> Command) -> WritingProcess {
         let list = steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        let child = command().env(PLACE, path).env(STEPS, list).stdout(Stdio::piped()).spawn();
+        let mut program = command();
+        program.env(PLACE, path).env(FIRST, first.to_string()).env(STEPS, list);
+        let child = program.stdout(Stdio::piped()).spawn();
         let mut child = Killed(child.expect("the program can be started again"));
         let mut output = BufReader::new(child.0.stdout.take().expect("a pipe"));
-        let (opened, is_open) = channel();
+        let (open, opened) = channel();
         let reader = std::thread::spawn(move || {
             let mut acknowledged = Vec::new();
             let mut line = Vec::new();
@@ -171,33 +218,37 @@ impl KillSeries {
                 // The last line may be incomplete because of the kill.
                 let Some(text) = text.strip_suffix('\n') else { break };
                 match text.split(' ').collect::<Vec<_>>()[..] {
-                    ["open"] => drop(opened.send(())),
-                    ["acknowledged", writer, number] => {
-                        acknowledged.push((writer.parse::<usize>(), number.parse::<u64>()));
-                    }
+                    ["open"] => drop(open.send(())),
+                    ["acknowledged", writer, number] => acknowledged
+                        .push((writer.parse().expect("a number"), number.parse().expect("a number"))),
                     _ => {}
                 }
             }
             acknowledged
         });
-        let longest = self.longest.as_micros() as u64;
-        let micros = if random.random_ratio(1, OPENING) {
-            random.random_range(0..20_000)
-        } else {
-            is_open.recv().expect("it opens the volume");
-            random.random_range(0..longest)
-        };
-        std::thread::sleep(Duration::from_micros(micros));
-        child.0.kill().expect("it is there");
-        let status = child.0.wait().expect("it is there");
-        assert_eq!(status.code(), None, "it ended by itself");
-        let acknowledged = reader.join().expect("lines");
-        let mut acknowledged_steps = steps.to_vec();
-        for (writer, number) in acknowledged {
-            let (writer, number) = (writer.expect("a number"), number.expect("a number"));
-            assert!(acknowledged_steps[writer] <= number);
-            acknowledged_steps[writer] = number;
+        WritingProcess { child, opened, is_open: false, reader, steps: steps.to_vec() }
+    }
+
+    /// Waits until the process has opened the volume.
+    fn wait_until_open(&mut self) {
+        if !self.is_open {
+            self.opened.recv().expect("it opens the volume");
+            self.is_open = true;
         }
-        acknowledged_steps
+    }
+
+    /// Kills the process, and returns the last acknowledged step of each writer.
+    ///
+    /// # Panics
+    /// Panics if the process has ended by itself.
+    fn kill(mut self) -> Vec<u64> {
+        self.child.0.kill().expect("it is there");
+        let status = self.child.0.wait().expect("it is there");
+        assert_eq!(status.code(), None, "it ended by itself");
+        for (writer, number) in self.reader.join().expect("lines") {
+            assert!(self.steps[writer] <= number);
+            self.steps[writer] = number;
+        }
+        self.steps
     }
 }

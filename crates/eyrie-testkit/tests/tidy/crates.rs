@@ -17,7 +17,18 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("eyrie-bench", &["eyrie", "eyrie-fuse"]),
     ("eyrie-sim", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium"]),
     ("eyrie-cli", &["eyrie", "eyrie-bench", "eyrie-client", "eyrie-fuse", "eyrie-service", "eyrie-sim"]),
-    ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium", "eyrie-sim"]),
+    (
+        "eyrie-testkit",
+        &[
+            "eyrie",
+            "eyrie-client",
+            "eyrie-engine",
+            "eyrie-faults",
+            "eyrie-medium",
+            "eyrie-service",
+            "eyrie-sim",
+        ],
+    ),
     ("xtask", &["eyrie"]),
 ];
 

@@ -8,6 +8,7 @@ use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 use eyrie_medium::{PAGE_SIZE, epoch};
 
+use super::open::MadeFile;
 use super::path::{PathWalk, check_path};
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
@@ -32,7 +33,8 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn open(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> Result<Handle> {
-        self.as_user().call("open", |user| user.open_path(path, flags, mode))
+        let mut made = MadeFile::default();
+        self.as_user().call("open", |user| user.open_path(path, flags, mode, &mut made))
     }
 
     #[inline]

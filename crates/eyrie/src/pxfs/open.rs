@@ -22,12 +22,25 @@ const WRITES_OTHERWISE: OpenFlags = OpenFlags::APPEND.union(SYNCHRONOUS);
 /// Flags of a handle whose writes are durable before they return.
 const SYNCHRONOUS: OpenFlags = OpenFlags::SYNC.union(OpenFlags::DATA_SYNC);
 
+/// The file that an earlier attempt of one call has made. If the service ends between the creation and the
+/// open, the call begins again in the next session, and finds its own file.
+#[derive(Default)]
+pub(super) struct MadeFile(Option<(u64, ObjectId)>);
+
+impl MadeFile {
+    /// Returns true if `id` is this file, and the call goes on in another session.
+    fn is(&self, id: ObjectId, engine: &impl Engine) -> bool {
+        self.0.is_some_and(|(session, made)| made == id && session != engine.session())
+    }
+}
+
 impl<E: Engine> AsUser<'_, E> {
     pub(super) fn open_path(
         &self,
         path: PathAt<'_, Handle>,
         flags: OpenFlags,
         mode: u16,
+        made: &mut MadeFile,
     ) -> CallResult<Handle> {
         let has_access = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
         if has_access
@@ -44,7 +57,7 @@ impl<E: Engine> AsUser<'_, E> {
         } else if flags.contains(OpenFlags::TEMPORARY) {
             self.open_temporary(path, flags, mode)
         } else if flags.contains(OpenFlags::CREATE) {
-            self.open_or_create(PathWalk::new(*self, path)?, flags, mode)
+            self.open_or_create(PathWalk::new(*self, path)?, flags, mode, made)
         } else {
             self.open_existing(path, flags)
         }
@@ -102,6 +115,7 @@ impl<E: Engine> AsUser<'_, E> {
         mut walk: PathWalk<'_, '_, E>,
         flags: OpenFlags,
         mode: u16,
+        made: &mut MadeFile,
     ) -> CallResult<Handle> {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
@@ -112,7 +126,7 @@ impl<E: Engine> AsUser<'_, E> {
             }
             let id = match walk.target(&parent) {
                 Err(CallError::Errno(Errno::NOENT)) => {
-                    return self.create_and_open(&walk, &parent, flags, mode);
+                    return self.create_and_open(&walk, &parent, flags, mode, made);
                 }
                 target => target?,
             };
@@ -121,6 +135,10 @@ impl<E: Engine> AsUser<'_, E> {
             }
             parent = walk.follow(&parent, id)?;
         };
+        if made.is(id, self.engine()) {
+            self.engine().open(id)?;
+            return Ok(self.handle(id, flags));
+        }
         if exclusive {
             return Err(Errno::EXIST.into());
         }
@@ -142,9 +160,11 @@ impl<E: Engine> AsUser<'_, E> {
         parent: &Parent,
         flags: OpenFlags,
         mode: u16,
+        made: &mut MadeFile,
     ) -> CallResult<Handle> {
         let name = walk.new_name(parent)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
+        let session = self.engine().session();
         let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             // Another thread made the file since the look-up. The call begins again and opens that file. With
             // `EXCLUSIVE` the call fails.
@@ -153,6 +173,7 @@ impl<E: Engine> AsUser<'_, E> {
             }
             created => created?,
         };
+        *made = MadeFile(Some((session, id)));
         self.engine().open(id)?;
         Ok(self.handle(id, flags))
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use eyrie_engine::access::{self, Credentials, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
 
+use super::super::open::MadeFile;
 use super::super::path::{PathWalk, check_path};
 use super::super::xattr::{check_name, check_value};
 use super::super::{AsUser, Handle};
@@ -53,9 +54,10 @@ impl<E: Engine> Nodes<E> {
         flags: OpenFlags,
         mode: u16,
     ) -> Result<(Node, Handle)> {
+        let mut made = MadeFile::default();
         self.call(who, "create", [dir], |user| {
             let flags = flags | OpenFlags::CREATE | OpenFlags::NOFOLLOW;
-            let handle = user.open_or_create(PathWalk::of_name(user, dir, name)?, flags, mode)?;
+            let handle = user.open_or_create(PathWalk::of_name(user, dir, name)?, flags, mode, &mut made)?;
             match self.hold(user, handle.id()) {
                 Ok(node) => Ok((node, handle)),
                 Err(error) => {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use eyrie_engine::{Engine, ObjectId};
 
 use self::known::KnownTree;
+use super::open::MadeFile;
 use super::{Handle, Pxfs};
 use crate::posix::{OpenFlags, PathAt, Posix};
 use crate::{Errno, Error, Notice, Result, Watcher};
@@ -157,7 +158,8 @@ impl<E: Engine> Pxfs<E> {
         let watcher = self.engine().watch(options.capacity).ok_or_else(unsupported)?;
         let source = Arc::new(WatchSource { engine: Arc::clone(self.engine()), watcher });
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let handle = self.as_user().call("watch", |user| user.open_path(path, flags, 0))?;
+        let handle =
+            self.as_user().call("watch", |user| user.open_path(path, flags, 0, &mut MadeFile::default()))?;
         let known = KnownTree::new(handle.id());
         let mut watch = Watch {
             files: self.clone(),
