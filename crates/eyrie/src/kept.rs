@@ -12,23 +12,20 @@ pub(crate) struct KeptId {
     id: ObjectId,
     /// The [session](Engine::session) in which the id was last known to name the object.
     session: AtomicU64,
-    /// The generation of the object. Only engines with sessions need it.
+    /// The generation of the object. 0 if the engine has no sessions.
     generation: u64,
 }
 
 impl KeptId {
     /// Keeps the id of an object that the engine has just opened.
+    ///
+    /// # Errors
+    /// `Stale` if the session has ended.
     #[inline]
-    pub(crate) fn new(engine: &impl Engine, id: ObjectId) -> KeptId {
-        match engine.session() {
-            0 => KeptId { id, session: AtomicU64::new(0), generation: 0 },
-            session => {
-                // No object has generation 0. So an id whose birth cannot be read is valid in this session
-                // only.
-                let generation = engine.birth(id).map_or(0, |birth| birth.generation);
-                KeptId { id, session: AtomicU64::new(session), generation }
-            }
-        }
+    pub(crate) fn new(engine: &impl Engine, id: ObjectId) -> Result<KeptId> {
+        let session = engine.session();
+        let generation = if session == 0 { 0 } else { engine.birth(id)?.generation };
+        Ok(KeptId { id, session: AtomicU64::new(session), generation })
     }
 
     /// Returns the id as it was when the object was opened.
@@ -36,8 +33,7 @@ impl KeptId {
         self.id
     }
 
-    /// Returns the generation of the object. 0 if the engine has no sessions, or if the generation could not
-    /// be read.
+    /// Returns the generation of the object. 0 if the engine has no sessions.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use eyrie_engine::{Engine, Error};
+use eyrie_engine::{Engine, Error, Result};
+use eyrie_medium::epoch::{self, Guard};
 
 /// Maximum number of attempts of one call after stale ids. Other threads rarely replace an object between
 /// look-up and use. So a call that reaches this limit was given an object that no longer exists, or has met a
@@ -58,5 +59,21 @@ impl Retries {
     pub(crate) fn allows_another(&mut self) -> bool {
         self.stale += 1;
         self.stale <= MAX_STALE
+    }
+}
+
+/// Runs `attempt` under a pin, and repeats it after an error as long as [`Retries`] allows.
+#[inline]
+pub(crate) fn call<T>(engine: &impl Engine, mut attempt: impl FnMut(&Guard) -> Result<T>) -> Result<T> {
+    let mut retries = Retries::default();
+    loop {
+        // The pin ends before the call begins again: the ids of a pin are those of one session, and the
+        // engine cannot reclaim space while this thread holds a pin.
+        let attempted = attempt(&epoch::pin());
+        match attempted {
+            Ok(result) => return Ok(result),
+            Err(error) if retries.allows(&error, engine) => {}
+            Err(error) => return Err(error),
+        }
     }
 }

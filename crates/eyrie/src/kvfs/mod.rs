@@ -36,7 +36,7 @@ use eyrie_medium::epoch::{self, Guard};
 use crate::kept::KeptId;
 use crate::key_value::{Batch, BoxedEntries, BoxedKeys, KeyRange, KeyValueStore, Order};
 use crate::posix::Posix;
-use crate::retry::Retries;
+use crate::retry;
 use crate::stamps::Clock;
 use crate::view::View;
 use crate::{Error, OpenFlags, Pxfs, Result};
@@ -94,8 +94,9 @@ impl<E: Engine> Kvfs<E> {
         let path = path.as_ref();
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = pxfs.open(path.into(), flags, 0).map_err(|error| error.at(path))?;
-        let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
-        let usable = access::protection(&*engine, dir, who).and_then(|protection| {
+        let (engine, who) = (Arc::clone(pxfs.engine()), pxfs.credentials());
+        let usable = retry::call(&*engine, |_| {
+            let protection = access::protection(&*engine, handle.current(&*engine)?, who)?;
             access::check_store(who, &protection)?;
             // The directory may get or lose its default ACL while the store is open. The umask therefore
             // always applies, and the engine adds what a new value inherits.
@@ -105,14 +106,10 @@ impl<E: Engine> Kvfs<E> {
         match usable {
             // The store keeps the directory open in place of the handle, and closes it when the store is
             // dropped.
-            Ok(owner) => Ok(Kvfs {
-                store: Arc::new(OpenStore {
-                    dir: KeptId::new(&*engine, dir),
-                    engine,
-                    owner,
-                    clock: pxfs.clock(),
-                }),
-            }),
+            Ok(owner) => {
+                let (dir, clock) = (handle.into_kept(), pxfs.clock());
+                Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, clock }) })
+            }
             Err(error) => {
                 pxfs.close(handle)?;
                 Err(Error::from_engine(error, "open").at(path))
@@ -392,24 +389,14 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Runs `attempt`, and repeats it after an error as long as [`Retries`] allows.
+    /// Makes a call as [`retry::call`] does.
     #[inline]
     fn call<T>(
         &self,
         operation: &'static str,
-        mut attempt: impl FnMut(&Guard) -> eyrie_engine::Result<T>,
+        attempt: impl FnMut(&Guard) -> eyrie_engine::Result<T>,
     ) -> Result<T> {
-        let mut retries = Retries::default();
-        loop {
-            // The pin ends before the call begins again: the ids of a pin are those of one session, and the
-            // engine cannot reclaim space while this thread holds a pin.
-            let attempted = attempt(&epoch::pin());
-            match attempted {
-                Ok(result) => return Ok(result),
-                Err(error) if retries.allows(&error, &*self.store.engine) => {}
-                Err(error) => return Err(Error::from_engine(error, operation)),
-            }
-        }
+        retry::call(&*self.store.engine, attempt).map_err(|error| Error::from_engine(error, operation))
     }
 }
 

@@ -68,21 +68,29 @@ impl Handle {
         })
     }
 
+    /// Returns the open object, for a caller that closes it in place of the handle.
+    pub(crate) fn into_kept(self) -> KeptId {
+        self.id
+    }
+
     /// Returns the open object, as [`KeptId::get`] does.
-    pub(super) fn current(&self, engine: &impl Engine) -> eyrie_engine::Result<ObjectId> {
+    pub(crate) fn current(&self, engine: &impl Engine) -> eyrie_engine::Result<ObjectId> {
         self.id.get(engine)
     }
 }
 
 impl<E: Engine> AsUser<'_, E> {
-    /// Returns the handle of an object that the engine has just opened.
+    /// Opens an object.
     #[inline]
-    pub(super) fn handle(&self, id: ObjectId, flags: OpenFlags) -> Handle {
-        Handle {
-            id: KeptId::new(self.engine(), id),
-            flags,
-            engine: self.engine().instance(),
-            lock_owner: AtomicU64::new(0),
+    pub(super) fn open_id(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
+        let engine = self.engine();
+        engine.open(id)?;
+        match KeptId::new(engine, id) {
+            Ok(id) => Ok(Handle { id, flags, engine: engine.instance(), lock_owner: AtomicU64::new(0) }),
+            Err(error) => {
+                engine.close(id);
+                Err(error.into())
+            }
         }
     }
 

@@ -71,8 +71,7 @@ impl<E: Engine> AsUser<'_, E> {
         if flags.intersects(OpenFlags::DIRECTORY | OpenFlags::TEMPORARY) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        self.engine().open(id)?;
-        Ok(self.handle(id, OpenFlags::PATH))
+        self.open_id(id, OpenFlags::PATH)
     }
 
     fn open_existing(&self, path: PathAt<'_, Handle>, flags: OpenFlags) -> CallResult<Handle> {
@@ -104,8 +103,7 @@ impl<E: Engine> AsUser<'_, E> {
             Ok(id)
         })?;
         // If a close of another file has freed this one meanwhile, the call begins again.
-        self.engine().open(id)?;
-        Ok(self.handle(id, flags))
+        self.open_id(id, flags)
     }
 
     /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because a link may lead to a
@@ -136,8 +134,7 @@ impl<E: Engine> AsUser<'_, E> {
             parent = walk.follow(&parent, id)?;
         };
         if made.is(id, self.engine()) {
-            self.engine().open(id)?;
-            return Ok(self.handle(id, flags));
+            return self.open_id(id, flags);
         }
         if exclusive {
             return Err(Errno::EXIST.into());
@@ -174,8 +171,7 @@ impl<E: Engine> AsUser<'_, E> {
             created => created?,
         };
         *made = MadeFile(Some((session, id)));
-        self.engine().open(id)?;
-        Ok(self.handle(id, flags))
+        self.open_id(id, flags)
     }
 
     pub(super) fn open_object(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
@@ -200,8 +196,7 @@ impl<E: Engine> AsUser<'_, E> {
             Kind::Directory => {}
             _ => return Err(Errno::NXIO.into()),
         }
-        self.engine().open(id)?;
-        let handle = self.handle(id, flags);
+        let handle = self.open_id(id, flags)?;
         if flags.contains(OpenFlags::TRUNCATE)
             && let Err(error) = self.set_size(id, 0)
         {
