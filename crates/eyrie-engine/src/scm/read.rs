@@ -65,7 +65,7 @@ impl VolumeView {
     /// Returns the entry of a name, without a lock. The caller holds a pin and has checked the name.
     #[inline(always)]
     pub(super) fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<FoundEntry>> {
-        self.read_entry_in_shard(dir, name, |_| {})
+        self.search_entry(dir, |collection| collection.lookup(name))
     }
 
     /// Works as [`VolumeView::read_entry`], and calls `begin` with the shard of the name before each search.
@@ -76,11 +76,21 @@ impl VolumeView {
         name: &[u8],
         mut begin: impl FnMut(usize),
     ) -> Result<Option<FoundEntry>> {
+        self.search_entry(dir, |collection| collection.lookup_in_shard(name, &mut begin))
+    }
+
+    /// Returns the entry that `search` finds in a directory, without a lock.
+    #[inline(always)]
+    fn search_entry(
+        &self,
+        dir: ObjectId,
+        mut search: impl FnMut(Collection<'_>) -> Result<Option<FoundEntry>>,
+    ) -> Result<Option<FoundEntry>> {
         let medium = self.medium();
         let found = self.board().stable(|| {
             loop {
                 let (header, hot) = self.directory(dir)?;
-                let found = Collection::new(self, hot.root).lookup_in_shard(name, &mut begin)?;
+                let found = search(Collection::new(self, hot.root))?;
                 // A larger table may have replaced the searched one. Therefore a missing name counts only if
                 // the root is unchanged.
                 if found.is_some() || header.hot(medium)?.root == hot.root {

@@ -3,6 +3,7 @@
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 
+use super::buckets::Buckets;
 use super::layout::{
     Commit, EntrySlot, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, NameRecord, PAGE_UNITS, TAGS_WORD, Tags, home,
     line_at, tag,
@@ -36,7 +37,7 @@ impl<'v> Collection<'v> {
     /// `Corrupt`, `Fault`.
     #[inline(always)]
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<FoundEntry>> {
-        self.lookup_in_shard(name, |_| {})
+        self.search_buckets(name, |table, _| table.buckets())
     }
 
     /// Works as [`Collection::lookup`], and calls `begin` with the shard of the name before each search.
@@ -49,30 +50,39 @@ impl<'v> Collection<'v> {
         name: &[u8],
         mut begin: impl FnMut(usize),
     ) -> Result<Option<FoundEntry>> {
+        self.search_buckets(name, |table, hash| {
+            loop {
+                let buckets = table.buckets()?;
+                begin(buckets.shard(hash));
+                // If the collection has grown before `begin`, the shard and the bucket may be out of date. If
+                // an Op moves the entry or changes its shard by growth after this check, that Op ends under
+                // the lock of the shard. `Scm::confirm` sees this in the count of ended Ops. If no entry is
+                // found, `search_buckets` notices the growth, too.
+                if table.has(buckets)? || broken(SafetyRule::NotedShardIsCurrent) {
+                    return Ok(buckets);
+                }
+            }
+        })
+    }
+
+    /// Looks for a name. `begin` gets the hash of the name, and returns the number of buckets before each
+    /// search.
+    #[inline(always)]
+    fn search_buckets(
+        &self,
+        name: &[u8],
+        mut begin: impl FnMut(&Table<'_>, u64) -> Result<Buckets>,
+    ) -> Result<Option<FoundEntry>> {
         let wanted = NameRecord { hash: self.hash(name), name };
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
-        let mut buckets = table.buckets()?;
         loop {
-            begin(buckets.shard(wanted.hash));
-            // If the collection has grown before `begin`, the shard and the bucket may be out of date. If an
-            // Op moves the entry or changes its shard by growth after this check, that Op ends under the lock
-            // of the shard. `Scm::confirm` sees this in the count of ended Ops. If no entry is found, the
-            // check below notices the growth, too.
-            let begun = table.buckets()?;
-            if begun != buckets && !broken(SafetyRule::NotedShardIsCurrent) {
-                buckets = begun;
-                continue;
-            }
+            let buckets = begin(&table, wanted.hash)?;
             let bucket = table.page(buckets.of(wanted.hash))?;
-            if let Some(found) = find(medium, bucket, wanted)? {
-                return Ok(Some(found));
+            let found = find(medium, bucket, wanted)?;
+            if found.is_some() || table.has(buckets)? {
+                return Ok(found);
             }
-            let now = table.buckets()?;
-            if now == buckets {
-                return Ok(None);
-            }
-            buckets = now;
         }
     }
 

@@ -107,6 +107,12 @@ impl<'v> Table<'v> {
         Buckets::new(count).ok_or_else(|| Error::corrupt(self.extent.addr, "impossible number of buckets"))
     }
 
+    /// True if this is still the number of buckets.
+    #[inline(always)]
+    pub fn has(&self, buckets: Buckets) -> Result<bool> {
+        Ok(load(self.medium, self.extent.addr)? == buckets.count())
+    }
+
     /// Returns the number of buckets, for passes over all buckets. Refuses a number that does not fit the
     /// table or the volume. Therefore a pass over a damaged table ends.
     pub(crate) fn all_buckets(&self) -> Result<Buckets> {
