@@ -7,6 +7,17 @@ const SMALL: [u16; 14] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 
 /// Number of doublings from 4 KiB to 64 MiB. Each range from one power of two to the next has four classes,
 /// and 64 MiB is one more class.
 const DOUBLINGS: u8 = 14;
+/// Size in bytes of each class, by its number. Look-ups in directories compute sizes several times, and the
+/// table saves them the divisions of [`Class::computed_bytes`].
+const SIZES: [u32; Class::COUNT as usize + 1] = {
+    let mut sizes = [0; Class::COUNT as usize + 1];
+    let mut raw = 1;
+    while raw <= Class::COUNT {
+        sizes[raw as usize] = Class(raw).computed_bytes() as u32;
+        raw += 1;
+    }
+    sizes
+};
 
 /// A size class of extents: 1 to [`Class::COUNT`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,7 +73,12 @@ impl Class {
     }
 
     /// Returns the bytes of an extent of this class.
+    #[inline]
     pub const fn bytes(self) -> u64 {
+        SIZES[self.0 as usize] as u64
+    }
+
+    const fn computed_bytes(self) -> u64 {
         if self.0 <= Class::SMALL_COUNT {
             SMALL[self.0 as usize - 1] as u64
         } else {
@@ -89,6 +105,7 @@ pub struct Extent {
 
 impl Extent {
     /// Returns the length, in bytes.
+    #[inline]
     pub const fn bytes(self) -> u64 {
         self.class.bytes()
     }
