@@ -259,7 +259,7 @@ impl Medium {
     #[inline(always)]
     pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let (base, size) = self.first;
-        if len <= size && addr.raw() <= size - len {
+        if addr.raw().checked_add(len).is_some_and(|end| end <= size) {
             // SAFETY: in segment 0 the raw form is the offset, and offset + len is within the mapping.
             return Ok(unsafe { base.as_ptr().add(addr.raw() as usize) });
         }
