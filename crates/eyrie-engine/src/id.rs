@@ -102,7 +102,7 @@ impl ObjectId {
     /// True if the object is a directory.
     #[inline]
     pub const fn is_directory(self) -> bool {
-        matches!(self.kind(), Kind::Directory)
+        self.0 & ObjectId::KIND_MASK == Kind::Directory as u64
     }
 }
 

@@ -120,8 +120,10 @@ impl Scm {
     /// Returns the result of a call, or an error if the medium has failed. After a failure, results and
     /// errors mean nothing, because they may come from zeros in place of lost pages.
     #[inline(always)]
-    fn sound<T>(&self, result: Result<T>) -> Result<T> {
-        self.medium().check()?;
+    fn sound<T>(&self, mut result: Result<T>) -> Result<T> {
+        if let Err(fault) = self.medium().check() {
+            result = Err(fault.into());
+        }
         result
     }
 
