@@ -380,7 +380,9 @@ impl Scm {
             Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
             _ => mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut add),
         }?;
-        storage.extend(XattrRoot::of(header, &cold).extent()?);
+        if let Some(extent) = XattrRoot::of(header, &cold).extent()? {
+            storage.push(extent);
+        }
         header.forget(self.medium())?;
         Ok(storage)
     }

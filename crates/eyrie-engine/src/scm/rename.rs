@@ -70,15 +70,15 @@ impl Scm {
                 None => self.locks.hold_all(&entries, &objects),
                 Some(new) => self.hold_with_whiteout(&entries, objects, new.id),
             };
-            let Some(ready) = self.ready(&request, &from, (&to, to_lock))? else { continue };
+            let Some(mut ready) = self.ready(&request, &from, (&to, to_lock))? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {
                 return Ok(Applied::default());
             }
             let inserted = if moves_directory {
-                self.volume.board().changing_directories(|| self.commit_move(&request, ready))?
+                self.volume.board().changing_directories(|| self.commit_move(&request, &mut ready))?
             } else {
-                self.commit_move(&request, ready)?
+                self.commit_move(&request, &mut ready)?
             };
             if inserted == Inserted::NeedsDirectory {
                 grows = true;
@@ -201,19 +201,19 @@ impl Scm {
     }
 
     /// Makes and commits a move, unless the directory of the new name must grow first.
-    fn commit_move(&self, request: &MoveRequest<'_>, ready: LockedMove) -> Result<Inserted> {
-        let LockedMove { from, mut to, moved, target } = ready;
+    fn commit_move(&self, request: &MoveRequest<'_>, ready: &mut LockedMove) -> Result<Inserted> {
+        let LockedMove { from, to, moved, target } = ready;
         let MoveRequest { from_name, to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut inserted = Inserted::Yes { moved: false };
         let mut transaction = Transaction::begin(&self.volume);
         if let Some(new) = request.whiteout {
-            self.add_whiteout(&mut transaction, &from, new, time)?;
+            self.add_whiteout(&mut transaction, from, new, time)?;
         }
         match target {
             None => {
-                let mut old = moved;
-                inserted = self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)?;
+                let mut old = *moved;
+                inserted = self.insert_entry(&mut transaction, to, to_name, moved.id, time)?;
                 if inserted == Inserted::NeedsDirectory {
                     return Ok(inserted);
                 }
@@ -224,19 +224,19 @@ impl Scm {
                 }
                 match request.whiteout {
                     None => collection::remove(&mut transaction, &old, time, from.times_version)?,
-                    Some(new) => self.cover(&mut transaction, &old, new, time, &from)?,
+                    Some(new) => self.cover(&mut transaction, &old, new, time, from)?,
                 }
             }
             Some(target) if request.mode == RenameMode::Exchange => {
-                collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
-                collection::replace(&mut transaction, &moved, target.id, time, from.times_version)?;
+                collection::replace(&mut transaction, target, moved.id, time, to.times_version)?;
+                collection::replace(&mut transaction, moved, target.id, time, from.times_version)?;
                 self.changed_place(&mut transaction, target.id, request.from_dir, time)?;
             }
             Some(target) => {
-                collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
+                collection::replace(&mut transaction, target, moved.id, time, to.times_version)?;
                 match request.whiteout {
-                    None => collection::remove(&mut transaction, &moved, time, from.times_version)?,
-                    Some(new) => self.cover(&mut transaction, &moved, new, time, &from)?,
+                    None => collection::remove(&mut transaction, moved, time, from.times_version)?,
+                    Some(new) => self.cover(&mut transaction, moved, new, time, from)?,
                 }
                 if self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);
@@ -246,13 +246,14 @@ impl Scm {
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
         // Making room may have replaced the directory's table. If both names are in one directory, `to` has
         // the newer state.
-        let from = if from.id == to.id { to } else { from };
+        let to = &*to;
+        let from = if from.id == to.id { to } else { &*from };
         let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
         let left = left.or(request.whiteout.map(|new| new.id));
         let changes = [
-            EntryChange { parent: &from, name: from_name, before: Some(moved.id), after: left },
+            EntryChange { parent: from, name: from_name, before: Some(moved.id), after: left },
             EntryChange {
-                parent: &to,
+                parent: to,
                 name: to_name,
                 before: target.map(|target| target.id),
                 after: Some(moved.id),
