@@ -151,17 +151,17 @@ impl Locks {
         for &entry in entries {
             match entry {
                 EntryLock::Shard(index) => indices.push(index),
-                EntryLock::Directory(dir) => indices.extend(stripes_of(dir)),
+                EntryLock::Directory(dir) => stripes_of(dir).for_each(|index| indices.push(index)),
             }
         }
-        ids.iter().for_each(|&id| indices.extend(stripes_of(id)));
+        for &id in ids {
+            stripes_of(id).for_each(|index| indices.push(index));
+        }
         indices.iter().for_each(|&index| prefetch(&self.stripes[index]));
         indices.sort_unstable();
         // Two objects may share a stripe. The mutex of a stripe can be locked only once.
         indices.dedup();
-        for index in indices {
-            held.add(&self.stripes[index]);
-        }
+        indices.iter().for_each(|&index| held.add(&self.stripes[index]));
         held
     }
 
