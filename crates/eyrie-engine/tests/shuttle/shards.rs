@@ -185,21 +185,55 @@ impl Scheduler for Overtaken {
     }
 }
 
-/// Returns the number of entries of a directory whose next entry makes it grow to `buckets` buckets.
-fn entries_before_growth(buckets: u64) -> usize {
-    let found = Arc::new(AtomicUsize::new(0));
+/// Returns the number of entries of a directory whose next entry makes it grow to `buckets` buckets, and the
+/// number of an entry that this growth moves to the new bucket.
+fn before_growth(buckets: u64) -> (usize, usize) {
+    let found = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let (start, result) = (Start::make(), Arc::clone(&found));
     run(Bursts::new(0, 1), move || {
         let engine = start.open();
         let dir = start.dirs[1];
+        let bucket = |n: usize| engine.bucket_for_test(dir, &entry(n)).expect("sound");
         let grown = (0..).find(|&n| {
             let op = Op::Link { dir, name: &entry(n), id: start.file, time: BORN };
             engine.apply(&op).expect("room");
-            engine.bucket_for_test(dir, b"any").expect("sound").0 == buckets
+            bucket(n).0 == buckets
         });
-        result.store(grown.expect("it grows"), Ordering::SeqCst);
+        let grown = grown.expect("it grows");
+        let moved = (0..grown).find(|&n| bucket(n).1 == buckets - 1).expect("a split moves entries");
+        result.iter().zip([grown, moved]).for_each(|(word, n)| word.store(n, Ordering::SeqCst));
     });
-    found.load(Ordering::SeqCst)
+    let [grown, moved] = &*found;
+    (grown.load(Ordering::SeqCst), moved.load(Ordering::SeqCst))
+}
+
+/// After a reader has read the number of buckets, an Op makes the directory grow, and clears the wanted entry
+/// from the bucket that the reader then searches.
+#[test]
+fn reader_finds_an_entry_that_growth_moves() {
+    let _alone = alone();
+    let (entries, moved) = before_growth(4);
+    for steps in 0..40 {
+        let start = Start::make_with(entries);
+        run(Overtaken::new(steps, 1), move || {
+            let engine = start.open();
+            let (dir, id) = (start.dirs[1], start.fresh[0]);
+            let (reader, writer) = (Arc::clone(&engine), Arc::clone(&engine));
+            let reading = shuttle::thread::spawn(move || reader.lookup(dir, &entry(moved)));
+            let growing = shuttle::thread::spawn(move || {
+                let (name, content) = (entry(entries), Content::Bytes(OLD));
+                let op = Op::Create { dir, name: &name, id, owner: OWNER, content, time: LATER };
+                writer.apply(&op).map(drop)
+            });
+            // The scheduler begins when three threads exist.
+            let third = shuttle::thread::spawn(|| ());
+            growing.join().expect("no panic").expect("room");
+            third.join().expect("no panic");
+            let found = reading.join().expect("no panic").expect("sound");
+            assert!(found.is_some(), "after {steps} steps");
+            start.fresh[1..].iter().for_each(|&id| engine.unreserve(id));
+        });
+    }
 }
 
 /// An Op looks an entry up. Before the Op has noted its shard, another Op makes the directory grow, so that
@@ -210,7 +244,7 @@ fn overtaken_look_up_locks_the_present_shard() {
     // With 4 buckets, bucket 2 has a shard of its own, and with 8 buckets bucket 4. Growth leaves both as
     // they are.
     for (buckets, bucket) in [(4, 2), (8, 4)] {
-        let entries = entries_before_growth(buckets);
+        let (entries, _) = before_growth(buckets);
         for steps in 0..40 {
             let start = Start::make_with(entries);
             run(Overtaken::new(steps, 40), move || {
