@@ -17,13 +17,14 @@ use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
-use eyrie_medium::sync::{Mutex, lock, sleep};
-use eyrie_medium::{Fault, Medium, host};
+use eyrie_medium::sync::{Mutex, ProcessLock, lock, sleep};
+use eyrie_medium::{Addr, Fault, Medium, MediumKind, PageOwner, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
 use crate::packet;
 use crate::protocol::{OUTCOME_MADE, OUTCOME_NOT_MADE, SentSession, ServiceCall, received_error};
-use crate::session::{self, PATIENCE, ProcessLock, ServiceSession, SessionLocks, join, may_pass, refused};
+use crate::session::{self, PATIENCE, ServiceSession, SessionLocks, join, may_pass, refused};
+use crate::unsynced::UnsyncedChanges;
 
 /// Name of the socket of a service, in the directory of its volume.
 pub const SOCKET_NAME: &str = "service.sock";
@@ -64,7 +65,7 @@ pub struct Client {
     pub(crate) exchanges: AtomicU64,
     pub(crate) session: Arc<ArcSwap<ServiceSession>>,
     pub(crate) claims: Claims,
-    joining: ProcessLock,
+    pub(crate) joining: ProcessLock,
     /// Number of the process to which the claims belong.
     claims_of: AtomicU32,
     /// True if the last attempt to join failed.
@@ -78,6 +79,7 @@ pub struct Client {
     /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
     /// returns another number.
     pub(crate) unique: AtomicU64,
+    pub(crate) unsynced: UnsyncedChanges,
     /// True after the first lock call. Until then a close need not look at the locks.
     pub(crate) has_locked: AtomicBool,
 }
@@ -99,9 +101,12 @@ impl Client {
         let joined = join(&socket, &claims)?;
         let key = joined.session.key;
         let session = Arc::new(ArcSwap::from_pointee(joined.session));
-        let current = Arc::clone(&session);
-        let owner_is_alive = move || !packet::is_closed(&*current.load().socket);
-        let view = VolumeView::of_owner(&joined.segment, joined.board, owner_is_alive)?;
+        let segment = identity_of(&joined.segment)?;
+        let medium = match joined.flags {
+            None => Medium::for_reading(&joined.segment, segment.2)?,
+            Some(flags) => Medium::of_cache(&joined.segment, flags, segment.2, page_owner(&session))?,
+        };
+        let view = VolumeView::of_owner(medium, joined.board, owner_is_alive(&session))?;
         if view.volume_id() != joined.welcome.volume_id {
             return Err(refused("the service sent another volume"));
         }
@@ -113,7 +118,7 @@ impl Client {
             read_only,
             service: joined.welcome.process,
             socket,
-            segment: identity_of(&joined.segment)?,
+            segment,
             key: AtomicU64::new(key.raw()),
             exchanges: AtomicU64::new(0),
             session,
@@ -125,6 +130,7 @@ impl Client {
             fetching: Mutex::default(),
             losses: Mutex::default(),
             unique: AtomicU64::new(0),
+            unsynced: UnsyncedChanges::default(),
             has_locked: AtomicBool::new(false),
         })
     }
@@ -159,6 +165,11 @@ impl Client {
 
     pub(crate) fn board(&self) -> &Board {
         self.view.board()
+    }
+
+    /// True for a volume on a disk, which loses changes after the last drain when its service is killed.
+    fn is_on_disk(&self) -> bool {
+        self.medium().kind() == MediumKind::Paged
     }
 
     fn current_key(&self) -> SessionKey {
@@ -262,16 +273,23 @@ impl Client {
             pause = (2 * pause).min(PAUSE);
         };
         self.has_given_up.store(false, Ordering::Relaxed);
-        let is_same = identity_of(&joined.segment)? == self.segment;
+        // The page cache of each service has files of its own.
+        let segment = identity_of(&joined.segment)?;
+        let is_same =
+            if joined.flags.is_some() { segment.2 == self.segment.2 } else { segment == self.segment };
         if joined.welcome.volume_id != self.view.volume_id() || !is_same {
             return Err(refused("the service shares another volume now, or one of another size"));
         }
+        let key = joined.session.key;
+        let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
         // A path that was cached with a count of the old board must not match the same count of the new one.
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
-        let key = joined.session.key;
+        if let Some(flags) = joined.flags {
+            self.view.replace_cache(&joined.segment, flags)?;
+        }
         let before = self.session.swap(Arc::new(joined.session));
         if !is_child {
             // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
@@ -279,7 +297,10 @@ impl Client {
             let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
             lock(&self.session.load().locks).lost.extend(held.chain(lost));
         }
-        self.key.store(key.raw(), Ordering::Release);
+        self.key.store(key.raw(), Ordering::SeqCst);
+        if was_killed && self.is_on_disk() {
+            self.unsynced.lose();
+        }
         if is_child {
             self.medium().accept_in_child();
         }
@@ -303,7 +324,13 @@ impl Client {
                 return Err(Error::Stale);
             }
             let number = match session.channel.call(request)? {
-                Called::Answered(reply) => return Ok(reply),
+                Called::Answered(reply) => {
+                    if request.call == ServiceCall::Apply && self.is_on_disk() {
+                        let current = || SessionKey::from_raw(self.key.load(Ordering::SeqCst));
+                        self.unsynced.count(|| !current().has_owner_of(session.key));
+                    }
+                    return Ok(reply);
+                }
                 Called::Ended(number) => number,
             };
             self.rejoin(session.key)?;
@@ -343,6 +370,38 @@ impl Client {
         }
         self.call(ServiceCall::IsOrphan, id.raw(), 0, &[]).map(drop)
     }
+}
+
+/// Returns a function that tells if the service of a session lives.
+fn owner_is_alive(session: &Arc<ArcSwap<ServiceSession>>) -> impl Fn() -> bool + Send + Sync + use<> {
+    let session = Arc::clone(session);
+    move || !packet::is_closed(&*session.load().socket)
+}
+
+/// Returns the calls by which a client reads the page cache of its service.
+fn page_owner(session: &Arc<ArcSwap<ServiceSession>>) -> PageOwner {
+    let is_alive = Box::new(owner_is_alive(session));
+    let session = Arc::clone(session);
+    let bring = move |addr: Addr, bytes| {
+        let session = session.load();
+        if session.process != std::process::id() {
+            return Err(Fault::Forked);
+        }
+        let request =
+            ServiceRequest { call: ServiceCall::BringPages, id: addr.raw(), number: bytes, data: &[] };
+        let fault = |source| Fault::Io { what: "reading a page of the shared volume".to_owned(), source };
+        let reply = match session.channel.call(&request) {
+            Ok(Called::Answered(reply)) => succeeded(reply).map(drop),
+            // The caller finds out that the session has ended, and drops the error.
+            Ok(Called::Ended(_)) => return Err(fault(std::io::ErrorKind::ConnectionReset.into())),
+            Err(error) => Err(error),
+        };
+        reply.map_err(|error| match error {
+            Error::Fault(fault) => fault,
+            error => fault(std::io::Error::other(error.to_string())),
+        })
+    };
+    PageOwner { bring: Box::new(bring), is_alive }
 }
 
 /// Returns the device, the inode and the size of a file.

@@ -305,7 +305,11 @@ impl Engine for Client {
     }
 
     fn sync(&self) -> Result<()> {
-        self.call(ServiceCall::Sync, 0, 0, &[]).map(drop)
+        let made = self.unsynced.made();
+        self.call(ServiceCall::Sync, 0, 0, &[])?;
+        // A thread that has just joined the service which made this sync notes lost changes under this lock.
+        let _joining = self.joining.lock();
+        self.unsynced.synced(made)
     }
 
     fn space(&self) -> SpaceUsage {

@@ -20,6 +20,7 @@ pub mod packet;
 pub mod protocol;
 pub mod sent;
 mod session;
+mod unsynced;
 mod watch;
 
 pub use client::{Client, SOCKET_NAME};

@@ -2,8 +2,9 @@
 //!
 //! A session begins on a Unix socket of type `SOCK_SEQPACKET`. The client sends a [`Hello`] with the files of
 //! its pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with
-//! the files of the volume's segment, of its board, and of the session's lanes. Afterwards a packet on the
-//! socket only wakes the service. The end of the socket ends the session.
+//! the files of the volume's segment, of its board, and of the session's lanes. For a volume on a disk, the
+//! segment is the page cache of the service, and a fourth file has the flags of its pages. Afterwards a
+//! packet on the socket only wakes the service. The end of the socket ends the session.
 //!
 //! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
 //! answer. Its data are further bytes of the request or of the answer, such as an encoded Op, locks, notices,
@@ -11,7 +12,7 @@
 //! request to private memory before it looks at the request.
 
 use eyrie_engine::Error;
-use eyrie_medium::Addr;
+use eyrie_medium::{Addr, Fault};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
@@ -124,10 +125,13 @@ pub enum ServiceCall {
     EndLocks,
     /// Forget the waiter `number`.
     EndWait,
+    /// Bring pages of the `number` bytes at the address `id` into memory, at least the first one. The client
+    /// holds a pin, which then keeps them there.
+    BringPages,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 20] = [
+    const ALL: [ServiceCall; 21] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -148,6 +152,7 @@ impl ServiceCall {
         ServiceCall::FindLock,
         ServiceCall::EndLocks,
         ServiceCall::EndWait,
+        ServiceCall::BringPages,
     ];
 
     /// True if the call means nothing in the next session, because it names or returns objects or watchers.
@@ -311,6 +316,9 @@ const INVALID: u32 = 100;
 const UNSUPPORTED: u32 = 101;
 const CORRUPT: u32 = 102;
 const FAULT: u32 = 103;
+const CHECKSUM: u32 = 104;
+const READ_ONLY: u32 = 105;
+const HOST_FULL: u32 = 106;
 
 /// Returns the number, the address and the text of an error. The address is 0 for an error without one.
 pub fn send_error(error: &Error) -> (u32, u64, String) {
@@ -318,6 +326,9 @@ pub fn send_error(error: &Error) -> (u32, u64, String) {
         Error::Invalid(what) => (INVALID, 0, (*what).to_owned()),
         Error::Unsupported(what) => (UNSUPPORTED, 0, (*what).to_owned()),
         Error::Corrupt { addr, what } => (CORRUPT, addr.raw(), (*what).to_owned()),
+        Error::Fault(Fault::Checksum { addr }) => (CHECKSUM, addr.raw(), String::new()),
+        Error::Fault(Fault::ReadOnly) => (READ_ONLY, 0, String::new()),
+        Error::Fault(Fault::HostFull) => (HOST_FULL, 0, String::new()),
         plain => match number_of(plain) {
             Some(number) => (number, 0, String::new()),
             None => (FAULT, 0, plain.to_string()),
@@ -331,9 +342,12 @@ pub fn received_error(number: u32, address: u64, text: &str) -> Error {
         INVALID => Error::Invalid(interned(text)),
         UNSUPPORTED => Error::Unsupported(interned(text)),
         CORRUPT => Error::corrupt(Addr::from_raw(address), interned(text)),
+        CHECKSUM => Error::Fault(Fault::Checksum { addr: Addr::from_raw(address) }),
+        READ_ONLY => Error::Fault(Fault::ReadOnly),
+        HOST_FULL => Error::Fault(Fault::HostFull),
         number => plain(number).unwrap_or_else(|| {
             let source = std::io::Error::other(text.to_owned());
-            Error::Fault(eyrie_medium::Fault::Io { what: "the service".to_owned(), source })
+            Error::Fault(Fault::Io { what: "the service".to_owned(), source })
         }),
     }
 }
@@ -377,7 +391,10 @@ mod tests {
     #[test]
     fn errors_arrive_as_they_were() {
         let corrupt = Error::corrupt(Addr::from_raw(64), "a test");
-        for error in [Error::NotFound, Error::Invalid("a reason"), corrupt, Error::ServiceEnded] {
+        let page = Fault::Checksum { addr: Addr::from_raw(4096) };
+        let faults = [page, Fault::ReadOnly, Fault::HostFull].map(Error::Fault);
+        let others = [Error::NotFound, Error::Invalid("a reason"), corrupt, Error::ServiceEnded];
+        for error in others.into_iter().chain(faults) {
             let (number, address, text) = send_error(&error);
             let received = received_error(number, address, &text);
             assert_eq!((received.to_string(), received.errno()), (error.to_string(), error.errno()));
@@ -388,6 +405,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(21)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(22)), (None, None));
     }
 }

@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use eyrie_engine::advisory::LockOwner;
@@ -35,6 +34,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// A session with a service.
 pub struct ServiceSession {
     pub key: SessionKey,
+    /// The process that joined. A forked child must not use the lanes of its parent.
+    pub process: u32,
     pub socket: Arc<OwnedFd>,
     pub channel: Channel,
     /// Reserved ids of each kind.
@@ -70,6 +71,8 @@ pub struct Greeting {
     pub welcome: Welcome,
     pub segment: File,
     pub board: File,
+    /// The flags of the pages, if the segment is the page cache of a volume on a disk.
+    pub flags: Option<File>,
 }
 
 fn io_fault(what: &str, source: io::Error) -> Error {
@@ -180,18 +183,22 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let shared = [pins.as_fd(), claims_file.as_fd()];
     let (length, files) = greet(&socket, OPEN_SESSION, &shared, &mut bytes)?;
     let (welcome, _) = accepted(path, &bytes[..length])?;
-    let [segment, board, lanes]: [OwnedFd; 3] =
-        files.try_into().map_err(|_| refused("the service sent too few files"))?;
+    let mut files = files.into_iter();
+    let (Some(segment), Some(board), Some(lanes)) = (files.next(), files.next(), files.next()) else {
+        return Err(refused("the service sent too few files"));
+    };
+    let flags = files.next().map(File::from);
     let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
     let session = ServiceSession {
         key: SessionKey::from_raw(welcome.key),
+        process: std::process::id(),
         channel: Channel::new(memory, Arc::clone(&socket)),
         socket,
         pools: Default::default(),
         watched: Mutex::default(),
         locks: Mutex::default(),
     };
-    Ok(Greeting { session, welcome, segment: segment.into(), board: board.into() })
+    Ok(Greeting { session, welcome, segment: segment.into(), board: board.into(), flags })
 }
 
 /// Returns true if a connection failed because this process can reach no service at that place.
@@ -221,34 +228,5 @@ pub fn may_pass(error: &Error) -> bool {
             is_absent(error) || may_pass.contains(&source.kind()) || has_no_descriptor
         }
         _ => false,
-    }
-}
-
-/// A lock that a forked child can take although a thread of its parent held it at the fork. That thread does
-/// not exist in the child.
-#[derive(Default)]
-pub struct ProcessLock(AtomicU32);
-
-/// Holds a [`ProcessLock`]. A drop releases it.
-pub struct HeldByProcess<'a>(&'a AtomicU32);
-
-impl ProcessLock {
-    pub fn lock(&self) -> HeldByProcess<'_> {
-        let mine = std::process::id();
-        loop {
-            let holder = self.0.load(Ordering::Relaxed);
-            if holder != mine
-                && self.0.compare_exchange(holder, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return HeldByProcess(&self.0);
-            }
-            sleep::pause(Duration::from_micros(100));
-        }
-    }
-}
-
-impl Drop for HeldByProcess<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
     }
 }

@@ -25,6 +25,7 @@ const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
 const HAS_FLAGS: usize = LINE + 2;
 const ORPHANS: usize = 2 * LINE;
+const SAVED: usize = 3 * LINE;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
@@ -62,6 +63,11 @@ impl SessionKey {
     #[inline(always)]
     pub fn place(self) -> usize {
         self.0 as usize % MOST_SESSIONS
+    }
+
+    /// True if both sessions are of one owner.
+    pub fn has_owner_of(self, other: SessionKey) -> bool {
+        self.is_of_owner(other.0 >> 32)
     }
 
     /// True if the session is one of the owner with this number.
@@ -140,6 +146,17 @@ impl Board {
     pub fn end_session(&self, key: SessionKey) {
         interleave();
         self.word(SESSIONS + key.place()).store(0, Ordering::SeqCst);
+    }
+
+    /// Tells the clients that the owner has saved the volume, and changes nothing any more.
+    pub fn set_saved(&self) {
+        self.word(SAVED).store(1, Ordering::Release);
+    }
+
+    /// True if the owner has saved the volume at its end. Otherwise a disk may have lost changes since the
+    /// last sync.
+    pub fn is_saved(&self) -> bool {
+        self.word(SAVED).load(Ordering::Acquire) != 0
     }
 
     #[inline(always)]

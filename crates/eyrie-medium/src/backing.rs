@@ -11,7 +11,7 @@ use crate::addr::{Addr, LINE_SIZE};
 use crate::copy;
 use crate::fault::Fault;
 use crate::observe::{Mapped, Observer};
-use crate::paged::Keeper;
+use crate::paged::{Keeper, RemotePages};
 use crate::pmem::{Pmem, STREAM_FROM};
 use crate::site::{Caller, SiteKind};
 use crate::sync::{interleave, schedule};
@@ -28,6 +28,8 @@ pub(crate) enum Backing {
     Pmem(Pmem),
     /// A disk, and the page cache over it.
     Paged(Keeper),
+    /// The page cache of another process, which this process only reads.
+    Remote(RemotePages),
     /// Memory under the observer of a test.
     Observed(Arc<dyn Observer>),
 }
@@ -49,7 +51,7 @@ impl Backing {
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         match self {
             Backing::Observed(observer) => Some(&**observer),
-            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => None,
+            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) | Backing::Remote(_) => None,
         }
     }
 
@@ -111,9 +113,16 @@ impl Backing {
     }
 
     #[cold]
-    fn reading(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+    pub(crate) fn reading(
+        &self,
+        mapped: Mapped<'_>,
+        addr: Addr,
+        len: u64,
+        caller: Caller,
+    ) -> Result<(), Fault> {
         match self {
             Backing::Paged(keeper) => keeper.pager().before_read(addr.offset(), len),
+            Backing::Remote(remote) => remote.before_read(addr.offset(), len),
             Backing::Observed(observer) => observer.before_read(mapped, addr, len, caller),
             Backing::Dram | Backing::Pmem(_) => Ok(()),
         }
@@ -126,6 +135,7 @@ impl Backing {
                 keeper.pager().before_store(addr.offset(), len).inspect(|()| schedule::step())
             }
             Backing::Observed(observer) => observer.before_store(mapped, addr, len, caller),
+            Backing::Remote(_) => Err(Fault::ReadOnly),
             Backing::Dram | Backing::Pmem(_) => Ok(()),
         }
     }
@@ -151,7 +161,7 @@ impl Backing {
             }
             // A store of `STREAM_FROM` bytes or more to persistent memory was streamed past the caches, and
             // its ends were written back. So no line needs a write-back here.
-            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => {}
+            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) | Backing::Remote(_) => {}
         }
     }
 
@@ -165,7 +175,7 @@ impl Backing {
                     observer.after_store(line.add(index as u64 * 8), &value.to_le_bytes());
                 }
             }
-            Backing::Dram | Backing::Paged(_) => {}
+            Backing::Dram | Backing::Paged(_) | Backing::Remote(_) => {}
         }
     }
 
@@ -174,7 +184,7 @@ impl Backing {
         match self {
             Backing::Pmem(pmem) => pmem.fence(caller),
             Backing::Observed(observer) => observer.fence(caller),
-            Backing::Dram | Backing::Paged(_) => {}
+            Backing::Dram | Backing::Paged(_) | Backing::Remote(_) => {}
         }
     }
 
@@ -207,7 +217,9 @@ impl Backing {
         // SAFETY: the caller keeps the contract of the functions called here.
         unsafe {
             match self {
-                Backing::Dram | Backing::Paged(_) => copy::copy_past_caches(dst, src, len),
+                Backing::Dram | Backing::Paged(_) | Backing::Remote(_) => {
+                    copy::copy_past_caches(dst, src, len)
+                }
                 Backing::Pmem(_) | Backing::Observed(_) => self.copy_in(dst, src, len),
             }
         }

@@ -13,6 +13,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
 use crate::host;
+use crate::shared::{move_over, page_file};
 use crate::site::SiteKind;
 
 fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
@@ -94,18 +95,29 @@ impl Mapping {
 
     /// Maps the first `len` bytes of `file`, which another process changes, for reading.
     pub(crate) fn for_reading(file: &File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
-        Mapping::map_with(file, len, sentinel, MapFlags::SHARED, ProtFlags::READ)
+        Mapping::map_with(file, len, Some(sentinel), MapFlags::SHARED, ProtFlags::READ)
+    }
+
+    /// Replaces a mapping for reading by one of another file, of the same size, at the same address. A thread
+    /// that reads meanwhile reads either the old or the new bytes.
+    pub(crate) fn replace(&self, file: &File) -> Result<(), Fault> {
+        let new = Mapping::map_with(file, self.len, None, MapFlags::SHARED, ProtFlags::READ)?;
+        // SAFETY: both mappings have the same length, and each belongs to its value. All reads tolerate any
+        // bytes. `forget` gives up the old address of the new mapping.
+        unsafe { move_over(self.base().cast(), new.base().cast(), self.len as usize) };
+        std::mem::forget(new);
+        Ok(())
     }
 
     /// Maps the first `len` bytes of `file`, shared or private as `sharing` says.
     fn map(file: &File, len: u64, sentinel: &Sentinel, sharing: MapFlags) -> Result<Mapping, Fault> {
-        Mapping::map_with(file, len, sentinel, sharing, ProtFlags::READ | ProtFlags::WRITE)
+        Mapping::map_with(file, len, Some(sentinel), sharing, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     fn map_with(
         file: &File,
         len: u64,
-        sentinel: &Sentinel,
+        sentinel: Option<&Sentinel>,
         sharing: MapFlags,
         rights: ProtFlags,
     ) -> Result<Mapping, Fault> {
@@ -123,8 +135,10 @@ impl Mapping {
                 errno => io_fault("mapping a segment")(errno),
             }
         })?;
-        // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
-        let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
+        let registration = sentinel.and_then(|sentinel| {
+            // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
+            unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) }
+        });
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Mapping { base, len, file: None, huge_pages: HugePages::default(), _registration: registration })
     }
@@ -174,11 +188,45 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps `len` bytes of zeros as [`Mapping::of_pages`] does, in a memory file that other processes can map
+    /// for reading. Returns the mapping, and a descriptor of the file by which other users can only read.
+    pub(crate) fn of_shared_pages(len: u64) -> Result<(Mapping, File), Fault> {
+        let (file, for_readers) = page_file(len)?;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // The file cannot shrink, so no access of its pages fails.
+        let mut mapping = Mapping::map_with(&file, len, None, MapFlags::SHARED, rights)?;
+        mapping.file = Some(file);
+        // SAFETY: the range is this mapping. The size of its pages changes no byte.
+        let _ = unsafe { rustix::mm::madvise(mapping.base().cast(), len as usize, Advice::LinuxNoHugepage) };
+        Ok((mapping, for_readers))
+    }
+
+    /// Gives the memory of unused pages of [`Mapping::of_pages`] or [`Mapping::of_shared_pages`] back to the
+    /// kernel. If the kernel refuses, it keeps the memory.
+    ///
+    /// # Safety
+    /// No thread of this process accesses the pages during the call.
+    pub(crate) unsafe fn let_go(&self, offset: u64, len: u64) {
+        debug_assert!(offset.is_multiple_of(PAGE_SIZE) && offset + len <= self.len);
+        if self.file.is_some() {
+            let _ = self.discard(offset, len);
+        } else {
+            // SAFETY: the range is whole pages of the mapping, which no thread accesses by contract.
+            let _ = unsafe {
+                let place = self.base().add(offset as usize).cast();
+                rustix::mm::madvise(place, len as usize, Advice::LinuxDontNeed)
+            };
+        }
+    }
+
     /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], as one huge page where the
-    /// host supports that. If the range is discarded later, the kernel provides its memory page by page
-    /// again.
+    /// host supports that. Does nothing for a memory file. If the range is discarded later, the kernel
+    /// provides its memory page by page again.
     pub(crate) fn populate_huge_page(&self, offset: u64) {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
+        if self.file.is_some() {
+            return;
+        }
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
             // SAFETY: a range inside the mapping; neither the size of its pages nor populating them changes a
             // byte. If a call fails, the kernel provides the pages one by one.

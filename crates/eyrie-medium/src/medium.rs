@@ -167,7 +167,7 @@ impl Medium {
         match &mut self.backing {
             Backing::Pmem(pmem) => pmem.observe(observer, self.segments[0].base()),
             Backing::Dram | Backing::Observed(_) => self.backing = Backing::Observed(observer),
-            Backing::Paged(_) => panic!("the disk of a paged medium is observed, not the medium"),
+            Backing::Paged(_) | Backing::Remote(_) => panic!("a disk is observed, not its medium"),
         }
         self
     }
@@ -184,7 +184,7 @@ impl Medium {
         match self.backing {
             Backing::Dram => MediumKind::Dram,
             Backing::Pmem(_) => MediumKind::Pmem,
-            Backing::Paged(_) => MediumKind::Paged,
+            Backing::Paged(_) | Backing::Remote(_) => MediumKind::Paged,
             Backing::Observed(_) => MediumKind::Traced,
         }
     }
@@ -236,7 +236,7 @@ impl Medium {
         match &self.backing {
             Backing::Pmem(_) => true,
             Backing::Observed(observer) => observer.fences_make_durable(),
-            Backing::Dram | Backing::Paged(_) => false,
+            Backing::Dram | Backing::Paged(_) | Backing::Remote(_) => false,
         }
     }
 

@@ -1,12 +1,14 @@
 //! The calls of a medium that concern disks. Except in tests, a call on a medium without a disk is only a
 //! test of the tag of [`Backing`].
 
+use std::fs::File;
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::addr::{Addr, PAGE_SIZE, SegmentId};
 use crate::backing::Backing;
+use crate::epoch::pin;
 use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
@@ -16,6 +18,9 @@ use crate::paged::{
     Drain, Gate, Keeper, MAX_JOURNAL_BYTES, PAGE_ENTRY, PagedOptions, Pager, Places, journal_bytes, most_room,
 };
 use crate::site::{Caller, SiteKind};
+
+/// Largest number of bytes of which [`Medium::bring`] brings pages.
+const MOST_BROUGHT: u64 = 1 << 20;
 
 /// Returns the offset of the last whole page of a disk.
 #[track_caller]
@@ -39,7 +44,7 @@ impl Medium {
     /// the host fails.
     pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
         let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
-        Medium::cached(anchor, |memory| Pager::open(blocks, anchor, options, memory))
+        Medium::cached(anchor, options, |memory| Pager::open(blocks, anchor, options, memory))
     }
 
     /// Opens the pages of a volume of `volume_bytes` whose journal is lost, as they are on the disk. The
@@ -56,17 +61,46 @@ impl Medium {
     ) -> Result<Medium, Fault> {
         let anchor = Anchor::create(volume_bytes, 0, checksums);
         let anchor = anchor.map_err(|source| Fault::of_room("making the journal", source))?;
-        Medium::cached(anchor, |memory| Pager::over(blocks, anchor, options, memory))
+        Medium::cached(anchor, options, |memory| Pager::over(blocks, anchor, options, memory))
     }
 
     fn cached(
         anchor: Anchor,
+        options: PagedOptions,
         open: impl FnOnce(Arc<Mapping>) -> Result<Pager, Fault>,
     ) -> Result<Medium, Fault> {
-        let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
+        let (memory, for_readers) = if options.is_shared {
+            let (memory, file) = Mapping::of_shared_pages(anchor.volume_bytes)?;
+            (memory, Some(file))
+        } else {
+            (Mapping::of_pages(anchor.volume_bytes)?, None)
+        };
+        let memory = Arc::new(memory);
         let pager = open(Arc::clone(&memory))?;
-        let keeper = Keeper::start(Arc::new(pager))?;
+        let keeper = Keeper::start(Arc::new(pager), for_readers)?;
         Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
+    }
+
+    /// Returns the files of the page cache that other processes map for reading: the pages, and their flags.
+    /// Returns `None` if the medium has no page cache, or one of this process alone.
+    pub fn cache_files(&self) -> Option<(&File, &File)> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pages_file().zip(keeper.pager().flags_file()),
+            _ => None,
+        }
+    }
+
+    /// Brings the first pages of a range into memory for another process, which holds a pin that this process
+    /// watches. The pages then stay in memory until that pin ends. Brings at least the first page, and at
+    /// most 1 MiB.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]. The errors of a read.
+    pub fn bring(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        let len = len.clamp(1, MOST_BROUGHT);
+        self.resolve(addr, len)?;
+        let _pin = pin();
+        self.backing.before_read(self.mapped(), addr, len)
     }
 
     /// Returns the number of bytes that the first `volume_bytes` of a volume take on a disk, with or without

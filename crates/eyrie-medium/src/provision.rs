@@ -101,7 +101,7 @@ impl Medium {
     #[track_caller]
     pub fn flush_found(&self) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Dram | Backing::Paged(_) => {}
+            Backing::Dram | Backing::Paged(_) | Backing::Remote(_) => {}
             Backing::Pmem(_) => self.segments.iter().try_for_each(|segment| segment.sync())?,
             Backing::Observed(observer) => observer.flush(Location::caller()),
         }

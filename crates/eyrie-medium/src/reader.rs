@@ -1,12 +1,19 @@
 //! A medium that another process changes, and that this process only reads.
 
 use std::fs::File;
+use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::addr::Addr;
 use crate::backing::Backing;
+use crate::epoch::pin;
 use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
+use crate::paged::{PageOwner, RemotePages};
+use crate::site::Caller;
+use crate::sync::interleave;
 
 impl Medium {
     /// Maps a host file as segment 0, for reading. Another process changes the file. No code may store to the
@@ -15,9 +22,61 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
     pub fn for_reading(file: &File, len: u64) -> Result<Medium, Fault> {
+        Medium::read_through(file, len, Backing::Dram)
+    }
+
+    /// Maps the page cache of another process, which owns a volume on a disk. `pages` and `flags` are its
+    /// [`Medium::cache_files`]. A read asks the owner for the pages that are not there. Stores fail.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the host refuses the mapping, or the files have other sizes.
+    pub fn of_cache(pages: &File, flags: File, len: u64, owner: PageOwner) -> Result<Medium, Fault> {
+        Medium::read_through(pages, len, Backing::Remote(RemotePages::new(flags, len, owner)?))
+    }
+
+    fn read_through(file: &File, len: u64, backing: Backing) -> Result<Medium, Fault> {
         let sentinel = Sentinel::new()?;
         let segment = Arc::new(Mapping::for_reading(file, len, &sentinel)?);
-        Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
+        Ok(Medium::over(Box::new([segment]), sentinel, backing))
+    }
+
+    /// Maps the page cache of the next owner in place of this one, for a volume of the same size. A thread
+    /// that reads meanwhile may get any bytes. Does nothing on a medium without the cache of another process.
+    ///
+    /// # Errors
+    /// As [`Medium::of_cache`].
+    pub fn replace_cache(&self, pages: &File, flags: File) -> Result<(), Fault> {
+        if let Backing::Remote(remote) = &self.backing {
+            self.segments[0].replace(pages)?;
+            remote.replace(flags)?;
+        }
+        Ok(())
+    }
+
+    /// Loads a word that shows if this medium still has the present owner. If the medium is the page cache of
+    /// another process, the word of a dead owner would stay as it is, so this call asks if the owner lives.
+    ///
+    /// # Errors
+    /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.
+    #[inline]
+    #[track_caller]
+    pub fn load_of_owner(&self, addr: Addr) -> Result<u64, Fault> {
+        let word = self.resolve_word(addr)?;
+        interleave();
+        if !self.backing.reads_plainly() {
+            return self.ask_owner(addr, word, Location::caller());
+        }
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    #[cold]
+    fn ask_owner(&self, addr: Addr, word: &AtomicU64, caller: Caller) -> Result<u64, Fault> {
+        if let Backing::Remote(remote) = &self.backing {
+            remote.check_owner()?;
+        }
+        let _pin = pin();
+        self.backing.reading(self.mapped(), addr, 8, caller)?;
+        Ok(word.load(Ordering::Acquire))
     }
 
     /// Makes a forked child accept the mapping that it has from its parent, for a medium that both processes

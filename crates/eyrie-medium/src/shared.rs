@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use crate::copy;
@@ -55,6 +55,37 @@ const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(Sea
 
 fn io_fault(what: &str, errno: rustix::io::Errno) -> Fault {
     Fault::Io { what: what.to_string(), source: errno.into() }
+}
+
+/// Moves the mapping of `len` bytes at `new` over the one at `old`, in one step.
+///
+/// # Safety
+/// The caller owns both mappings. The accesses of other threads to the bytes at `old` tolerate any bytes.
+///
+/// # Aborts
+/// If the host has no memory for its own tables after it has removed the old mapping.
+pub(crate) unsafe fn move_over(old: *mut libc::c_void, new: *mut libc::c_void, len: usize) {
+    // SAFETY: the contract of this function.
+    if unsafe { rustix::mm::mremap_fixed(new, len, len, MremapFlags::MAYMOVE, old) }.is_err() {
+        // The old memory may be gone, and other threads access it.
+        std::process::abort();
+    }
+}
+
+/// Makes a memory file of `len` zeros, of which its owner can punch pages. (The kernel refuses to punch pages
+/// of a file that is sealed against stores.) Returns also a descriptor for other processes. Only this user
+/// and root can get another one by which they could write.
+pub(crate) fn page_file(len: u64) -> Result<(File, File), Fault> {
+    let fault = |errno| io_fault("making shared memory for pages", errno);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(rustix::fs::memfd_create("eyrie-pages", flags).map_err(fault)?);
+    rustix::fs::ftruncate(&file, len).map_err(fault)?;
+    rustix::fs::fchmod(&file, Mode::RUSR).map_err(fault)?;
+    rustix::fs::fcntl_add_seals(&file, FIXED_SIZE).map_err(fault)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let for_readers = File::open(path)
+        .map_err(|source| Fault::Io { what: "opening shared memory for readers".to_string(), source })?;
+    Ok((file, for_readers))
 }
 
 impl SharedMemory {
@@ -124,16 +155,9 @@ impl SharedMemory {
     /// If the host has no memory for its own tables after it has removed the old mapping.
     pub fn replace(&self, fd: OwnedFd) -> Result<(), Fault> {
         let mut new = SharedMemory::map(fd, self.len, self.access)?;
-        let (old, flags) = (self.base.as_ptr().cast(), MremapFlags::MAYMOVE);
-        // SAFETY: both mappings have the same length, and `self` owns the old one. The new one moves over it
-        // in one step, and `forget` gives up its old address. All accesses are atomics or copies that
-        // tolerate any bytes.
-        let moved =
-            unsafe { rustix::mm::mremap_fixed(new.base.as_ptr().cast(), new.len, new.len, flags, old) };
-        if moved.is_err() {
-            // The old memory may be gone, and other threads access it.
-            std::process::abort();
-        }
+        // SAFETY: both mappings have the same length, and each belongs to its value. `forget` gives up the
+        // old address of the new one. All accesses are atomics or copies that tolerate any bytes.
+        unsafe { move_over(self.base.as_ptr().cast(), new.base.as_ptr().cast(), self.len) };
         new.file = None;
         std::mem::forget(new);
         Ok(())

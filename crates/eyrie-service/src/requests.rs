@@ -14,6 +14,7 @@ use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
+use eyrie_medium::Addr;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::locks::LockClient;
@@ -233,6 +234,9 @@ impl Requests {
                 let client = LockClient { requester, session: joined.key.raw() };
                 let (number, data) = client.answer(call, id()?, &self.buffer)?;
                 return Ok(Done { number, data, ..Done::default() });
+            }
+            ServiceCall::BringPages => {
+                engine.volume().medium().bring(Addr::from_raw(request.id), request.number)?;
             }
             ServiceCall::EndWait => {
                 engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);

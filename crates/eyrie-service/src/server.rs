@@ -58,12 +58,14 @@ const END_OF_PROCESS: u64 = 1 << 63;
 pub struct ServeOptions {
     /// The users who may connect, besides the user of the service and root. `None` admits every user.
     pub users: Option<Vec<u32>>,
+    /// Memory and timing of a volume on a disk.
+    pub paged: PagedOptions,
 }
 
 impl Default for ServeOptions {
-    /// Admits only the user of the service and root.
+    /// Admits only the user of the service and root, with [`PagedOptions::for_host`].
     fn default() -> ServeOptions {
-        ServeOptions { users: Some(Vec::new()) }
+        ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host() }
     }
 }
 
@@ -138,12 +140,15 @@ impl Service {
     /// [`Service::run`] serves them.
     ///
     /// # Errors
-    /// `Volume` if the volume cannot be opened, or its medium cannot be shared. `Fault` if the host refuses
+    /// `Volume` if the volume cannot be opened. `Fault` if the host refuses
     /// the socket: `EADDRINUSE` if a file or another service is there.
     pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
-        let engine = Scm::open_shared(volume, PagedOptions::for_host())?;
-        let segment = File::open(segment_path(volume))
-            .map_err(|source| io_fault("opening the volume's segment for its clients", source))?;
+        let engine = Scm::open_shared(volume, options.paged)?;
+        let opening = |source| io_fault("opening the volume's segment for its clients", source);
+        let segment = match engine.volume().medium().cache_files() {
+            Some((pages, _)) => pages.try_clone().map_err(opening)?,
+            None => File::open(segment_path(volume)).map_err(opening)?,
+        };
         Service::start_on(engine, segment, socket, options)
     }
 
@@ -207,10 +212,13 @@ impl Service {
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         let _ = std::fs::remove_file(&self.socket);
-        let Service { engine, sessions, .. } = self;
+        let Service { mut engine, sessions, .. } = self;
         sessions.into_values().for_each(|session| session.end(&engine));
         served?;
-        engine.close()
+        engine.try_close()?;
+        // The lock of the volume is still held, so the next service comes after this.
+        engine.volume().board().set_saved();
+        Ok(())
     }
 
     fn serve(&mut self) -> Result<()> {

@@ -154,7 +154,8 @@ impl Session {
         welcome.key = key.raw();
         let board = volume.board().file().ok_or_else(|| invalid("the volume is not shared"))?;
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
-        let files = [segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
+        let mut files = vec![segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
+        files.extend(volume.medium().cache_files().map(|(_, flags)| flags.as_fd()));
         // The client may read as soon as it has the packet.
         engine.add_claims(&claims);
         volume.board().begin_session(key);

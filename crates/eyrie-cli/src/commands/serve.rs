@@ -11,7 +11,7 @@ use eyrie_service::{ServeOptions, Service};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::users::Names;
-use crate::{background, interrupt, text};
+use crate::{background, interrupt, text, volumes};
 
 /// Share a volume, so that several programs can use it at once
 #[derive(Debug, Args)]
@@ -23,14 +23,14 @@ Examples:
 
 Programs that open the volume connect to the service by themselves, and read the volume without a call. The \
 service applies their changes with the rights that each user has. Everybody who may connect can read every \
-byte of the volume: its files are mapped as a whole. Only the user of the service and root may connect, \
-unless --allow-user names others.
+byte of the volume: it is mapped as a whole. A volume on a disk is read through the page cache of the \
+service. Only the user of the service and root may connect, unless --allow-user names others.
 
 The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
-the volume. After SIGKILL the volume is sound, and the next service recovers it. docs/sharing.md has the \
-details and a unit for systemd.")]
+the volume. After SIGKILL the volume is sound, and the next service recovers it: on a disk without the \
+changes after the last sync. docs/sharing.md has the details and a unit for systemd.")]
 pub struct ServeArgs {
-    /// Volume to share, on dram or pmem
+    /// Volume to share
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
     /// Place of the socket [default: service.sock in the directory of the volume]
@@ -71,6 +71,7 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
 
 fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     let mut options = ServeOptions::default();
+    options.paged = volumes::paged();
     let (mut known, names) = (Vec::new(), Names::of_host());
     for name in &arguments.allow {
         if name == "all" {

@@ -28,6 +28,7 @@ mod repair;
 mod scripts;
 mod search;
 mod served;
+mod served_disk;
 mod status;
 mod trees;
 

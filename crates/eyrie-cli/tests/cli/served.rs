@@ -9,26 +9,28 @@ use std::time::{Duration, Instant};
 use eyrie::{Credentials, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
 
 use crate::Sandbox;
+use crate::served_disk::on_disk;
 
 /// A service in the foreground. A drop kills it.
-struct Service(Child);
+pub struct Service(Child);
 
 impl Service {
-    fn start(sandbox: &Sandbox) -> Service {
-        let mut command = sandbox.command(["serve", "--foreground", "vol"]);
+    pub fn start(sandbox: &Sandbox) -> Service {
+        // A volume on a disk gets a small page cache.
+        let mut command = sandbox.command(["serve", "--foreground", "--memory", "1M", "vol"]);
         let service = Service(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         // The socket of a service that was killed may still be there.
         eventually(|| sandbox.command(["sessions", "vol"]).output().unwrap().status.success());
         service
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
     /// Stops the service as a service manager does.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert!(self.0.wait().unwrap().success());
@@ -43,20 +45,20 @@ impl Drop for Service {
 }
 
 /// The process of the test, as a program that has the served volume open.
-struct Program {
-    volume: Volume,
-    files: Files,
+pub struct Program {
+    pub volume: Volume,
+    pub files: Files,
 }
 
 impl Program {
-    fn start(sandbox: &Sandbox) -> Program {
+    pub fn start(sandbox: &Sandbox) -> Program {
         let volume = Volume::open(sandbox.path("vol")).unwrap();
         let files = volume.files(Credentials::of_process());
         Program { volume, files }
     }
 
     /// Ends the program, stops the service, and checks the volume.
-    fn end(self, service: Service, sandbox: &Sandbox) {
+    pub fn end(self, service: Service, sandbox: &Sandbox) {
         drop(self.files);
         self.volume.close().unwrap();
         service.stop();
@@ -92,13 +94,11 @@ fn commands_work_on_a_served_volume() {
 }
 
 #[test]
-fn volume_in_use_and_volume_on_a_disk_are_not_served() {
+fn volume_in_use_is_not_served() {
     let sandbox = Sandbox::with_volume("8M");
     let service = Service::start(&sandbox);
     sandbox.fail(1, &["in use by process"], ["serve", "vol"]);
     service.stop();
-    sandbox.succeed(["mkfs", "disk", "--size", "8M", "--medium", "paged"]);
-    sandbox.fail(1, &["only volumes on dram and pmem"], ["serve", "disk"]);
     sandbox.fail(2, &["no such user"], ["serve", "--allow-user", "nobody-of-that-name", "vol"]);
     sandbox.fail(1, &["sessions"], ["sessions", "vol"]);
 }
@@ -130,8 +130,16 @@ fn killed_services_lose_nothing_that_was_done() {
 
 #[test]
 fn killed_clients_disturb_nobody() {
-    let sandbox = Sandbox::with_volume("256M");
-    let service = Service::start(&sandbox);
+    kill_clients(&Sandbox::with_volume("256M"));
+}
+
+#[test]
+fn killed_clients_of_a_volume_on_a_disk_disturb_nobody() {
+    kill_clients(&on_disk("256M"));
+}
+
+fn kill_clients(sandbox: &Sandbox) {
+    let service = Service::start(sandbox);
     for round in 0..20 {
         let mut lost = sandbox.command(["cp", "-r", "/etc", &format!("vol:/copy-{round}")]);
         let mut lost = lost.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -10,9 +10,13 @@
 //! its earlier changes. A change to which root gave an earlier time has an unknown result. Writes have no
 //! evidence: they count as not made, and are made again.
 //!
-//! The record survives the death of a process, because the medium is memory that the process shares with the
-//! host. It need not survive a power failure, because that ends the clients, too.
+//! On memory that the process shares with the host, the record survives the death of the process. It need not
+//! survive a power failure, because that ends the clients, too. On a disk, the next owner finds the volume as
+//! it was at a moment between two Ops. The record of that moment is whole, and the record and the objects
+//! agree. A request that was made after that moment has no record, and its change is lost, so it counts as
+//! not made.
 
+use eyrie_medium::epoch::pin;
 use zerocopy::FromZeros;
 
 use super::Scm;
@@ -131,6 +135,7 @@ impl Scm {
     /// # Errors
     /// `Fault`.
     pub fn request_outcome(&self, key: SessionKey, number: u64) -> Result<RequestOutcome> {
+        let _pin = pin();
         let owner = self.volume.owner_number()?;
         if key.is_of_owner(owner) {
             // This process is the service of the session. It ends a session only between two requests.
@@ -153,6 +158,7 @@ impl Scm {
     /// Finds out if the change of the request that the last service recorded was made, and keeps the result.
     /// No Op has changed the volume since that service ended.
     pub(super) fn settle_request(&self) -> Result<()> {
+        let _pin = pin();
         let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
         // A free header may hold the object that the request was about to create.
         self.reset_free_headers()?;
@@ -183,7 +189,6 @@ impl Scm {
     /// Clears all free headers. After a crash, a free header may still hold the object of its last use. The
     /// engine itself never uses the id of a free header.
     pub(super) fn reset_free_headers(&self) -> Result<()> {
-        let _gate = self.medium().enter()?;
         for header in self.volume.space().free_headers() {
             self.reset_reserved(ObjectId::new(header.raw(), Kind::File));
         }

@@ -70,10 +70,11 @@ impl Scm {
     /// [`VolumeView::of_owner`](crate::volume::VolumeView::of_owner)).
     ///
     /// # Errors
-    /// The errors of [`Scm::open`]. `Volume` if the volume is on a disk.
-    pub fn open_shared(path: &Path, paged: PagedOptions) -> Result<Scm> {
+    /// The errors of [`Scm::open`].
+    pub fn open_shared(path: &Path, mut paged: PagedOptions) -> Result<Scm> {
+        paged.is_shared = true;
         let (volume, opened) = Volume::open(path, paged)?;
-        Scm::start_shared(volume, opened, &path.display().to_string())
+        Scm::start_shared(volume, opened)
     }
 
     /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests observe the medium.
@@ -82,11 +83,11 @@ impl Scm {
     /// The errors of [`Scm::open_shared`].
     pub fn open_shared_on(medium: Medium) -> Result<Scm> {
         let (volume, opened) = Volume::open_on(medium)?;
-        Scm::start_shared(volume, opened, "the volume on an observed medium")
+        Scm::start_shared(volume, opened)
     }
 
-    fn start_shared(mut volume: Volume, opened: Opened, place: &str) -> Result<Scm> {
-        volume.share(place)?;
+    fn start_shared(mut volume: Volume, opened: Opened) -> Result<Scm> {
+        volume.share()?;
         let engine = Scm::start(volume, opened)?;
         // A client could use the id of a free header.
         engine.reset_free_headers()?;

@@ -259,7 +259,11 @@ impl Scm {
     /// Clears a header that is reserved or free. Until then the header may hold an object that no entry
     /// names, from an Op that failed or from an earlier use. The caller knows that no live object has the id.
     pub fn reset_reserved(&self, id: ObjectId) {
-        let reset = self.header(id).and_then(|header| header.forget(self.medium()));
+        let reset = || {
+            let _gate = self.medium().enter()?;
+            self.header(id)?.forget(self.medium())
+        };
+        let reset = reset();
         if reset.is_err() {
             self.volume.space().mark_leaked();
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use eyrie_medium::sync::ProcessLock;
 use eyrie_medium::{Addr, Fault, Medium};
 
 use super::headers::ChunkMap;
@@ -12,7 +13,8 @@ use crate::tables::geometry::page_of;
 use crate::tables::layout::{CHUNK_BYTES, GROUPS_IN_USE, HEADER_BYTES};
 use crate::{Error, Result};
 
-/// The state that is read without a lock. Each field is constant or only grows. Clones share this state.
+/// The state that is read without a lock. Each field is constant or only grows, except when a reader goes on
+/// with the next owner of the volume ([`SpaceContext::restart`]). Clones share this state.
 #[derive(Clone)]
 pub(crate) struct SpaceContext {
     pub(crate) medium: Arc<Medium>,
@@ -21,9 +23,9 @@ pub(crate) struct SpaceContext {
     /// Offset of the end of the groups in use. A thread stores this offset with release ordering, after the
     /// count of groups on media has settled.
     pub(crate) end: Arc<AtomicU64>,
-    /// True if another process changes the volume. The state then follows the tables on media, from which
-    /// that process removes nothing while the volume is open.
-    follows_owner: bool,
+    /// `Some` if another process changes the volume. The state then follows the tables on media, from which
+    /// that process removes nothing while the volume is open. A thread that follows holds the lock.
+    follows_owner: Option<Arc<ProcessLock>>,
 }
 
 impl SpaceContext {
@@ -31,26 +33,14 @@ impl SpaceContext {
     pub(crate) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read(&medium, &geometry, end)?;
-        Ok(SpaceContext {
-            medium,
-            geometry,
-            chunks,
-            end: Arc::new(AtomicU64::new(end)),
-            follows_owner: false,
-        })
+        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: None })
     }
 
     /// Returns the context of a volume whose tables may be damaged. This context treats all groups as in use.
     pub(crate) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(geometry.groups());
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext {
-            medium,
-            geometry,
-            chunks,
-            end: Arc::new(AtomicU64::new(end)),
-            follows_owner: false,
-        })
+        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: None })
     }
 
     /// Returns the context of a volume that another process changes.
@@ -61,19 +51,38 @@ impl SpaceContext {
         }
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: true })
+        Ok(SpaceContext {
+            medium,
+            geometry,
+            chunks,
+            end: Arc::new(AtomicU64::new(end)),
+            follows_owner: Some(Arc::default()),
+        })
     }
 
     /// Reads the groups in use and the header chunks again. An unreadable or impossible number changes
     /// nothing, so the caller then finds its address invalid.
     #[cold]
     fn follow(&self) {
+        let Some(following) = &self.follows_owner else { return };
+        let _following = following.lock();
         if let Ok(groups) = self.medium.load(GROUPS_IN_USE)
             && groups <= self.geometry.groups()
         {
             self.end.fetch_max(self.geometry.end_of_groups(groups), Ordering::Release);
         }
         self.chunks.follow(&self.medium, &self.geometry, self.end());
+    }
+
+    /// Runs `replace`, which maps the bytes of the next owner, and forgets the groups and the header chunks
+    /// of the last one. The next use of a group or a header reads the tables of the next owner.
+    pub(crate) fn restart(&self, replace: impl FnOnce() -> Result<()>) -> Result<()> {
+        // A thread that reads the tables of the last owner now must not add them afterwards.
+        let _following = self.follows_owner.as_ref().map(|following| following.lock());
+        replace()?;
+        self.end.store(0, Ordering::Release);
+        self.chunks.clear();
+        Ok(())
     }
 
     /// Returns the offset of the end of the groups in use.
@@ -93,7 +102,7 @@ impl SpaceContext {
     /// True if an extent lies in groups that another process has taken into use since the last look.
     #[cold]
     fn is_held_after_growth(&self, extent: Extent) -> bool {
-        self.follows_owner && {
+        self.follows_owner.is_some() && {
             self.follow();
             self.geometry.holds(extent, self.end())
         }
@@ -111,7 +120,7 @@ impl SpaceContext {
     /// True if another process has made `chunk` a header chunk since the last look.
     #[cold]
     fn is_new_chunk(&self, chunk: u32) -> bool {
-        self.follows_owner && {
+        self.follows_owner.is_some() && {
             self.follow();
             self.chunks.contains(chunk)
         }

@@ -88,6 +88,11 @@ impl ChunkMap {
         }
     }
 
+    /// Forgets all chunks of a map that follows another process.
+    pub(super) fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, Ordering::Release));
+    }
+
     fn is_possible(geometry: &Geometry, end: u64, chunk: u32) -> bool {
         let start = u64::from(chunk) * CHUNK_BYTES;
         start >= geometry.data_start() && start + CHUNK_BYTES <= end

@@ -15,6 +15,11 @@ use crate::{Error, Result};
 /// Number of generations that one publish of the limit allows. It is large, so that publishes are rare. It is
 /// small against 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
+/// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file, and compares
+/// it after its service was killed. The limit of that moment may be lost, because a disk has only the limit
+/// of the last drain. So the limit is raised while half of these generations are left. They last far longer
+/// than the time between two drains.
+const LEASE_FOR_CLIENTS: u64 = 1 << 32;
 /// Number of generations that a thread takes at a time.
 const BLOCK: u64 = 256;
 /// Number of shards. The index of a thread selects its shard. If there are more threads than shards, some
@@ -32,6 +37,10 @@ pub(super) struct Generations {
     /// The numbers below the limit that no shard has taken. The end of this range is the limit that the
     /// medium holds.
     leased: Mutex<GenerationRange>,
+    /// The limit is raised by this number.
+    lease: u64,
+    /// The limit is raised if fewer numbers are left below it.
+    least: u64,
     shards: Box<[CachePadded<Mutex<GenerationRange>>]>,
 }
 
@@ -41,8 +50,17 @@ impl Generations {
         let nothing = || CachePadded(Mutex::new(GenerationRange { next: 0, end: 0 }));
         Generations {
             leased: Mutex::new(GenerationRange { next: limit, end: limit }),
+            lease: LEASE,
+            least: BLOCK,
             shards: (0..SHARDS).map(|_| nothing()).collect(),
         }
+    }
+
+    /// Raises the limit far ahead, for a volume on a disk whose clients keep generations. The caller is
+    /// inside the gate of the medium. It drains before the first client comes.
+    pub(super) fn lease_for_clients(&mut self, medium: &Medium) -> Result<()> {
+        (self.lease, self.least) = (LEASE_FOR_CLIENTS, LEASE_FOR_CLIENTS / 2);
+        self.raise(&mut lock(&self.leased), medium)
     }
 
     /// Returns a number, at least 1, that was never assigned before.
@@ -60,18 +78,24 @@ impl Generations {
     #[cold]
     fn block(&self, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);
-        if leased.end - leased.next < BLOCK {
-            let limit = leased.end.checked_add(LEASE);
-            let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
-            let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
-            // The old limit and the numbers above it are assigned only after the new limit settles.
-            let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
-            medium.settle(published);
-            leased.end = limit;
+        if leased.end - leased.next < self.least {
+            self.raise(&mut leased, medium)?;
         }
         let next = leased.next;
         leased.next += BLOCK;
         Ok(GenerationRange { next: next.max(1), end: leased.next })
+    }
+
+    /// Raises the limit on the medium.
+    fn raise(&self, leased: &mut GenerationRange, medium: &Medium) -> Result<()> {
+        let limit = leased.end.checked_add(self.lease);
+        let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
+        let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
+        // The old limit and the numbers above it are assigned only after the new limit settles.
+        let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
+        medium.settle(published);
+        leased.end = limit;
+        Ok(())
     }
 }
 

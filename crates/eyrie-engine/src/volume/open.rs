@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, PAGE_SIZE, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions, SegmentId};
 
 use super::generation::Generations;
 use super::owners;
@@ -272,11 +272,15 @@ impl Volume {
     /// other thread uses the volume yet.
     ///
     /// # Errors
-    /// [`Error::Volume`] if the medium is not memory that other processes can map. [`Error::Fault`].
-    pub(crate) fn share(&mut self, place: &str) -> Result<()> {
-        if !owners::is_shared(self.medium()) {
-            let what = "only volumes on dram and pmem can be served yet";
-            return Err(Error::volume(place, what, Errno::OPNOTSUPP));
+    /// [`Error::Fault`].
+    pub(crate) fn share(&mut self) -> Result<()> {
+        if self.medium().kind() == MediumKind::Paged {
+            let gate = self.view.context.medium.enter()?;
+            self.generations.lease_for_clients(&self.view.context.medium)?;
+            drop(gate);
+            // The keys of the sessions have the number of this owner, and no other owner may get it after a
+            // kill of this process.
+            self.medium().drain()?;
         }
         self.view.share_board()
     }

@@ -9,13 +9,13 @@ use eyrie_medium::Ordered;
 use zerocopy::IntoBytes;
 
 use super::Volume;
-use super::owners::is_shared;
 use crate::Result;
 use crate::tables::layout::{OUTCOMES, OutcomeRecord, REQUEST, RequestRecord, outcome_of};
 
 impl Volume {
     /// Records a request, whose key is not 0.
     pub(crate) fn record_request(&self, record: &RequestRecord) -> Result<()> {
+        let _gate = self.medium().enter()?;
         let used = offset_of!(RequestRecord, name) + record.name_bytes.get() as usize;
         // The record counts only with its key. Therefore the key, its first field, is stored last.
         drop(self.medium().write(REQUEST.add(8), &record.as_bytes()[8..used])?);
@@ -25,14 +25,15 @@ impl Volume {
 
     /// Forgets the recorded request.
     pub(crate) fn forget_request(&self) -> Result<()> {
+        let _gate = self.medium().enter()?;
         let _forgotten = self.medium().publish_apart(REQUEST, 0, Ordered::nothing())?;
         Ok(())
     }
 
-    /// Returns the recorded request. Volumes on disks have none.
+    /// Returns the recorded request.
     pub(crate) fn recorded_request(&self) -> Result<Option<RequestRecord>> {
         let medium = self.medium();
-        if !is_shared(medium) || medium.load(REQUEST)? == 0 {
+        if medium.load(REQUEST)? == 0 {
             return Ok(None);
         }
         Ok(Some(medium.read_value(REQUEST)?))

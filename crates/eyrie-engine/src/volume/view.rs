@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Fault, Medium, MediumKind, host};
+use eyrie_medium::{Addr, Medium, MediumKind};
 
 use crate::board::Board;
 use crate::extent::Extent;
@@ -44,26 +44,33 @@ impl VolumeView {
         Ok(())
     }
 
-    /// Returns the view of a volume whose bytes are in `segment` and whose board is in `board`. Another
+    /// Returns the view of a volume whose bytes are on `medium` and whose board is in `board`. Another
     /// process changes the volume. A reader that waits for that process calls `owner_is_alive` from time to
     /// time.
     ///
     /// # Errors
-    /// `Volume` if `segment` has no volume of this format. `Corrupt`, `Fault`.
+    /// `Volume` if `medium` has no volume of this format. `Corrupt`, `Fault`.
     pub fn of_owner(
-        segment: &File,
+        medium: Medium,
         board: File,
         owner_is_alive: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<VolumeView> {
-        let bytes = host::metadata_of(segment).map_err(|source| Fault::Io {
-            what: "reading the size of the shared volume".to_string(),
-            source,
-        })?;
-        let medium = Arc::new(Medium::for_reading(segment, bytes.len())?);
+        let medium = Arc::new(medium);
         let _pin = pin();
         let superblock = superblock::read(&medium, "shared volume")?;
         let context = SpaceContext::of_owner(medium, superblock.geometry)?;
         Ok(VolumeView { context, superblock, board: Board::of_owner(board, Box::new(owner_is_alive))? })
+    }
+
+    /// Maps the page cache of the next owner of a volume on a disk in place of that of the last one. `pages`
+    /// and `flags` are its files. A disk may have lost changes of the last owner, so this view forgets which
+    /// groups and header chunks are in use, and reads that again. No reader believes what it has read since
+    /// the board was replaced.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn replace_cache(&self, pages: &File, flags: File) -> Result<()> {
+        self.context.restart(|| Ok(self.medium().replace_cache(pages, flags)?))
     }
 
     /// Returns the medium, for a value that must keep it mapped.

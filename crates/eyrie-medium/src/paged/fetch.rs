@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::page::{AHEAD, BUSY, LEAVING, RESIDENT, WARM};
+use super::page::{AHEAD, BUSY, LEAVING, RESIDENT, WARM, are_readable};
 use super::pager::Pager;
 use super::read_ahead::{PIECE, Piece};
 use crate::addr::{Addr, PAGE_SIZE, SegmentId};
@@ -42,11 +42,7 @@ impl Pager {
         debug_assert!(epoch::is_pinned(), "a paged medium is read under a pin");
         let last = ((offset + len - 1) / PAGE_SIZE) as usize;
         for page in (offset / PAGE_SIZE) as usize..=last {
-            let flags = self.pages.flags(page).load(Ordering::Acquire);
-            // A resident page without `LEAVING` stays in memory while this thread is pinned, because an
-            // eviction that sets `LEAVING` later waits for a grace period. If `LEAVING` is set already,
-            // `fetch` clears it.
-            if flags & (RESIDENT | WARM | LEAVING) != RESIDENT | WARM {
+            if !are_readable(self.pages.flags(page).load(Ordering::Acquire)) {
                 self.fetch(page, last)?;
             }
         }

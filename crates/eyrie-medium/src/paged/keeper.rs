@@ -34,12 +34,14 @@ fn ask_for_pressure() -> Option<File> {
 pub(crate) struct Keeper {
     pager: Arc<Pager>,
     threads: Vec<JoinHandle<()>>,
+    /// The file of the pages for other processes, if they may read the pages.
+    pages_file: Option<File>,
 }
 
 impl Keeper {
-    /// Starts the threads.
-    pub(crate) fn start(pager: Arc<Pager>) -> Result<Keeper, Fault> {
-        let mut keeper = Keeper { pager, threads: Vec::new() };
+    /// Starts the threads. `pages_file` is the file of the pages, if other processes may read them.
+    pub(crate) fn start(pager: Arc<Pager>, pages_file: Option<File>) -> Result<Keeper, Fault> {
+        let mut keeper = Keeper { pager, threads: Vec::new(), pages_file };
         keeper.spawn("eyrie-keeper", keep)?;
         for _ in 0..read_ahead::THREADS {
             keeper.spawn("eyrie-ahead", Pager::keep_ahead)?;
@@ -58,6 +60,10 @@ impl Keeper {
 
     pub(crate) fn pager(&self) -> &Pager {
         &self.pager
+    }
+
+    pub(crate) fn pages_file(&self) -> Option<&File> {
+        self.pages_file.as_ref()
     }
 }
 

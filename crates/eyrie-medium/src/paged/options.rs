@@ -24,6 +24,8 @@ pub struct PagedOptions {
     pub memory_bytes: u64,
     /// Time between background drains. If many changes wait, a drain comes earlier.
     pub drain_interval: Duration,
+    /// True if the pages are in memory that other processes can map for reading, as a service needs it.
+    pub is_shared: bool,
 }
 
 /// Memory that is left to the other data of the process and to the pages of Ops in progress, in bytes. Pages
@@ -40,7 +42,7 @@ impl PagedOptions {
 
     /// Returns options with this limit of memory and this time between background drains.
     pub const fn new(memory_bytes: u64, drain_interval: Duration) -> PagedOptions {
-        PagedOptions { memory_bytes, drain_interval }
+        PagedOptions { memory_bytes, drain_interval, is_shared: false }
     }
 
     /// Returns options for this host. 16 MiB of the usable memory are left to other data, and pages get half

@@ -4,10 +4,13 @@
 //! lock of a page. While a thread holds this lock, other threads change only these flags: [`WARM`],
 //! [`LEAVING`], [`AHEAD`], [`LOGGED`], [`WRITING`] and [`WRITTEN`].
 
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
+use crate::shared::{SharedAccess, SharedMemory};
 
 /// The page is in memory.
 pub(super) const RESIDENT: u64 = 1;
@@ -40,36 +43,70 @@ pub(super) const AHEAD: u64 = 1 << 10;
 /// Flags each of which keeps a page in memory.
 pub(super) const UNEVICTABLE: u64 = BUSY | DIRTY | LOGGED | WRITING;
 
+/// True if the flags say that a page is in memory and that a pinned thread may read it. A page without
+/// [`LEAVING`] stays in memory while the thread is pinned, because an eviction that sets [`LEAVING`] later
+/// waits for a grace period. [`WARM`] only tells the clock of the eviction that the page is in use.
+#[inline]
+pub(super) fn are_readable(flags: u64) -> bool {
+    flags & (RESIDENT | WARM | LEAVING) == RESIDENT | WARM
+}
+
+/// Returns the size of the words of `count` pages, in bytes.
+fn table_bytes(count: usize) -> usize {
+    (count * 2 * size_of::<u64>()).next_multiple_of(PAGE_SIZE as usize)
+}
+
 /// All lines of a page.
 pub(super) const ALL_LINES: u64 = u64::MAX;
 
 /// Two words for each page of a volume: its flags, and its changed lines.
-pub(super) struct Pages(Box<[AtomicU64]>);
+pub(super) struct Pages {
+    words: SharedMemory,
+    count: usize,
+}
 
 impl Pages {
     /// Makes the words for `count` pages. All are zero, so no page is in memory. The kernel provides the
-    /// memory of the words at their first use.
-    pub(super) fn new(count: usize) -> Pages {
-        let words = Box::into_raw(vec![0_u64; 2 * count].into_boxed_slice());
-        // SAFETY: an atomic has the layout of its integer, and `into_raw` has given up the box.
-        Pages(unsafe { Box::from_raw(words as *mut [AtomicU64]) })
+    /// memory of the words at their first use. If `shared` is true, other processes can map the words for
+    /// reading.
+    pub(super) fn new(count: usize, shared: bool) -> Result<Pages, Fault> {
+        let bytes = table_bytes(count);
+        let words =
+            if shared { SharedMemory::create_for_readers(bytes) } else { SharedMemory::private(bytes) };
+        Ok(Pages { words: words?, count })
+    }
+
+    /// Maps the words for `count` pages of another process, which changes them.
+    pub(super) fn of_owner(file: File, count: usize) -> Result<Pages, Fault> {
+        let words = SharedMemory::map(file.into(), table_bytes(count), SharedAccess::Read)?;
+        Ok(Pages { words, count })
+    }
+
+    /// Maps the words of another process in place of these. Both have the same number of pages.
+    pub(super) fn replace(&self, file: File) -> Result<(), Fault> {
+        self.words.replace(file.into())
+    }
+
+    /// Returns the file of the words, if other processes may read them.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.words.file()
     }
 
     /// Returns the number of pages.
     pub(super) fn count(&self) -> usize {
-        self.0.len() / 2
+        self.count
     }
 
     /// Returns the word of flags of a page.
     #[inline(always)]
     pub(super) fn flags(&self, page: usize) -> &AtomicU64 {
-        &self.0[2 * page]
+        &self.words.words()[2 * page]
     }
 
     /// Returns the word of the changed lines of a dirty page. The word of a clean page is zero.
     #[inline(always)]
     pub(super) fn lines(&self, page: usize) -> &AtomicU64 {
-        &self.0[2 * page + 1]
+        &self.words.words()[2 * page + 1]
     }
 
     /// Changes the flags from `seen` to `new`. Returns false, and changes nothing, if the flags are not

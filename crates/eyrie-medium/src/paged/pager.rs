@@ -1,12 +1,11 @@
 //! The state of the page cache, and the waits that its operations share.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use rustix::mm::Advice;
 
 use super::blocks::Blocks;
 use super::buffer::PageBytes;
@@ -132,7 +131,7 @@ impl Pager {
     ) -> Result<Pager, Fault> {
         let count = (anchor.volume_bytes / PAGE_SIZE) as usize;
         Ok(Pager {
-            pages: Pages::new(count),
+            pages: Pages::new(count, options.is_shared)?,
             places: anchor.places(),
             checksums: Checksums::new(anchor.places()),
             blocks,
@@ -176,6 +175,11 @@ impl Pager {
         }
         let start = self.places.offset(first);
         self.blocks.here().allocate(start, self.places.offset(last) + PAGE_SIZE - start)
+    }
+
+    /// Returns the file of the flags of the pages, if other processes may read them.
+    pub(crate) fn flags_file(&self) -> Option<&File> {
+        self.pages.file()
     }
 
     /// Returns true if the volume has checksums of its pages.
@@ -271,10 +275,8 @@ impl Pager {
     /// Gives the memory of pages back to the kernel. The caller holds the locks of the pages, none of which
     /// is resident.
     pub(super) fn let_go(&self, first: usize, count: usize) {
-        let bytes = count * PAGE_SIZE as usize;
-        // SAFETY: the range is whole pages of the mapping. They are locked and not resident, so no thread
-        // reads them.
-        let _ = unsafe { rustix::mm::madvise(self.address(first).cast(), bytes, Advice::LinuxDontNeed) };
+        // SAFETY: the pages are locked and not resident, so no thread accesses them.
+        unsafe { self.memory.let_go(first as u64 * PAGE_SIZE, count as u64 * PAGE_SIZE) };
     }
 
     /// Waits a moment for the lock of a page, or for room for an Op. The awaited thread may be using the

@@ -5,6 +5,7 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
+mod process;
 pub mod schedule;
 pub mod sleep;
 
@@ -20,6 +21,7 @@ pub use std::thread_local;
 
 #[cfg(not(feature = "shuttle"))]
 pub use mutex::{Mutex, MutexGuard};
+pub use process::{HeldByProcess, ProcessLock};
 
 /// Lets the scheduler of a test run another thread. Does nothing without the feature `shuttle`.
 #[inline(always)]

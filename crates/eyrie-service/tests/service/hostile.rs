@@ -51,7 +51,7 @@ impl RawSession {
         packet::send(&socket, hello.as_bytes(), &files).unwrap();
         let mut welcome = Welcome::new_zeroed();
         let (_, mut files) = packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
-        let lanes = SharedMemory::map(files.pop().unwrap(), MEMORY_BYTES, SharedAccess::ReadWrite).unwrap();
+        let lanes = SharedMemory::map(files.swap_remove(2), MEMORY_BYTES, SharedAccess::ReadWrite).unwrap();
         RawSession { socket, lanes, root: ObjectId::from_raw(welcome.root).unwrap() }
     }
 
@@ -404,4 +404,12 @@ fn change_requests_while_they_are_read(session: &RawSession, files: &Pxfs<Client
             files.write("/beside", "still served").unwrap();
         }
     });
+}
+
+on_disk! {
+    greetings_of_other_protocols_end_only_their_connection
+    regression_end_of_the_connection_is_no_list_of_sessions
+    regression_client_with_the_process_id_of_a_waiter_is_expelled too_many_connections_are_refused
+    ids_that_are_not_reserved_create_nothing header_of_a_failed_create_gets_no_name
+    damaged_requests_are_errors forged_ops_leave_a_sound_volume bell_alone_repeats_no_request
 }

@@ -276,3 +276,11 @@ fn forged_requests_leave_the_locks_of_others() {
     drop((second, one, other));
     served.stop();
 }
+
+on_disk! {
+    clients_see_the_locks_of_each_other waits_of_clients_do_not_block_the_service
+    deadlock_between_clients_is_an_error end_of_a_session_ends_its_locks_and_waits
+    owners_learn_of_locks_that_end_with_their_service
+    close_of_a_stale_handle_keeps_the_locks_of_another_file
+    close_under_an_old_pin_ends_the_locks_of_the_file forged_requests_leave_the_locks_of_others
+}

@@ -3,22 +3,30 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[macro_use]
+mod disk;
 mod hostile;
 mod locks;
 mod nodes;
 mod refusals;
 mod watches;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use eyrie::{Credentials, Files, Kvfs, OpenFlags, Posix, PosixExt, Pxfs, Volume};
+use eyrie::{Credentials, Files, Kvfs, MediumChoice, OpenFlags, PagedOptions, Posix, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
 use eyrie_service::{ServeOptions, Service, Stopper};
 
-/// A volume in memory that a thread serves.
+std::thread_local! {
+    /// True in a test whose volumes are on a disk (`disk`).
+    static ON_DISK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A volume that a thread serves.
 struct Served {
     path: PathBuf,
     socket: PathBuf,
@@ -27,13 +35,21 @@ struct Served {
     _place: tempfile::TempDir,
 }
 
+/// Options with a page cache that is smaller than the data of many tests.
+fn small_cache() -> ServeOptions {
+    let mut options = ServeOptions::default();
+    options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
+    options
+}
+
 impl Served {
     fn new(bytes: u64) -> Served {
+        let medium = if ON_DISK.get() { MediumChoice::Paged } else { MediumChoice::Auto };
         let place = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = place.path().join("volume");
-        Volume::create(&path, bytes).unwrap().close().unwrap();
+        Volume::options().size(bytes).medium(medium).create(&path).unwrap().close().unwrap();
         let socket = place.path().join("socket");
-        let service = Service::start(&path, &socket, ServeOptions::default()).unwrap();
+        let service = Service::start(&path, &socket, small_cache()).unwrap();
         let stopper = service.stopper();
         let thread = Some(std::thread::spawn(move || service.run()));
         Served { path, socket, stopper, thread, _place: place }
@@ -69,7 +85,7 @@ impl Served {
 
     /// Starts a service again.
     fn start(&mut self) {
-        let service = Service::start(&self.path, &self.socket, ServeOptions::default()).unwrap();
+        let service = Service::start(&self.path, &self.socket, small_cache()).unwrap();
         self.stopper = service.stopper();
         self.thread = Some(std::thread::spawn(move || service.run()));
     }
@@ -515,4 +531,15 @@ fn regression_path_at_a_directory_that_died_with_its_service_is_estale() {
     files.close(kept).unwrap();
     drop(files);
     served.stop();
+}
+
+on_disk! {
+    clients_see_the_changes_of_each_other files_and_keys_of_one_directory_agree
+    unlinked_file_stays_readable_until_its_last_close end_of_a_client_frees_its_orphans_and_reservations
+    threads_of_clients_change_one_directory full_volume_is_the_error_of_the_call
+    reading_session_refuses_changes stopped_service_is_an_error_and_its_changes_remain
+    clients_go_on_with_the_next_service client_notices_another_owner handle_of_a_file_that_is_gone_is_stale
+    ids_of_a_pin_end_with_its_session regression_reserved_id_ends_with_its_session
+    cached_path_ends_with_its_service service_that_shares_another_volume_is_refused
+    regression_path_at_a_directory_that_died_with_its_service_is_estale
 }

@@ -161,3 +161,9 @@ fn node_of_a_removed_file_is_stale_with_the_next_service() {
     drop((nodes, files));
     served.stop();
 }
+
+on_disk! {
+    nodes_get_notices_of_the_changes_of_others lost_notices_and_lost_services_are_told
+    watcher_above_the_limit_hears_that_it_misses_changes
+    node_of_a_removed_file_is_stale_with_the_next_service
+}

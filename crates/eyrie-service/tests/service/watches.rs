@@ -133,3 +133,10 @@ fn waiting_watch_goes_on_after_a_long_time_without_a_service() {
     drop((files, other));
     served.stop();
 }
+
+on_disk! {
+    watch_of_a_client_sees_changes_of_all_clients_with_their_names
+    watch_of_a_client_tells_of_lost_events_and_goes_on_with_the_next_service
+    watch_above_the_limit_of_a_client_hears_that_it_misses_events
+    waiting_watch_goes_on_after_a_long_time_without_a_service
+}

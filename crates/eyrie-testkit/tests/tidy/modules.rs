@@ -71,7 +71,10 @@ const ORDER: [(&str, &[&str]); 12] = [
             "format_doc",
         ],
     ),
-    ("eyrie-client", &["packet", "sent", "protocol", "channel", "session", "client", "watch", "engine"]),
+    (
+        "eyrie-client",
+        &["packet", "sent", "protocol", "channel", "session", "unsynced", "client", "watch", "engine"],
+    ),
     ("eyrie-service", &["watchers", "session", "locks", "requests", "server"]),
     (
         "eyrie",

@@ -1,0 +1,184 @@
+//! Volumes on disks that `eyrie serve` shares, with a page cache of 1 MiB: commands, and killed services.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use eyrie::{Credentials, Errno, PosixExt, Volume};
+
+use crate::Sandbox;
+use crate::served::{Program, Service};
+
+/// Makes a sandbox with a volume on a disk.
+pub fn on_disk(size: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.succeed(["mkfs", "vol", "--size", size, "--medium", "paged"]);
+    sandbox
+}
+
+#[test]
+fn commands_use_a_served_volume_on_a_disk() {
+    let sandbox = on_disk("64M");
+    let service = Service::start(&sandbox);
+    let large: Vec<u8> = (0..4_u32 << 20).flat_map(|n| n.to_le_bytes()).take(5 << 20).collect();
+    fs::write(sandbox.path("egg"), &large).unwrap();
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "egg", "vol:/nest/egg"]);
+    sandbox.succeed(["cp", "vol:/nest/egg", "back"]);
+    assert!(fs::read(sandbox.path("back")).unwrap() == large);
+    sandbox.succeed(["kv", "put", "vol:/nest", "stone", "grey"]);
+    assert_eq!(sandbox.succeed(["kv", "get", "vol:/nest", "stone"]).trim_end(), "grey");
+    assert_eq!(sandbox.succeed(["ls", "vol:/nest"]), "egg\nstone\n");
+    sandbox.succeed(["mv", "vol:/nest/egg", "vol:/egg"]);
+    sandbox.succeed(["rm", "-r", "vol:/nest"]);
+    assert!(sandbox.succeed(["info", "vol"]).contains("paged"));
+    sandbox.fail(8, &["in use"], ["fsck", "vol"]);
+    service.stop();
+    sandbox.succeed(["cp", "vol:/egg", "again"]);
+    assert!(fs::read(sandbox.path("again")).unwrap() == large);
+    sandbox.succeed(["fsck", "vol"]);
+}
+
+/// A program appends numbers to a file and synchronises it, while services are killed. Each number whose sync
+/// has succeeded is there.
+#[test]
+fn synced_changes_outlive_the_kill_of_their_service() {
+    let sandbox = on_disk("32M");
+    let mut there = 0;
+    for round in 0..12 {
+        let service = Service::start(&sandbox);
+        let program = Program::start(&sandbox);
+        let log = program.files.options().append(true).create(true).open("/log").unwrap();
+        let (first, synced) = (there, AtomicU64::new(there));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in first.. {
+                    // The calls fail when no service is left.
+                    if log.append(&number.to_le_bytes()).is_err() || log.sync_all().is_err() {
+                        break;
+                    }
+                    synced.store(number + 1, Ordering::SeqCst);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(20 + 3 * round));
+            service.kill();
+            sandbox.succeed(["ls", "vol:/"]);
+            let service = Service::start(&sandbox);
+            std::thread::sleep(Duration::from_millis(10));
+            service.kill();
+            let volume = Volume::open(sandbox.path("vol")).unwrap();
+            let bytes = volume.files(Credentials::of_process()).read("/log").unwrap();
+            let numbers: Vec<u64> =
+                bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            there = numbers.len() as u64;
+            assert!(there >= synced.load(Ordering::SeqCst), "{there} of {synced:?}");
+            assert_eq!(numbers, (0..there).collect::<Vec<_>>());
+            volume.close().unwrap();
+        });
+    }
+    assert!(there > 12, "{there}");
+    sandbox.succeed(["fsck", "vol"]);
+}
+
+#[test]
+fn sync_after_a_kill_tells_of_lost_changes() {
+    let sandbox = on_disk("16M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    let files = &program.files;
+    files.write("/egg", "blue").unwrap();
+    let egg = files.options().read(true).write(true).open("/egg").unwrap();
+    egg.sync_all().unwrap();
+    service.kill();
+    let service = Service::start(&sandbox);
+    // Nothing was lost.
+    assert_eq!(files.read("/egg").unwrap(), b"blue");
+    egg.sync_all().unwrap();
+    egg.write_all_at(b"grey", 0).unwrap();
+    service.kill();
+    let service = Service::start(&sandbox);
+    assert_eq!(files.read("/egg").unwrap(), b"blue");
+    for _ in 0..2 {
+        let error = egg.sync_all().unwrap_err();
+        assert_eq!(error.errno(), Errno::IO);
+        assert!(error.to_string().contains("the service was killed"), "{error}");
+        program.volume.sync().unwrap_err();
+    }
+    let again = Program::start(&sandbox);
+    again.files.write("/egg", "green").unwrap();
+    again.volume.sync().unwrap();
+    drop((egg, again.files));
+    again.volume.close().unwrap();
+    program.end(service, &sandbox);
+}
+
+#[test]
+fn changes_after_the_kill_of_a_disk_service_reach_its_clients() {
+    let sandbox = on_disk("16M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    let files = &program.files;
+    files.create_dir("/nest").unwrap();
+    files.write("/nest/egg", "blue").unwrap();
+    program.volume.sync().unwrap();
+    let egg = files.open_file("/nest/egg").unwrap();
+    assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
+    service.kill();
+    fs::write(sandbox.path("stone"), "green").unwrap();
+    sandbox.succeed(["mv", "vol:/nest", "vol:/old"]);
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "stone", "vol:/nest/egg"]);
+    // The pages of the dead service are still mapped.
+    let mut bytes = [0; 4];
+    assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::NOTCONN);
+    let service = Service::start(&sandbox);
+    assert_eq!(files.read("/nest/egg").unwrap(), b"green");
+    egg.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes, files.read("/old/egg").unwrap()), (b"blue", b"blue".to_vec()));
+    drop(egg);
+    program.end(service, &sandbox);
+}
+
+/// The ids, the generations and the storage of files that were lost with their service belong to other files
+/// afterwards.
+#[test]
+fn lost_files_are_not_mistaken_for_later_ones() {
+    const FILES: usize = 300;
+    let sandbox = on_disk("32M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    let files = &program.files;
+    files.write("/kept", "blue").unwrap();
+    program.volume.sync().unwrap();
+    let lost: Vec<_> = (0..FILES)
+        .map(|number| {
+            let open = files.options().read(true).write(true).create(true).open(format!("/lost-{number}"));
+            open.unwrap()
+        })
+        .collect();
+    service.kill();
+    let names = sandbox.succeed(["ls", "vol:/"]);
+    // A drain may have come just before the kill.
+    let is_lost = |number: &usize| !names.lines().any(|name| name == format!("lost-{number}"));
+    assert!((200..FILES).all(|number| is_lost(&number)), "{names}");
+    let tree = sandbox.path("tree");
+    fs::create_dir(&tree).unwrap();
+    (0..40).for_each(|number| fs::write(tree.join(number.to_string()), "mine").unwrap());
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    // The data fill the storage where the headers of the lost files were.
+    let large: Vec<u8> = (0..25_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    fs::write(sandbox.path("large"), &large).unwrap();
+    sandbox.succeed(["cp", "large", "vol:/large"]);
+    let service = Service::start(&sandbox);
+    for number in (0..FILES).filter(is_lost) {
+        let error = lost[number].write_at(b"lost", 0).unwrap_err();
+        assert!([Errno::STALE, Errno::IO].contains(&error.errno()), "{error}");
+    }
+    for number in 0..40 {
+        assert_eq!(files.read(format!("/tree/{number}")).unwrap(), b"mine");
+    }
+    assert!(files.read("/large").unwrap() == large);
+    assert_eq!(files.read("/kept").unwrap(), b"blue");
+    drop(lost);
+    program.end(service, &sandbox);
+}

@@ -1,0 +1,95 @@
+//! Changes that the kill of a service may undo.
+//!
+//! A killed service of a volume on a disk loses the changes after the last drain, which it had answered. The
+//! next service does not know them. If a sync then succeeded, a program would take these changes for durable.
+//! So a client that had changes which it had not synchronised gets an error from each later sync. One error
+//! would not be enough, because each thread and each open file may have lost changes. The client cannot tell
+//! which of them have.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use eyrie_engine::{Errno, Error, Result};
+use eyrie_medium::Fault;
+
+/// Counts the changes of a client and those of them that are durable.
+#[derive(Default)]
+pub struct UnsyncedChanges {
+    /// Number of changes that services have answered.
+    made: AtomicU64,
+    /// Number of the first changes that are durable.
+    durable: AtomicU64,
+    /// True if the kill of a service may have undone an answered change.
+    are_lost: AtomicBool,
+}
+
+impl UnsyncedChanges {
+    /// Counts a change that a service has answered. `service_has_ended` returns true if the client has joined
+    /// the next service since. That thread may not have seen this change.
+    pub fn count(&self, service_has_ended: impl FnOnce() -> bool) {
+        self.made.fetch_add(1, Ordering::SeqCst);
+        if service_has_ended() {
+            self.are_lost.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the service was killed. The client has the key of the next service already, so each thread
+    /// that counts a change of the killed service from now on notices that.
+    pub fn lose(&self) {
+        if self.made.load(Ordering::SeqCst) != self.durable.load(Ordering::SeqCst) {
+            self.are_lost.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns the number of changes so far. A sync that begins now makes them durable.
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a sync has succeeded, which made the first `made` changes durable.
+    ///
+    /// # Errors
+    /// `Fault` if changes may be lost.
+    pub fn synced(&self, made: u64) -> Result<()> {
+        if self.are_lost.load(Ordering::SeqCst) {
+            let what = "the service was killed before it had made all changes of this program durable (open \
+                        the volume again)"
+                .to_owned();
+            let source = io::Error::from_raw_os_error(Errno::IO.into());
+            return Err(Error::Fault(Fault::Io { what, source }));
+        }
+        self.durable.fetch_max(made, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_of_unsynced_changes_is_an_error_of_each_later_sync() {
+        let changes = UnsyncedChanges::default();
+        changes.lose();
+        changes.count(|| false);
+        let made = changes.made();
+        changes.synced(made).expect("nothing is lost");
+        changes.lose();
+        changes.synced(made).expect("the change was durable");
+        changes.count(|| false);
+        // This sync began before the last change.
+        changes.synced(made).expect("nothing is lost");
+        changes.lose();
+        for _ in 0..2 {
+            assert_eq!(changes.synced(changes.made()).expect_err("a change is lost").errno(), Errno::IO);
+        }
+    }
+
+    #[test]
+    fn change_that_is_counted_after_the_loss_is_lost() {
+        let changes = UnsyncedChanges::default();
+        changes.lose();
+        changes.count(|| true);
+        assert!(changes.synced(changes.made()).is_err());
+    }
+}
