@@ -1,8 +1,8 @@
 //! Services of volumes on disks.
 
-use eyrie::{Credentials, Kvfs, PosixExt, Volume};
+use eyrie::{Credentials, PosixExt, Volume};
 use eyrie_client::Client;
-use eyrie_engine::{Engine, Errno};
+use eyrie_engine::Errno;
 
 use crate::{ON_DISK, Served};
 
@@ -75,28 +75,6 @@ fn file_larger_than_the_cache_is_read_beside_a_writer() {
         });
     });
     drop((readers, writer));
-    served.stop();
-}
-
-#[test]
-fn pages_in_use_by_a_client_stay_in_memory() {
-    let mut served = with_large_file(8 * MIB);
-    let reader = served.files();
-    let keys = Kvfs::open(&reader, "/").unwrap();
-    keys.put("egg", bytes_at(0, 256 << 10)).unwrap();
-    let pin = keys.pin();
-    let egg = keys.get_in_place("egg", &pin).unwrap().unwrap();
-    let is_whole = || egg[..] == bytes_at(0, 256 << 10);
-    assert!(is_whole());
-    // The service drains, so nothing but the pin keeps the pages in memory.
-    served.files().engine().sync().unwrap();
-    let other = served.files();
-    for _ in 0..4 {
-        assert!(other.read("/large").unwrap() == bytes_at(0, 8 * MIB));
-        assert!(is_whole(), "a page has left memory");
-    }
-    drop(pin);
-    drop((keys, reader, other));
     served.stop();
 }
 

@@ -2,14 +2,17 @@
 //! provisions ahead of need. A *reserve* is memory for a large extent. An announcement of the extent
 //! provisions the next step of the reserve, until all of the extent has memory.
 
+use crate::board::Board;
 use std::path::Path;
 
 use eyrie_faults::{Failing, FailureKind, FaultPlan, Recorder, Site, in_forked_child, traced};
 use eyrie_medium::{Fault, Medium, PagedOptions, SiteKind};
 
-use super::{Held, options};
-use crate::volume::{MediumChoice, Opened, Options, Volume, segment_path};
-use crate::{Error, extent::Extent};
+use super::{GROUP, Held, memory, options};
+use crate::Error;
+use crate::extent::Extent;
+use crate::tables::layout;
+use crate::volume::{MediumChoice, Opened, Options, Volume, VolumeView, segment_path};
 
 /// Returns a volume of 160 MiB in groups of 64 MiB, in a file of the host that is mapped as shared memory.
 fn on_file(path: &Path) -> Volume {
@@ -359,4 +362,22 @@ fn test_media_provision_nothing_ahead() {
         medium.recall_ahead();
         assert!(medium.provided_ahead().is_none());
     }
+}
+
+/// The next owner of a volume on a disk may have lost header chunks and groups of the last one.
+#[test]
+fn view_forgets_the_chunks_and_groups_of_a_dead_owner() {
+    let volume = memory(4 << 20);
+    let header = volume.space().allocate_header().expect("room");
+    let extent = volume.space().allocate(GROUP / 2).expect("room");
+    let board = Board::shared().expect("memory");
+    let file = || board.file().expect("it is shared").try_clone().expect("a descriptor");
+    let bytes = Medium::memory_holding(&volume.medium().snapshot()).expect("memory");
+    let view = VolumeView::of_owner(bytes, file(), || true).expect("sound");
+    assert!(view.is_header(header) && view.contains(extent));
+    drop(view.medium().zero(layout::CHUNK_MAP, 4096).expect("in bounds"));
+    drop(view.medium().write_word(layout::GROUPS_IN_USE, 0).expect("in bounds"));
+    assert!(view.is_header(header) && view.contains(extent));
+    view.replace_cache(&file(), file()).expect("memory");
+    assert!(!view.is_header(header) && !view.contains(extent));
 }
