@@ -106,7 +106,8 @@ impl Client {
             None => Medium::for_reading(&joined.segment, segment.2)?,
             Some(flags) => Medium::of_cache(&joined.segment, flags, segment.2, page_owner(&session))?,
         };
-        let view = VolumeView::of_owner(medium, joined.board, owner_is_alive(&session))?;
+        let view = VolumeView::of_owner(medium, joined.board, owner_is_alive(&session))
+            .map_err(|error| if owner_is_alive(&session)() { error } else { Error::ServiceEnded })?;
         if view.volume_id() != joined.welcome.volume_id {
             return Err(refused("the service sent another volume"));
         }

@@ -1,9 +1,14 @@
 //! Services of volumes on disks.
 
+use std::os::unix::fs::{FileExt, MetadataExt};
+
 use eyrie::{Credentials, PosixExt, Volume};
 use eyrie_client::Client;
+use eyrie_client::protocol::{LaneRequest, ServiceCall};
 use eyrie_engine::Errno;
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
 
+use crate::hostile::RawSession;
 use crate::{ON_DISK, Served};
 
 /// Runs tests of a module again, with volumes on disks and page caches of 1 MiB.
@@ -146,5 +151,26 @@ fn service_that_was_stopped_has_lost_nothing() {
         assert!(files.read("/egg").unwrap()[4096 * round as usize..] == bytes_at(round, 4096));
     }
     drop((egg, files));
+    served.stop();
+}
+
+#[test]
+fn client_cannot_change_the_page_cache() {
+    let mut served = with_large_file(MIB);
+    let session = RawSession::open(&served);
+    let [pages, _, _, flags] = &session.files[..] else { panic!("{:?}", session.files) };
+    assert!(pages.write_at(b"forged", 0).is_err() && pages.set_len(0).is_err());
+    assert_eq!(pages.metadata().unwrap().mode() & 0o777, 0o400, "other users cannot open it again");
+    let bytes = flags.metadata().unwrap().len() as usize;
+    let map = |access| SharedMemory::map(flags.try_clone().unwrap().into(), bytes, access);
+    assert!(map(SharedAccess::Read).is_ok() && map(SharedAccess::ReadWrite).is_err());
+    assert!(flags.write_at(b"forged", 0).is_err());
+    // A request for pages outside the volume is an error.
+    for (id, number) in [(u64::MAX, 1), (64 << 20, 4096), (u64::MAX, u64::MAX), (1 << 63, 8)] {
+        let call = ServiceCall::BringPages as u32;
+        let (answer, _) = session.ask(LaneRequest { call, id, number, ..LaneRequest::default() }, &[]);
+        assert!(answer.error != 0, "{id}");
+    }
+    drop(session);
     served.stop();
 }

@@ -33,6 +33,8 @@ fn socket_to(served: &Served) -> OwnedFd {
 
 /// A session whose lanes the test writes by hand.
 pub struct RawSession {
+    /// The files that the service has sent.
+    pub files: Vec<File>,
     socket: OwnedFd,
     lanes: SharedMemory,
     root: ObjectId,
@@ -50,9 +52,11 @@ impl RawSession {
         let files = [pins.as_fd(), claims.file().unwrap().as_fd()];
         packet::send(&socket, hello.as_bytes(), &files).unwrap();
         let mut welcome = Welcome::new_zeroed();
-        let (_, mut files) = packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
-        let lanes = SharedMemory::map(files.swap_remove(2), MEMORY_BYTES, SharedAccess::ReadWrite).unwrap();
-        RawSession { socket, lanes, root: ObjectId::from_raw(welcome.root).unwrap() }
+        let (_, files) = packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
+        let files: Vec<File> = files.into_iter().map(File::from).collect();
+        let lanes = files[2].try_clone().unwrap().into();
+        let lanes = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite).unwrap();
+        RawSession { files, socket, lanes, root: ObjectId::from_raw(welcome.root).unwrap() }
     }
 
     /// Makes a request on lane 0, and returns the answer and its data.

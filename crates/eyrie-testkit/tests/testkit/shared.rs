@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use eyrie::{AccessRules, Credentials, PosixExt, Pxfs, Volume};
+use eyrie::{AccessRules, Credentials, MediumChoice, PagedOptions, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
@@ -34,13 +34,14 @@ fn compare<E: Engine>(
     }
 }
 
-/// Serves a new volume of `bytes` while `body` runs with the path of the socket. Returns the directory with
-/// the volume.
-fn served(bytes: u64, body: impl FnOnce(&Path)) -> TempDir {
+/// Serves a new volume of `bytes` while `body` runs with the path of the socket. On a disk, the service has a
+/// page cache of 1 MiB. Returns the directory with the volume.
+fn served(bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) -> TempDir {
     let place = tempfile::tempdir_in("/dev/shm").expect("room");
     let path = place.path().join("volume");
-    Volume::options().size(bytes).create(&path).expect("room").close().expect("sound");
-    let options = ServeOptions::default();
+    Volume::options().size(bytes).medium(medium).create(&path).expect("room").close().expect("sound");
+    let mut options = ServeOptions::default();
+    options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let (stopper, socket) = (service.stopper(), service.socket().to_owned());
     let serving = std::thread::spawn(move || service.run());
@@ -52,10 +53,19 @@ fn served(bytes: u64, body: impl FnOnce(&Path)) -> TempDir {
 
 #[test]
 fn random_calls_of_a_client_match_the_kernel() {
-    served(256 << 20, |socket| {
+    compare_client(MediumChoice::Auto, "shared::random_calls_of_a_client_match_the_kernel");
+}
+
+#[test]
+fn random_calls_of_a_client_of_a_disk_match_the_kernel() {
+    compare_client(MediumChoice::Paged, "shared::random_calls_of_a_client_of_a_disk_match_the_kernel");
+}
+
+fn compare_client(medium: MediumChoice, test: &str) {
+    served(256 << 20, medium, |socket| {
         let rules = AccessRules::of_host();
         let client = Arc::new(Client::connect(socket, false).expect("a session"));
-        in_tmpfs_root("shared::random_calls_of_a_client_match_the_kernel", || {
+        in_tmpfs_root(test, || {
             // A service refuses writes through a handle that was opened before the file got its flags. The
             // kernel allows them.
             let sets_flags = |call: &PosixCall| matches!(call, PosixCall::SetInodeFlags { .. });
@@ -68,7 +78,16 @@ fn random_calls_of_a_client_match_the_kernel() {
 /// nothing of its parent's session.
 #[test]
 fn forked_child_joins_the_service() {
-    let place = served(64 << 20, |socket| {
+    join_in_child(MediumChoice::Auto);
+}
+
+#[test]
+fn forked_child_joins_the_service_of_a_disk() {
+    join_in_child(MediumChoice::Paged);
+}
+
+fn join_in_child(medium: MediumChoice) {
+    let place = served(64 << 20, medium, |socket| {
         let client = Arc::new(Client::connect(socket, false).expect("a session"));
         let files = Pxfs::new(Arc::clone(&client), Credentials::of_process());
         files.write("/egg", "blue").expect("room");
