@@ -384,8 +384,9 @@ impl Medium {
         }
     }
 
-    /// From now on accepts every page whose checksum the disk has lost or cannot read. Only a repair should
-    /// make this call. A page that does not match a known checksum is still an error.
+    /// From now on accepts every page without a checksum: no record has listed the page, or the disk has lost
+    /// its checksum or cannot read it. Only a repair should make this call. A page that does not match its
+    /// checksum is still an error.
     pub fn accept_unknown_checksums(&self) {
         if let Backing::Paged(keeper) = &self.backing {
             keeper.pager().accept_unknown_checksums();

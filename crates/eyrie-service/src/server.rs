@@ -37,7 +37,8 @@ const SWEEPS: u32 = 64;
 const LOOK: Duration = Duration::from_millis(1);
 /// Time for which a request waits for storage that clients keep from being reused.
 const ROOM: Duration = Duration::from_millis(50);
-/// Time in which a new connection must greet.
+/// Minimum time that a new connection has to greet. Without a greeting it is ended after at most twice this
+/// time.
 const GREETING: Duration = Duration::from_secs(5);
 /// Maximum number of connections that wait until the service accepts them, and of connections that it accepts
 /// at a time.
@@ -49,7 +50,7 @@ const MOST_OF_USER: usize = MOST_SESSIONS / 4;
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const FIRST_SESSION: u64 = 2;
-/// Added to the number of a session: its process has ended.
+/// Flag in the number of an event: the process of the session has ended.
 const END_OF_PROCESS: u64 = 1 << 63;
 
 /// Options of a service.
@@ -263,12 +264,13 @@ impl Service {
         }
     }
 
-    /// Answers the new requests of all sessions, each session in its turn. Returns false if there were none.
+    /// Answers the new requests of all sessions, each session in its turn. Returns false if no session had a
+    /// request to answer. A request that waits for storage counts.
     ///
-    /// A request that finds no free storage waits while a client keeps retired storage from being reused, and
-    /// is tried again in each sweep.
+    /// A request that finds no free storage stays unanswered while a client keeps retired storage from being
+    /// reused. Each sweep tries it again. After [`ROOM`] the sweep expels such clients.
     fn sweep(&mut self) -> bool {
-        let waits = self.full_since.is_none_or(|since| self.may_get_room(since));
+        let waits = self.full_since.is_none_or(|since| self.wait_or_expel(since));
         let (mut has_work, mut is_full) = (false, false);
         for session in self.sessions.values_mut() {
             let answered = self.requests.answer_all(&self.engine, session, waits);
@@ -283,8 +285,8 @@ impl Service {
         has_work
     }
 
-    /// Answers the requests for notices whose wait has ended. Returns the earliest deadline of the requests
-    /// that still wait.
+    /// Answers the requests for notices that have a notice, or whose deadline has passed. Returns the
+    /// earliest deadline of the requests that still wait.
     fn answer_watchers(&mut self) -> Option<Instant> {
         let mut first: Option<Instant> = None;
         for session in self.sessions.values_mut() {
@@ -295,13 +297,14 @@ impl Service {
         first
     }
 
-    /// Returns true if a request that found no free storage at the time `since` may still get some. When
-    /// it has waited for long enough, expels the clients that keep storage from being reused. A process that
-    /// waits for an answer is not expelled, because it is this service that makes it wait. All sessions of a
-    /// process have one file of pins, which tells the processes apart. A process id does not, because it is 0
-    /// for all processes outside the namespace of the service.
+    /// Returns true if a request that has waited for storage since `since` may still get some. After
+    /// [`ROOM`], expels the clients that keep storage from being reused, and returns false.
+    ///
+    /// Does not expel a process whose own request waits for storage, because only this service can end that
+    /// wait. All sessions of a process share one file of pins, so this file identifies the process. The
+    /// process id cannot identify it, because it is 0 for every process outside the namespace of the service.
     #[cold]
-    fn may_get_room(&mut self, since: Instant) -> bool {
+    fn wait_or_expel(&mut self, since: Instant) -> bool {
         let waiting: Vec<_> =
             self.sessions.values().filter(|session| session.lacks_room).map(Session::pins_file).collect();
         let held: Vec<u64> = self
@@ -351,10 +354,10 @@ impl Service {
         fence(Ordering::SeqCst);
     }
 
-    /// Answers the watchers whose wait has ended, waits for events on the sockets for at most `limit`, and
-    /// handles the events. The wait also ends at the next deadline of a request for notices. While a
-    /// connection has not greeted, the wait takes at most [`GREETING`]. Returns true if the service must
-    /// stop.
+    /// Answers requests for notices as `answer_watchers` does. Then waits for events on the sockets for at
+    /// most `limit`, and handles the events. The wait also ends at the next deadline of a request for
+    /// notices. While a connection has not greeted, the wait takes at most [`GREETING`]. Returns true if the
+    /// service must stop.
     fn poll(&mut self, limit: Option<Duration>) -> Result<bool> {
         let end_of_wait = self.answer_watchers().map(|end| end.saturating_duration_since(Instant::now()));
         let greeting = self.expect_greetings().then_some(GREETING);
@@ -413,7 +416,9 @@ impl Service {
             }
             if self.sessions.len() >= MOST_SESSIONS || self.has_too_many(session.who.uid()) {
                 let _ = session.refuse(Errno::AGAIN);
-                tracing::warn!("a connection was refused, because the service or its user has too many");
+                tracing::warn!(
+                    "a connection was refused: the service or the connecting user has too many connections"
+                );
                 continue;
             }
             let number = self.next;

@@ -1,17 +1,19 @@
 //! The checksums of the pages of a volume: CRC-32C of each page as it is in its place on the disk. A page is
 //! compared with its checksum when it is read into memory.
 //!
-//! The entries are on the disk in the checksum pages (see `places`), and in memory. They are read into memory
-//! a checksum page at a time. An entry in memory changes when the record that lists the page is durable. The
-//! checksum pages on the disk change only before the journal starts over, because until then the records have
-//! the newer checksums, and a replay stores them.
+//! The entries are on the disk in the checksum pages (see `places`), and in memory. A *chunk* is the
+//! [`CHUNK_PAGES`] pages whose entries fill one checksum page. The entries are read into memory a chunk at a
+//! time. An entry in memory changes when the record that lists the page is durable. The checksum pages on the
+//! disk change only before the journal starts over, because until then the records have the newer checksums,
+//! and a replay stores them.
 //!
 //! Invariants:
-//! - The entry 0 matches no page. A page that no record has listed yet has this entry. If a disk loses a
-//!   checksum page, the zeros there match none of its pages, even if the disk has lost these pages, too.
-//! - The entries of free pages have no meaning. So the allocator announces every page that it gives out, and
-//!   only read-ahead reads free pages. The creation of a volume announces its tables.
-//! - A checksum page that cannot be read counts as zeros, except for the entries that became known since.
+//! - The entry 0 matches no page. A page that no record has listed yet has this entry. A lost checksum page
+//!   reads as zeros, so it matches no page, not even a lost page.
+//! - The entries of free pages have no meaning. So a page that becomes allocated must not be read from the
+//!   disk. The allocator calls `Pager::mark_allocated` for it, and the page is then in memory without a read.
+//!   The creation of a volume does the same for its tables. Only read-ahead reads free pages.
+//! - A checksum page that cannot be read counts as zeros, except for the entries that later records have set.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -42,14 +44,15 @@ fn entry(checksum: u32) -> u32 {
 
 /// The checksums of the pages of one volume, in memory.
 pub(super) struct Checksums {
-    /// The entries. In a chunk that is not loaded, only those are known that are not [`NEVER`].
+    /// The entries. In a chunk that is not loaded, an entry other than [`NEVER`] is already in memory.
     entries: Box<[AtomicU32]>,
     /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,
     /// Chunks with entries that are newer in memory than on the disk. While a thread loads a chunk, it holds
     /// the lock, so that no entry of the chunk changes meanwhile.
     changed: Mutex<BTreeSet<usize>>,
-    /// True if a page whose entry is unknown counts as right.
+    /// True if a page with entry 0 counts as right. An entry is 0 if no record has listed the page, or if the
+    /// disk has lost the entry or cannot read it.
     accepts_unknown: AtomicBool,
 }
 
@@ -105,7 +108,7 @@ impl Checksums {
         Ok(())
     }
 
-    /// From now on accepts every page whose entry is unknown.
+    /// From now on accepts every page whose entry is 0.
     pub(super) fn accept_unknown(&self) {
         self.accepts_unknown.store(true, Ordering::Relaxed);
     }
@@ -115,10 +118,10 @@ impl Checksums {
         if page < PLAIN_PAGES {
             return true;
         }
-        let known = self.entries[page].load(Ordering::Relaxed);
-        let is_lost = known == NEVER && bytes.iter().all(|&byte| byte == 0);
-        known == entry(crc32c::crc32c(bytes))
-            || known == NEVER && self.accepts_unknown.load(Ordering::Relaxed)
+        let entry_now = self.entries[page].load(Ordering::Relaxed);
+        let is_lost = entry_now == NEVER && bytes.iter().all(|&byte| byte == 0);
+        entry_now == entry(crc32c::crc32c(bytes))
+            || entry_now == NEVER && self.accepts_unknown.load(Ordering::Relaxed)
             || is_lost && broken(SafetyRule::ZeroEntryMatchesNothing)
     }
 

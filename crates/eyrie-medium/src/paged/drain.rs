@@ -5,8 +5,8 @@
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
 //! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
 //! a small cut, a fresh page goes into the record instead, unless its place was written before (flag
-//! [`WRITTEN`]). With checksums, the record then has all lines of the fresh page, and otherwise only the
-//! changed ones.
+//! [`WRITTEN`]). The record then has the changed lines of this page. On a volume with checksums, it has all
+//! lines of the page.
 //!
 //! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, and the new
 //! checksums to the checksum pages, so that the journal starts over. A drain becomes a checkpoint on request,
@@ -61,16 +61,17 @@ struct CutContents {
 impl CutContents {
     /// Returns true if a page of the cut is written straight to its place, and not to the journal.
     ///
-    /// The first write to a place makes the host write to a journal of its own, which is slow. So the lines
-    /// of a small cut's fresh pages go to the journal if their places were not written before (flag
-    /// [`WRITTEN`]). A checkpoint later writes these pages to their places together with many others.
+    /// At the first write to a place, the host's file system notes the new block in its own journal, which is
+    /// slow. So the lines of a small cut's fresh pages go to the journal of the volume if their places were
+    /// not written before (flag [`WRITTEN`]). A checkpoint later writes these pages to their places together
+    /// with many others.
     fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.is_small && flags & WRITTEN == 0)
     }
 
     /// Adds the changed lines of a page to the record.
-    fn changed(&mut self, page: usize, lines: u64, bytes: &PageBytes) {
+    fn add_changed(&mut self, page: usize, lines: u64, bytes: &PageBytes) {
         self.record.changed(page, lines, &bytes.0);
         self.logged.push(page);
     }
@@ -176,7 +177,7 @@ impl Pager {
         if is_checkpoint {
             self.checkpoint(cut, contents.left, state, &mut places)?;
         } else if overflows {
-            self.replay_own(state, &CutRecord::default())?;
+            self.replay_journal(state, &CutRecord::default())?;
             self.restart_journal(state)?;
         }
         // The allocator may reuse the pages that hold an overflowing record from now on.
@@ -202,8 +203,8 @@ impl Pager {
         self.changed_bytes.load(Ordering::Relaxed).saturating_add(pages.saturating_mul(32))
     }
 
-    /// Makes a logged page part of the next cut, so that the checkpoint writes the bytes of that cut to the
-    /// place of the page.
+    /// Makes a logged page part of the cut that this drain takes next, so that the checkpoint writes the
+    /// bytes of that cut to the place of the page.
     fn add_to_next_cut(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
@@ -261,7 +262,7 @@ impl Pager {
                     added = bytes.map(|bytes| contents.record.fresh(page, &bytes.0));
                 } else if lines != 0 {
                     self.copy_out(page, &mut copied[0]);
-                    contents.changed(page, lines, &copied[0]);
+                    contents.add_changed(page, lines, &copied[0]);
                 }
                 let mark = match (to_place, lines) {
                     (true, _) => WRITING,
@@ -304,7 +305,7 @@ impl Pager {
         if lines != 0 {
             let mut bytes = PageBytes([0; PAGE]);
             self.copy_shadow(page, &shadow, &mut bytes);
-            contents.changed(page, lines, &bytes);
+            contents.add_changed(page, lines, &bytes);
             flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
         if contents.is_checkpoint {
@@ -375,7 +376,7 @@ impl Pager {
             // places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
-                self.replay_own(state, record)?;
+                self.replay_journal(state, record)?;
             }
             self.restart_journal(state)?;
         }
@@ -444,16 +445,17 @@ impl Pager {
         Ok(())
     }
 
-    /// Writes the lines and checksums of the journal's records to their places. `next` is the record that
-    /// comes after them.
-    fn replay_own(&self, state: &DrainState, next: &CutRecord) -> io::Result<()> {
+    /// Writes the lines and checksums of the journal's records to their places. Leaves out the lines of pages
+    /// that are fresh in `next`, because newer bytes of these pages are in their places already. `next` is
+    /// the record that the caller writes next. It is empty if no record follows.
+    fn replay_journal(&self, state: &DrainState, next: &CutRecord) -> io::Result<()> {
         self.counts.wrote_bytes(replay_own(&*self.blocks, &state.anchor, state.sequence - 1, next)?);
         self.checksums.written();
         Ok(())
     }
 
     /// Makes the journal empty. The caller has made all pages and checksums of the records durable in their
-    /// places.
+    /// places. Pages may stay marked [`LOGGED`] until the next checkpoint, which writes them once more.
     fn restart_journal(&self, state: &mut DrainState) -> io::Result<()> {
         if !broken(SafetyRule::JournalNameIsNewAfterRestart) {
             state.anchor.rename(&*self.blocks)?;

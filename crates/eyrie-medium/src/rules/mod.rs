@@ -42,7 +42,8 @@ mod breaking {
         BROKEN.store(rule.map_or(0, |rule| rule as u16 + 1), Ordering::Relaxed);
     }
 
-    /// Returns true if the mutant of the rule replaces the code that keeps the rule.
+    /// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
+    /// rule. The function finds no damage: it is false in every run that does not test a mutant.
     #[inline]
     pub fn broken(rule: SafetyRule) -> bool {
         BROKEN.load(Ordering::Relaxed) == rule as u16 + 1
@@ -51,8 +52,9 @@ mod breaking {
 #[cfg(feature = "mutants")]
 pub use breaking::{break_rule, broken};
 
-/// Returns true if the mutant of the rule replaces the code that keeps the rule. Without the feature
-/// `mutants` this is always false.
+/// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
+/// rule. Without the feature `mutants`, and so in every product, this is always false. The function finds no
+/// damage.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub const fn broken(_rule: SafetyRule) -> bool {
