@@ -15,7 +15,7 @@ use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
 
-/// Bytes of a volume beyond twice the bytes that the workload needs.
+/// A volume has twice the bytes that the workload needs, and this number of bytes more.
 const SPARE_BYTES: u64 = 256 << 20;
 
 /// The place and the durability of a side, for the report.
@@ -43,7 +43,7 @@ enum Storage {
     Directory {
         host: Host,
         path: PathBuf,
-        _mount: Option<HostMount>,
+        mount: Option<HostMount>,
     },
     Peer {
         peer: Peer,
@@ -55,12 +55,12 @@ enum Storage {
 pub struct Side {
     /// The description of the side.
     pub information: SideInformation,
-    stores: StorePlace,
+    shared: SharedStorage,
 }
 
-/// The place in which a side makes stores of keys and values.
+/// The storage of a side, in which it makes files and stores of keys and values. Clones share the storage.
 #[derive(Clone)]
-pub struct StorePlace {
+pub struct SharedStorage {
     storage: Arc<Storage>,
     durability: Durability,
 }
@@ -74,7 +74,7 @@ pub struct SideRequest {
     pub medium: MediumChoice,
     /// The moment at which each change of a key is durable.
     pub durability: Durability,
-    /// The sides beside Eyrie.
+    /// The sides other than Eyrie.
     pub against: Vec<Rival>,
     /// Bytes that the workload needs on each side.
     pub bytes: u64,
@@ -104,10 +104,10 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Makes the sides. A side beside Eyrie that cannot be made is skipped.
+    /// Makes the sides. A side other than Eyrie that cannot be made is skipped.
     ///
     /// # Errors
-    /// Fails if Eyrie's own side cannot be made, or if the directory has too little free space.
+    /// Fails if Eyrie's own side or the scratch directory cannot be made, or if too little space is free.
     pub fn new(request: &SideRequest) -> Result<Arena> {
         let scratch = Scratch::new(&request.directory)?;
         let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.side_count()));
@@ -175,7 +175,7 @@ impl Arena {
                 durability: format!("{}{sync}", information.promise),
                 used_bytes: None,
             },
-            stores: StorePlace::new(
+            shared: SharedStorage::new(
                 Storage::Volume { mount, volume, files, _service: service },
                 request.durability,
             ),
@@ -225,7 +225,7 @@ impl Arena {
                 durability: format!("{sync}{lost}"),
                 used_bytes: None,
             },
-            stores: StorePlace::new(Storage::Directory { host, path, _mount: mount }, request.durability),
+            shared: SharedStorage::new(Storage::Directory { host, path, mount }, request.durability),
         })
     }
 
@@ -241,7 +241,7 @@ impl Arena {
                 durability,
                 used_bytes: None,
             },
-            stores: StorePlace::new(Storage::Peer { peer, path }, request.durability),
+            shared: SharedStorage::new(Storage::Peer { peer, path }, request.durability),
         })
     }
 
@@ -311,7 +311,7 @@ impl Side {
                 durability: information.promise.to_owned(),
                 used_bytes: None,
             },
-            stores: StorePlace::new(
+            shared: SharedStorage::new(
                 Storage::Volume { mount: None, volume, files, _service: None },
                 Durability::Later,
             ),
@@ -323,7 +323,7 @@ impl Side {
     /// # Errors
     /// Fails if the directory cannot be opened.
     pub fn of_directory(path: &Path) -> Result<Side> {
-        let storage = Storage::Directory { host: Host::new(path)?, path: path.to_owned(), _mount: None };
+        let storage = Storage::Directory { host: Host::new(path)?, path: path.to_owned(), mount: None };
         Ok(Side {
             information: SideInformation {
                 name: file_system_name(path).to_owned(),
@@ -331,7 +331,7 @@ impl Side {
                 durability: "no sync".to_owned(),
                 used_bytes: None,
             },
-            stores: StorePlace::new(storage, Durability::Later),
+            shared: SharedStorage::new(storage, Durability::Later),
         })
     }
 
@@ -340,7 +340,7 @@ impl Side {
     /// # Errors
     /// As [`FileWork::worker`]. Fails on a side without files.
     pub fn file_worker(&self, work: &impl FileWork, part: ThreadPart) -> Result<Box<dyn Worker>> {
-        match &*self.stores.storage {
+        match &*self.shared.storage {
             Storage::Volume { mount: Some((_, host)), .. } => work.worker(host.clone(), part),
             Storage::Volume { files, .. } => work.worker(files.clone(), part),
             Storage::Directory { host, .. } => work.worker(host.clone(), part),
@@ -348,15 +348,15 @@ impl Side {
         }
     }
 
-    /// Returns the place in which the side makes stores.
-    pub fn stores(&self) -> StorePlace {
-        self.stores.clone()
+    /// Returns the storage of the side.
+    pub fn storage(&self) -> SharedStorage {
+        self.shared.clone()
     }
 
     /// Makes the contestant of a run from this side and its workers.
     pub fn contestant(&self, workers: Vec<Box<dyn Worker>>) -> Contestant {
         let name = self.information.name.clone();
-        let count: Box<dyn Fn() -> Result<Option<Counters>>> = match &*self.stores.storage {
+        let count: Box<dyn Fn() -> Result<Option<Counters>>> = match &*self.shared.storage {
             Storage::Volume { volume, .. } if volume.stats().disk.is_some() => {
                 let volume = Arc::clone(volume);
                 Box::new(move || {
@@ -383,9 +383,9 @@ impl Side {
 
     /// Returns the bytes that the side uses now.
     fn used_bytes(&self) -> Option<u64> {
-        match &*self.stores.storage {
+        match &*self.shared.storage {
             Storage::Volume { volume, .. } => Some(volume.stats().used_bytes),
-            Storage::Directory { path, _mount: Some(_), .. } => {
+            Storage::Directory { path, mount: Some(_), .. } => {
                 let space = rustix::fs::statvfs(path).ok()?;
                 let used = space.f_blocks.checked_sub(space.f_bfree)?;
                 // A ramfs counts nothing.
@@ -396,9 +396,9 @@ impl Side {
     }
 }
 
-impl StorePlace {
-    fn new(storage: Storage, durability: Durability) -> StorePlace {
-        StorePlace { storage: Arc::new(storage), durability }
+impl SharedStorage {
+    fn new(storage: Storage, durability: Durability) -> SharedStorage {
+        SharedStorage { storage: Arc::new(storage), durability }
     }
 
     /// Makes an empty store with this name, for values of about `value_bytes`.

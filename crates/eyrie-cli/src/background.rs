@@ -100,7 +100,8 @@ pub fn notify_manager(state: &str) {
 mod tests {
     use super::*;
 
-    /// Returns the exit status and the text of the failure of a shell that runs `script`.
+    /// Runs `script` in a shell. Returns the exit status and the text of the failure if the shell ends before
+    /// it is ready.
     fn start(script: &str) -> std::result::Result<(), (u8, String)> {
         let child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         wait_until_ready(child, Path::new("vol")).map_err(|failure| (failure.status(), failure.to_string()))

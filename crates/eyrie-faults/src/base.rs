@@ -51,14 +51,13 @@ impl ImageBase {
         bytes
     }
 
-    /// Returns a hash of the contents. [`CrashImage::fingerprint`](crate::CrashImage::fingerprint) is
-    /// relative to this hash.
+    /// Returns a hash of the contents. The exclusive or of this hash and
+    /// [`CrashImage::fingerprint`](crate::CrashImage::fingerprint) is the fingerprint of the image.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Changes the memory of later images. An image that exists already may or may not see the change. All of
-    /// `bytes` is in one line or sector.
+    /// Changes the memory of later images. An image that exists already may or may not see the change.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len, "a store outside the image");
         let (first, within) = (offset - offset % LINE_SIZE, (offset % LINE_SIZE) as usize);

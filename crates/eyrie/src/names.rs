@@ -30,13 +30,13 @@ pub(crate) fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
     }
 }
 
-/// Returns true if a name begins with [`MARK`], so that [`decode`] must find its key.
+/// Returns true if a file name begins with [`MARK`]. [`decode`] then tells if an escaped key has this name.
 ///
 /// ```
-/// assert!(eyrie::names::is_marked(b"%kv%a%2Fb"));
+/// assert!(eyrie::names::may_be_escaped(b"%kv%a%2Fb"));
 /// ```
 #[inline]
-pub fn is_marked(name: &[u8]) -> bool {
+pub fn may_be_escaped(name: &[u8]) -> bool {
     name.starts_with(MARK)
 }
 
@@ -67,7 +67,7 @@ pub fn decode(name: &[u8]) -> Option<Cow<'_, [u8]>> {
 
 fn is_file_name(key: &[u8]) -> bool {
     let plain = |byte: &u8| !matches!(byte, b'/' | 0);
-    !matches!(key, b"" | b"." | b"..") && !is_marked(key) && key.iter().all(plain)
+    !matches!(key, b"" | b"." | b"..") && !may_be_escaped(key) && key.iter().all(plain)
 }
 
 fn escape(key: &[u8]) -> Vec<u8> {

@@ -17,7 +17,7 @@ fn ratios(report: &BenchReport) -> String {
             let ratio = figures.ratio?;
             let [low, high] = figures.ratio_quartiles.unwrap_or([ratio; 2]);
             let hint = format!(
-                "{}: {} times the time of {} (half of the rounds: {} to {})",
+                "{}: {} times the time of {} (middle half of the rounds: {} to {})",
                 report.sides[side].name,
                 digits(ratio),
                 report.sides[0].name,

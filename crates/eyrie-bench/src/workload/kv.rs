@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore};
 use crate::method::{Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::Workload;
-use crate::side::{Side, StorePlace};
+use crate::side::{SharedStorage, Side};
 use crate::values::{Chooser, NumberedName, Pattern};
 
 /// Number of calls that are timed together. Their results are kept, and compared afterwards.
@@ -16,10 +16,10 @@ const TIMED_CALLS: usize = 16;
 const LOAD: u64 = 1000;
 /// Keys in one transaction of a batch.
 const BATCH: u64 = 100;
-/// The largest number of counted rounds of a load, in which each round makes a new store, and of a scan of
-/// more than [`MANY`] keys.
+/// Maximum number of counted rounds of a load, and of a scan of more than [`MANY`] keys. Each round of a load
+/// by one thread makes a new store.
 const LOADS: u32 = 3;
-/// With more keys than this, stores of files are left out, and long rows have fewer rounds.
+/// With more keys than this, stores with a file for each key are left out, and long rows have fewer rounds.
 const MANY: u64 = 200_000;
 
 /// A store of a run.
@@ -45,7 +45,7 @@ pub struct Keys {
 /// A measured call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyOperation {
-    /// Put all keys into a new store, 1,000 in each transaction.
+    /// Put all keys into an empty store, 1,000 in each transaction.
     Load,
     /// Copy out the value of an existing key.
     Get,
@@ -151,7 +151,8 @@ impl Workload for Keys {
     }
 
     fn bytes(&self, _threads: u64) -> u64 {
-        // During a load the removed store may still use its storage. Trees of keys are half full at worst.
+        // During a load the removed store may still use its storage. The B-trees of other stores may be half
+        // full.
         let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 200) * 3;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
     }
@@ -196,7 +197,7 @@ impl Workload for Keys {
                     None if part.threads == 1 => Ok(None),
                     None => {
                         let name = format!("store-{scale}-{}", part.thread);
-                        side.stores().new_store(&name, self.scales[scale].value_bytes).map(Some)
+                        side.storage().new_store(&name, self.scales[scale].value_bytes).map(Some)
                     }
                 })
                 .collect();
@@ -204,28 +205,29 @@ impl Workload for Keys {
         }
         let worker =
             |(&part, stores): (&ThreadPart, Vec<Option<Arc<dyn KeyStore>>>)| -> Result<Box<dyn Worker>> {
-                let scale = |(scale, store): (&StoreScale, Option<Arc<dyn KeyStore>>)| -> Result<Scale> {
-                    let keys = part.share(scale.keys);
-                    let session = store.map(|store| store.session()).transpose()?;
-                    let session = session.filter(|session| !has_too_many_files(&**session, scale.keys));
-                    let first = if part.shared { part.thread * keys } else { 0 };
-                    let versions = vec![0; keys as usize];
-                    let all = if part.shared { keys * part.threads } else { keys };
-                    Ok(Scale {
-                        session,
-                        first,
-                        versions,
-                        all,
-                        value_bytes: scale.value_bytes,
-                        erased: 0,
-                        batched: 0,
-                    })
-                };
+                let loaded =
+                    |(scale, store): (&StoreScale, Option<Arc<dyn KeyStore>>)| -> Result<LoadedStore> {
+                        let keys = part.share(scale.keys);
+                        let session = store.map(|store| store.session()).transpose()?;
+                        let session = session.filter(|session| !has_too_many_files(&**session, scale.keys));
+                        let first = if part.shared { part.thread * keys } else { 0 };
+                        let versions = vec![0; keys as usize];
+                        let all = if part.shared { keys * part.threads } else { keys };
+                        Ok(LoadedStore {
+                            session,
+                            first,
+                            versions,
+                            all,
+                            value_bytes: scale.value_bytes,
+                            erased: 0,
+                            batched: 0,
+                        })
+                    };
                 Ok(Box::new(KeyWorker {
                     work: self.clone(),
                     rows: Arc::clone(&rows),
-                    place: side.stores(),
-                    scales: self.scales.iter().zip(stores).map(scale).collect::<Result<_>>()?,
+                    storage: side.storage(),
+                    stores: self.scales.iter().zip(stores).map(loaded).collect::<Result<_>>()?,
                     chooser: Chooser::new(part.thread),
                     key: NumberedName::new("key-"),
                 }))
@@ -235,8 +237,8 @@ impl Workload for Keys {
 }
 
 /// One store, and the values that it should have.
-struct Scale {
-    /// With one thread, `None` before the first load, and on a side that leaves this store out.
+struct LoadedStore {
+    /// `None` if the side leaves this store out. With one thread, also `None` before the first load.
     session: Option<Box<dyn KeySession>>,
     /// The number of the first key of this thread.
     first: u64,
@@ -250,7 +252,7 @@ struct Scale {
     batched: u64,
 }
 
-impl Scale {
+impl LoadedStore {
     fn keys(&self) -> u64 {
         self.versions.len() as u64
     }
@@ -289,8 +291,8 @@ fn has_too_many_files(session: &dyn KeySession, keys: u64) -> bool {
 struct KeyWorker {
     work: Keys,
     rows: Arc<Vec<(KeyOperation, usize)>>,
-    place: StorePlace,
-    scales: Vec<Scale>,
+    storage: SharedStorage,
+    stores: Vec<LoadedStore>,
     chooser: Chooser,
     key: NumberedName,
 }
@@ -298,13 +300,13 @@ struct KeyWorker {
 impl Worker for KeyWorker {
     fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
         let (operation, at) = self.rows[row];
-        let calls = self.work.calls(operation, self.scales[at].keys());
+        let calls = self.work.calls(operation, self.stores[at].keys());
         if operation == Load {
             return self.load(at, watch);
         }
-        let scale = &mut self.scales[at];
-        let (keys, all) = (scale.keys(), scale.all);
-        let Some(session) = &scale.session else { return Ok(false) };
+        let store = &mut self.stores[at];
+        let (keys, all) = (store.keys(), store.all);
+        let Some(session) = &store.session else { return Ok(false) };
         if operation == View && !session.has_views() {
             return Ok(false);
         }
@@ -315,18 +317,18 @@ impl Worker for KeyWorker {
             Erase => self.erase(at, calls, watch)?,
             Batch => {
                 for _ in 0..calls {
-                    let start = scale.batched;
+                    let start = store.batched;
                     let count = BATCH.min(keys);
-                    scale.batched = (start + count) % keys;
-                    let pairs = scale.pairs((start..start + count).map(|key| key % keys));
-                    let session = scale.session()?;
+                    store.batched = (start + count) % keys;
+                    let pairs = store.pairs((start..start + count).map(|key| key % keys));
+                    let session = store.session()?;
                     watch.time_whole(count, || session.put_all(&pairs))?;
                     (start..start + count).for_each(|key| watch.touch(key % keys));
                 }
             }
             Load | Scan | ScanSorted => {
                 let (mut count, mut sum) = (0, 0_u64);
-                let session = scale.session()?;
+                let session = store.session()?;
                 watch.time_whole(all, || {
                     session.scan(operation == ScanSorted, &mut |_, value| {
                         count += 1;
@@ -345,21 +347,21 @@ impl Worker for KeyWorker {
 
     /// Compares all keys and values, and the order of the keys.
     fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
-        for scale in &mut self.scales {
-            let Some(mut session) = scale.session.take() else { continue };
+        for store in &mut self.stores {
+            let Some(mut session) = store.session.take() else { continue };
             let (mut name, mut next, mut wrong, mut last) = (NumberedName::new("key-"), 0, 0, Vec::new());
             session.scan(true, &mut |key, found| {
                 wrong += u64::from(!last.is_empty() && &last[..] >= key);
                 last.clear();
                 last.extend_from_slice(key);
                 // A shared store also has the keys of other threads.
-                if next < scale.keys() && name.key(scale.first + next) == key {
-                    wrong += u64::from(!scale.is_right(next, found));
+                if next < store.keys() && name.key(store.first + next) == key {
+                    wrong += u64::from(!store.is_right(next, found));
                     next += 1;
                 }
             })?;
-            let right = next == scale.keys() && wrong == 0;
-            let keys = scale.keys();
+            let right = next == store.keys() && wrong == 0;
+            let keys = store.keys();
             watch.require(right, || format!("{next} of {keys} keys were found, and {wrong} are wrong"))?;
         }
         Ok(())
@@ -369,25 +371,25 @@ impl Worker for KeyWorker {
 impl KeyWorker {
     /// Puts all keys: with one thread into a new store, and with several threads into the store that exists.
     fn load(&mut self, at: usize, watch: &mut Stopwatch) -> Result<bool> {
-        let scale = &mut self.scales[at];
+        let store = &mut self.stores[at];
         let all = self.work.scales[at].keys;
         // A single thread has all keys.
-        if all == scale.keys() {
+        if all == store.keys() {
             let name = format!("store-{at}");
-            if scale.session.take().is_some() {
-                self.place.remove_store(&name)?;
+            if store.session.take().is_some() {
+                self.storage.remove_store(&name)?;
             }
-            let session = self.place.new_store(&name, scale.value_bytes)?.session()?;
-            scale.session = Some(session).filter(|session| !has_too_many_files(&**session, all));
+            let session = self.storage.new_store(&name, store.value_bytes)?.session()?;
+            store.session = Some(session).filter(|session| !has_too_many_files(&**session, all));
         }
-        if scale.session.is_none() {
+        if store.session.is_none() {
             return Ok(false);
         }
-        let keys = scale.keys();
+        let keys = store.keys();
         for first in (0..keys).step_by(LOAD as usize) {
             let last = (first + LOAD).min(keys);
-            let pairs = scale.pairs(first..last);
-            let session = scale.session()?;
+            let pairs = store.pairs(first..last);
+            let session = store.session()?;
             watch.time_whole(last - first, || session.put_all(&pairs))?;
             (first..last).for_each(|key| watch.touch(key));
         }
@@ -395,26 +397,26 @@ impl KeyWorker {
     }
 
     fn random_keys(&mut self, at: usize) -> [u64; TIMED_CALLS] {
-        let keys = self.scales[at].keys();
+        let keys = self.stores[at].keys();
         std::array::from_fn(|_| self.chooser.below(keys))
     }
 
     fn get(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         // A buffer that is larger than the value lets a file be read with one call.
         let mut found: [Vec<u8>; TIMED_CALLS] =
-            std::array::from_fn(|_| Vec::with_capacity(2 * self.scales[at].value_bytes));
+            std::array::from_fn(|_| Vec::with_capacity(2 * self.stores[at].value_bytes));
         for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
-            let scale = &mut self.scales[at];
-            let first = scale.first;
-            let session = scale.session()?;
+            let store = &mut self.stores[at];
+            let first = store.first;
+            let session = store.session()?;
             watch.time(TIMED_CALLS, |at| {
                 session.get(self.key.key(first + numbers[at]), &mut found[at])?;
                 Ok(())
             })?;
             for (number, found) in numbers.into_iter().zip(&found) {
                 watch.touch(number);
-                watch.require(scale.is_right(number, found), || format!("key {number} has a wrong value"))?;
+                watch.require(store.is_right(number, found), || format!("key {number} has a wrong value"))?;
             }
         }
         Ok(())
@@ -423,9 +425,9 @@ impl KeyWorker {
     fn view(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
-            let scale = &mut self.scales[at];
-            let first = scale.first;
-            let session = scale.session()?;
+            let store = &mut self.stores[at];
+            let first = store.first;
+            let session = store.session()?;
             let mut found = [(0, [0; 8]); TIMED_CALLS];
             watch.time(TIMED_CALLS, |at| {
                 session.view(self.key.key(first + numbers[at]), &mut |value| {
@@ -436,7 +438,7 @@ impl KeyWorker {
             for (number, (length, word)) in numbers.into_iter().zip(found) {
                 watch.touch(number);
                 let head = &word[..length.min(8)];
-                let right = length == scale.value_bytes && scale.content(number).matches(head, 0);
+                let right = length == store.value_bytes && store.content(number).matches(head, 0);
                 watch.require(right, || format!("key {number} has a wrong value"))?;
             }
         }
@@ -446,8 +448,8 @@ impl KeyWorker {
     fn put(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
             let numbers = self.random_keys(at);
-            let pairs = self.scales[at].pairs(numbers.into_iter());
-            let session = self.scales[at].session()?;
+            let pairs = self.stores[at].pairs(numbers.into_iter());
+            let session = self.stores[at].session()?;
             watch.time(TIMED_CALLS, |at| session.put(&pairs[at].0, &pairs[at].1))?;
             numbers.into_iter().for_each(|number| watch.touch(number));
         }
@@ -456,14 +458,14 @@ impl KeyWorker {
 
     /// Erases keys, and puts them again outside the timed part.
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
-        let scale = &mut self.scales[at];
-        let (keys, first, start) = (scale.keys(), scale.first, scale.erased);
+        let store = &mut self.stores[at];
+        let (keys, first, start) = (store.keys(), store.first, store.erased);
         // A stride spreads the keys over the store, so that a round erases no key twice.
         let stride = (keys / calls).max(1);
         let number = |call: u64| (start + call * stride) % keys;
-        scale.erased = (start + 1) % keys;
+        store.erased = (start + 1) % keys;
         let mut erased = 0;
-        let session = scale.session()?;
+        let session = store.session()?;
         watch.time(calls as usize, |call| {
             erased += u64::from(session.erase(self.key.key(first + number(call as u64)))?);
             Ok(())
@@ -475,8 +477,8 @@ impl KeyWorker {
             watch.require(!exists, || format!("key {} has a value after its erase", number(call)))?;
         }
         watch.require(erased == calls, || format!("{erased} of {calls} keys were erased"))?;
-        let pairs = scale.pairs((0..calls).map(number));
-        scale.session()?.put_all(&pairs)
+        let pairs = store.pairs((0..calls).map(number));
+        store.session()?.put_all(&pairs)
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Body {
     File(Vec<Range<u64>>),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
-    /// A hard link to an earlier member of this name.
+    /// A hard link to an earlier member of this name. Its `stat.size` is 0.
     Link(Vec<u8>),
     /// A pipe or a device. `stat.kind` tells which.
     Special,

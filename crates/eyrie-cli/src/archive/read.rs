@@ -92,7 +92,7 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// Reads the next bytes of the current member.
+    /// Fills `out` with the next bytes of the current member.
     pub fn data(&mut self, out: &mut [u8]) -> Result<()> {
         self.fill(out)?;
         self.left = self.left.saturating_sub(out.len() as u64);
@@ -186,6 +186,7 @@ impl<R: Read> ArchiveReader<R> {
         if let Err(error) = read {
             return Err(format!("cannot read the archive: {}", reason_of_io(&error)));
         }
+        // If bytes are missing, `skip` returns the error for an early end.
         let missing = size - bytes.len() as u64;
         self.skip(missing + padded(size) - size)?;
         Ok(bytes)
@@ -234,6 +235,7 @@ impl<R: Read> ArchiveReader<R> {
                 (Kind::File, Body::File(runs))
             }
             b'S' => {
+                // A header that is not of GNU has no list of ranges, and is refused below.
                 file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
                 let runs = self.runs_in_headers(header)?;
                 (Kind::File, Body::File(self.checked(&runs, file_size)?))
@@ -351,8 +353,8 @@ fn padded(size: u64) -> u64 {
 /// bits.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: &[u8], parsed: io::Result<u64>| {
-        // Some programs leave an id blank, and GNU tar reads it as 0. Zero in place of any other invalid id
-        // would give the member to root.
+        // Some programs leave an id blank, and GNU tar reads a blank id as 0. Any other invalid id is
+        // refused.
         let is_blank = field.iter().all(|byte| matches!(byte, 0 | b' '));
         let number = records.number(key).unwrap_or_else(|| if is_blank { Some(0) } else { parsed.ok() });
         let number = number.ok_or_else(|| format!("its {key} is no number"))?;
@@ -365,7 +367,7 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
         }
         None => Ok(None),
     };
-    // Older formats store negative times in two's complement.
+    // Formats before pax store negative times in two's complement.
     let in_header = Time::new(header.mtime().unwrap_or(0).cast_signed(), 0);
     let modified = time(pax::MTIME)?.unwrap_or(in_header);
     let major = header.device_major().ok().flatten().unwrap_or(0);

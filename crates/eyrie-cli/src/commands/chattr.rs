@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Args;
 use eyrie::InodeFlags;
 
-use super::each_file::{ChangedFile, ChangedFiles};
+use super::each_file::{FilesToChange, VisitedFile};
 use super::lsattr::{open, shown};
 use crate::failure::{Doing, Result};
 use crate::output::Output;
@@ -28,7 +28,7 @@ pub struct ChattrArgs {
     #[arg(value_name = "+-=[ia]", value_parser = FlagChange::parse, allow_hyphen_values = true)]
     change: FlagChange,
     #[command(flatten)]
-    files: ChangedFiles,
+    files: FilesToChange,
     /// Print the flags of each file
     #[arg(long, short)]
     verbose: bool,
@@ -66,7 +66,7 @@ pub fn run(arguments: &ChattrArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Changes the flags of one file. With `-R`, leaves out objects that have no flags.
-fn change(arguments: &ChattrArgs, target: &ChangedFile<'_>, output: &mut Output) -> Result<()> {
+fn change(arguments: &ChattrArgs, target: &VisitedFile<'_>, output: &mut Output) -> Result<()> {
     let Some(file) = open(target, arguments.files.recursive).doing(WHAT, &target.place)? else {
         return Ok(());
     };

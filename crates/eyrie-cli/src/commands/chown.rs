@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::{ArgAction, Args};
 use eyrie::Posix;
 
-use super::each_file::{ChangedFile, ChangedFiles};
+use super::each_file::{FilesToChange, VisitedFile};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place;
@@ -31,7 +31,7 @@ pub struct ChownArgs {
     #[arg(value_name = "OWNER")]
     owner: String,
     #[command(flatten)]
-    files: ChangedFiles,
+    files: FilesToChange,
     /// Change symbolic links themselves instead of their targets
     #[arg(long, short = 'h')]
     no_dereference: bool,
@@ -84,12 +84,12 @@ impl Owner {
 /// Changes the owner of one file.
 fn change(
     arguments: &ChownArgs,
-    changed: &ChangedFile<'_>,
+    file: &VisitedFile<'_>,
     owner: &Owner,
     names: &Names,
     output: &mut Output,
 ) -> Result<()> {
-    let ChangedFile { files, path, ref place, .. } = *changed;
+    let VisitedFile { files, path, ref place, .. } = *file;
     let target = place::target(path, !arguments.no_dereference && !arguments.files.recursive);
     let stat = files.stat(target).doing(WHAT, place)?;
     files.chown(target, owner.uid, owner.gid).doing(WHAT, place)?;

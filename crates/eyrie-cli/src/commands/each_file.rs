@@ -12,7 +12,7 @@ use crate::place::{self, Inside, Place, target};
 use crate::volumes::Purpose;
 
 /// A file to change, or for `lsattr` to show.
-pub(super) struct ChangedFile<'t> {
+pub(super) struct VisitedFile<'t> {
     /// The directory in which `path` names the file.
     pub files: &'t Dir<Files>,
     pub path: &'t Path,
@@ -24,7 +24,7 @@ pub(super) struct ChangedFile<'t> {
 
 /// The arguments that name the files to change.
 #[derive(Debug, Args)]
-pub(super) struct ChangedFiles {
+pub(super) struct FilesToChange {
     /// Files and directories to change
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
@@ -33,7 +33,7 @@ pub(super) struct ChangedFiles {
     pub recursive: bool,
 }
 
-impl ChangedFiles {
+impl FilesToChange {
     /// Calls `change` for each file. With `follows_argument`, an argument that is a symbolic link stands for
     /// the directory to which it leads. A directory comes before its entries. If a file cannot be changed,
     /// the error is printed, and the next file follows.
@@ -43,7 +43,7 @@ impl ChangedFiles {
     pub fn each(
         &self,
         follows_argument: bool,
-        mut change: impl FnMut(&ChangedFile<'_>) -> Result<()>,
+        mut change: impl FnMut(&VisitedFile<'_>) -> Result<()>,
     ) -> Result<()> {
         let reach = Reach { recursive: self.recursive, follows_argument };
         for_each(&place::all_inside(&self.places)?, Purpose::Change, |files, inside| {
@@ -70,20 +70,20 @@ pub(super) fn each_file(
     files: &Files,
     inside: &Inside,
     reach: Reach,
-    mut work: impl FnMut(&ChangedFile<'_>) -> Result<()>,
+    mut work: impl FnMut(&VisitedFile<'_>) -> Result<()>,
 ) -> Result<()> {
     let path = &inside.path;
     let stat = files.stat(target(path, reach.follows_argument));
     if !reach.recursive || !stat.is_ok_and(|stat| stat.is_dir()) {
         let files = &Dir::root(files.clone());
-        return work(&ChangedFile { files, path, place: inside.clone(), is_link_below: false });
+        return work(&VisitedFile { files, path, place: inside.clone(), is_link_below: false });
     }
     let mut failures = Failures::default();
     for step in walk(files, inside, true)? {
         failures.add(match step {
             WalkStep::Left(_) => Ok(()),
             WalkStep::Failed(relative, error) => Err(error).doing("read", inside.join(relative)),
-            WalkStep::Entry(entry) => work(&ChangedFile {
+            WalkStep::Entry(entry) => work(&VisitedFile {
                 files: entry.dir(),
                 path: entry.name(),
                 place: inside.join(&entry.relative),

@@ -6,7 +6,7 @@ use clap::Args;
 use eyrie::{Dir, File, Files, InodeFlags, OpenFlags, Posix, Target};
 use serde_json::{Value, json};
 
-use super::each_file::{ChangedFile, Reach, each_file};
+use super::each_file::{Reach, VisitedFile, each_file};
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::output::{Output, json_name};
@@ -69,7 +69,7 @@ pub(super) fn shown(flags: InodeFlags) -> String {
 
 /// Opens a file whose flags are read or set. `None` for a symbolic link below an argument, and for an object
 /// that has no flags if the command `skips` such objects.
-pub(super) fn open(target: &ChangedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
+pub(super) fn open(target: &VisitedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
     if target.is_link_below
         || skips && !target.files.stat(Target::Follow(target.path.into()))?.kind.has_inode_flags()
     {

@@ -203,8 +203,8 @@ where
         if entry.depth == 0 { self.job.to } else { entry.name() }
     }
 
-    /// Makes an entry that is not a directory, or sends it to a worker thread. A further name of a file whose
-    /// copy is in progress waits for that copy.
+    /// Makes an entry that is not a directory, or sends it to a worker thread. Another hard link to a file
+    /// whose copy is in progress waits for that copy.
     fn hand_out(
         &self,
         entry: WalkEntry<S>,
@@ -279,7 +279,8 @@ where
                 let first = Spot { target: &target, name: &name, relative: first };
                 self.target.link(&first, &self.spot(&task))
             });
-            // The target may refuse one more link to the file. The name then gets a copy of its own.
+            // If the link cannot be made, the name gets a copy of its own. For example, the file may have too
+            // many links.
             let result = linked.or_else(|_| self.make(&task, buffer));
             self.note(&task.entry.relative, result);
         }

@@ -118,6 +118,7 @@ fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
         }
         "erase" => Call::Erase { dir: a.path("DIR")?, key: a.bytes()? },
         "batch" => Call::Batch { dir: a.path("DIR")?, changes: a.changes()? },
-        _ => Call::Sync,
+        "sync" => Call::Sync,
+        _ => unreachable!("every call of `USAGE` has an arm"),
     })
 }

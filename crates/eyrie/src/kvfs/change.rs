@@ -105,7 +105,8 @@ impl<E: Engine> Kvfs<E> {
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
                 let outcome = self.change_if(condition, &Op::Put { dir, name, id, owner, data, time })?;
-                // The engine itself gives back the id of a change that is done, if the key existed.
+                // The change is a batch. If it is done and the key existed, the engine gives the unused id
+                // back itself.
                 if outcome == Outcome::ConditionFailed {
                     engine.unreserve(id);
                 }

@@ -98,7 +98,7 @@ impl<P: Posix> Dir<P> {
         Ok(Dir::at(self.fs.clone(), File::from_handle(self.fs.clone(), handle, false)))
     }
 
-    /// Returns the name of a file for a call on [`Dir::file_system`].
+    /// Returns `path`, which begins at this directory, as an argument of a call on [`Dir::file_system`].
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, dir: Dir<Host>) -> Result<()> {

@@ -72,7 +72,7 @@ impl<E: Engine> Posix for Pxfs<E> {
             };
             user.stat_of(match quick {
                 Some(id) => id,
-                None => user.target(file)?,
+                None => user.object_of(file)?,
             })
         })
     }
@@ -109,7 +109,8 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn link(&self, existing: Target<'_, Handle>, path: PathAt<'_, Handle>) -> Result<()> {
-        self.as_user().call("link", |user| user.make_link(user.target(existing)?, PathWalk::new(user, path)?))
+        self.as_user()
+            .call("link", |user| user.make_link(user.object_of(existing)?, PathWalk::new(user, path)?))
     }
 
     fn symlink(&self, target: &Path, path: PathAt<'_, Handle>) -> Result<()> {
@@ -122,7 +123,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn readlink(&self, path: PathAt<'_, Handle>) -> Result<Vec<u8>> {
         self.as_user().call("readlink", |user| {
-            let id = user.target(Target::NoFollow(path))?;
+            let id = user.object_of(Target::NoFollow(path))?;
             match id.kind() {
                 Kind::Symlink => user.read_link(id),
                 _ => Err(Errno::INVAL.into()),
@@ -176,7 +177,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
         self.as_user().call("access", |user| {
-            let id = user.target(file)?;
+            let id = user.object_of(file)?;
             user.check_writable(id, access)?;
             Ok(access::check(user.credentials(), &user.protection(id)?, access)?)
         })

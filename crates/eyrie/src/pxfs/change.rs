@@ -28,7 +28,7 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(())
     }
 
-    /// Sets the inode flags of an open file or directory.
+    /// Sets the inode flags of an object, if the volume is not read-only and the user may change these flags.
     pub(super) fn set_flags(&self, id: ObjectId, flags: InodeFlags) -> CallResult<()> {
         self.check_writable(id, Rights::WRITE)?;
         access::check_set_flags(self.credentials(), &self.protection(id)?, flags)?;
@@ -72,7 +72,9 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(())
     }
 
-    /// Checks that the credentials may remove the entry of `dir` that names `victim`.
+    /// Checks that the credentials may remove the entry of `dir` that names `victim`. If neither the sticky
+    /// bit nor inode flags can forbid the removal, it needs the same rights as an addition. The protection of
+    /// `victim` is then not read.
     #[inline]
     pub(super) fn check_remove(&self, dir: &Protection, victim: ObjectId) -> CallResult<()> {
         if access::is_sticky(self.credentials(), dir) || self.engine().may_have_flags() {

@@ -45,7 +45,7 @@ pub(super) struct Parent {
     pub last: Last,
     /// True if slashes follow the last component.
     pub slash: bool,
-    /// The range of the last component in the path.
+    /// The range of the last component in `PathWalk::path`.
     part: Range<usize>,
     spelling: Spelling,
 }
@@ -54,7 +54,7 @@ pub(super) struct Parent {
 /// is the *key* (see [`names`]). Only an escaped component differs from its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spelling {
-    /// The component is the key.
+    /// The component is the key. A component that is no [`Last::Name`] has this value, too.
     Plain,
     /// The key is in [`PathWalk::key`].
     Escaped,
@@ -117,8 +117,9 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         Ok(PathWalk { fs, start, given: name, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
     }
 
-    /// Walks to the parent of the last component. If the path begins at the root and its prefix is in the
-    /// cache, the walk is one probe of the cache.
+    /// Walks to the parent of the last component. The *prefix* of a path is the part before its last
+    /// component. If the path begins at the root and its prefix is in the cache, the walk is one probe of the
+    /// cache.
     #[inline]
     pub fn parent(&mut self) -> CallResult<Parent> {
         let scope = self.fs.scope();
@@ -136,7 +137,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         Ok(parent)
     }
 
-    /// Returns the key that the last component stands for, or `None` if it stands for no key.
+    /// Returns the key that the last component stands for, or `None` if it stands for no key. The last
+    /// component must be a [`Last::Name`].
     #[inline]
     pub fn name(&self, parent: &Parent) -> CallResult<Option<&[u8]>> {
         match parent.spelling {
@@ -260,7 +262,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         let (last, spelling) = match &self.path()[part.clone()] {
             b"." => (Last::Dot, Spelling::Plain),
             b".." => (Last::DotDot, Spelling::Plain),
-            name if names::is_marked(name) => {
+            name if names::may_be_escaped(name) => {
                 let key = names::decode(name).map(|key| key.into_owned());
                 let spelling = match &key {
                     Some(key) if key.len() > NAME_MAX => Spelling::TooLong,
@@ -324,7 +326,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Returns the object that is the target of a call.
     #[inline]
-    pub(super) fn target(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
+    pub(super) fn object_of(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
         match file {
             Target::Follow(path) => PathWalk::new(*self, path)?.resolve(true),
             Target::NoFollow(path) => PathWalk::new(*self, path)?.resolve(false),
@@ -332,11 +334,11 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Works as [`AsUser::target`], but refuses a handle that was opened with [`OpenFlags::PATH`].
+    /// Works as [`AsUser::object_of`], but refuses a handle that was opened with [`OpenFlags::PATH`].
     pub(super) fn usable_target(&self, file: Target<'_, Handle>) -> CallResult<ObjectId> {
         match file {
             Target::Open(handle) => self.usable(handle),
-            path => self.target(path),
+            path => self.object_of(path),
         }
     }
 
@@ -360,12 +362,13 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     pub(super) fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
-        // A directory that another thread removed has no parent. `Stale` makes the call begin again.
+        // A directory that another thread removed has no parent. `Stale` makes the call begin again. If the
+        // walk begins at a removed open directory, the call fails with `ESTALE` in the end.
         self.engine().parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
     }
 
     fn lookup_name(&self, dir: ObjectId, name: &[u8]) -> CallResult<Option<ObjectId>> {
-        if names::is_marked(name) {
+        if names::may_be_escaped(name) {
             return match names::decode(name) {
                 Some(key) if key.len() <= NAME_MAX => Ok(self.engine().lookup(dir, &key)?),
                 None if name.len() <= names::LONGEST => Ok(None),
@@ -406,7 +409,7 @@ fn split(path: &[u8]) -> Option<(&[u8], usize)> {
     let name = &path[start..];
     let common = match name {
         b"" | b"." | b".." => false,
-        _ => name.len() <= NAME_MAX && !names::is_marked(name),
+        _ => name.len() <= NAME_MAX && !names::may_be_escaped(name),
     };
     common.then_some((&path[..start.saturating_sub(1)], start))
 }

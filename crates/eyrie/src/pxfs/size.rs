@@ -96,7 +96,7 @@ impl<E: Engine> AsUser<'_, E> {
     /// Sets the size of the file of a path.
     pub(super) fn truncate_path(&self, file: Target<'_, Handle>, size: u64) -> CallResult<()> {
         check_size(size)?;
-        let id = self.target(file)?;
+        let id = self.object_of(file)?;
         match self.check_new_size(id, size)? {
             Some(changed) => self.drop_set_ids(id, changed),
             None => self.set_size(id, size),

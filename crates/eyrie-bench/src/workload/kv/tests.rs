@@ -69,7 +69,7 @@ fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     let scales = vec![StoreScale { keys: 2 * KEYS, value_bytes: 100 }];
     let work = Keys::of(scales, operations, 32);
     let directory = tempfile::tempdir().expect("a directory");
-    let scale = Scale {
+    let store = LoadedStore {
         session: Some(Box::new(MapSession(BTreeMap::new(), defect))),
         first: 0,
         versions: vec![0; KEYS as usize],
@@ -80,8 +80,8 @@ fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     };
     let worker = KeyWorker {
         rows: Arc::new(work.rows()),
-        place: Side::of_directory(directory.path())?.stores(),
-        scales: vec![scale],
+        storage: Side::of_directory(directory.path())?.storage(),
+        stores: vec![store],
         chooser: Chooser::new(1),
         key: NumberedName::new("key-"),
         work: work.clone(),

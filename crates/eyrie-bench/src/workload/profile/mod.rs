@@ -176,7 +176,7 @@ impl Workload for Filebench {
             let name = format!("proxy-{}", part.thread);
             let store = match &shared {
                 Some(store) if part.shared => Arc::clone(store),
-                _ => side.stores().new_store(&name, self.numbers.file_bytes as usize)?,
+                _ => side.storage().new_store(&name, self.numbers.file_bytes as usize)?,
             };
             shared = Some(Arc::clone(&store));
             let set = FileSet::new(self.numbers, part, String::new());

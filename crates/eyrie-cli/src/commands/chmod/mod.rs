@@ -8,7 +8,7 @@ use clap::Args;
 use eyrie::{Credentials, Posix};
 
 use self::mode::ModeChange;
-use super::each_file::{ChangedFile, ChangedFiles};
+use super::each_file::{FilesToChange, VisitedFile};
 use crate::failure::{Doing, Result};
 use crate::output::Output;
 use crate::text;
@@ -30,7 +30,7 @@ pub struct ChmodArgs {
     #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
     mode: ModeChange,
     #[command(flatten)]
-    files: ChangedFiles,
+    files: FilesToChange,
     /// Print the mode of each file
     #[arg(long, short)]
     verbose: bool,
@@ -45,7 +45,7 @@ pub fn run(arguments: &ChmodArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Changes the mode of one file.
-fn change(arguments: &ChmodArgs, target: &ChangedFile<'_>, umask: u16, output: &mut Output) -> Result<()> {
+fn change(arguments: &ChmodArgs, target: &VisitedFile<'_>, umask: u16, output: &mut Output) -> Result<()> {
     // A link has no mode of its own.
     if target.is_link_below {
         return Ok(());
