@@ -105,8 +105,8 @@ impl<W: Write> Dumper<W> {
             let mut stat = stat;
             stat.size = 0;
             let (xattrs, flags) = (Xattrs::new(), InodeFlags::empty());
-            let member = Member { name, stat, xattrs, flags, body };
-            written(self.archive.member(&member))?;
+            let mut member = Member { name, stat, xattrs, flags, body };
+            written(self.archive.member(&mut member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
@@ -133,6 +133,8 @@ impl<W: Write> Dumper<W> {
         let body = match stat.kind {
             Kind::File => {
                 let file = open_entry(entry).reading()?;
+                // Another program may have changed or replaced the file since the walk found it.
+                let stat = file.metadata().reading()?;
                 return self.file(&file, name, stat, xattrs);
             }
             Kind::Directory => {
@@ -144,7 +146,7 @@ impl<W: Write> Dumper<W> {
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
         let known = flags.as_ref().copied().unwrap_or_default();
-        written(self.archive.member(&Member { name, stat, xattrs, flags: known, body }))?;
+        written(self.archive.member(&mut Member { name, stat, xattrs, flags: known, body }))?;
         flags.map(|_| 0)
     }
 
@@ -173,8 +175,8 @@ impl<W: Write> Dumper<W> {
         }
         let flags = flags_or_none(file.inode_flags());
         let known = flags.as_ref().copied().unwrap_or_default();
-        let member = Member { name, stat, xattrs, flags: known, body: Body::File(runs) };
-        written(self.archive.member(&member))?;
+        let mut member = Member { name, stat, xattrs, flags: known, body: Body::File(runs) };
+        written(self.archive.member(&mut member))?;
         let Body::File(runs) = member.body else { return Ok(0) };
         let mut bytes = 0;
         let mut first_error = flags.err();
@@ -185,9 +187,6 @@ impl<W: Write> Dumper<W> {
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
                 if let Err(side) = read(file, chunk, offset) {
-                    // The header has the size of the file, so a chunk that cannot be read as a whole becomes
-                    // zeros.
-                    chunk.fill(0);
                     first_error.get_or_insert(side);
                 }
                 written(self.archive.data(chunk))?;
@@ -202,11 +201,22 @@ impl<W: Write> Dumper<W> {
     }
 }
 
+/// Fills a chunk with the bytes at `offset`. Bytes that cannot be read become zeros, because the header has
+/// the size of the file already. A file that has become shorter lacks the bytes after its new end.
 fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
-    file.read_exact_at(chunk, offset).map_err(|error| {
-        let why = reason_of_io(&error);
-        Side::Source(format!("{why}; the archive has zeros in place of these bytes"))
-    })
+    let mut done = 0;
+    let why = loop {
+        if done == chunk.len() {
+            return Ok(());
+        }
+        match file.read_at(&mut chunk[done..], offset + done as u64) {
+            Ok(0) => break "the file has become shorter".to_owned(),
+            Ok(count) => done += count,
+            Err(error) => break reason(&error),
+        }
+    };
+    chunk[done..].fill(0);
+    Err(Side::Source(format!("{why}; the archive has zeros in place of these bytes")))
 }
 
 #[cfg(test)]

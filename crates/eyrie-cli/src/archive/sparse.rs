@@ -87,6 +87,14 @@ pub fn whole(size: u64) -> Vec<Range<u64>> {
     std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
 }
 
+/// Removes the bytes after `size` from the ranges of a file.
+pub fn cut(runs: &mut Vec<Range<u64>>, size: u64) {
+    runs.retain_mut(|run| {
+        run.end = run.end.min(size);
+        !run.is_empty()
+    });
+}
+
 /// Checks the ranges of a file of `size` bytes, of which `stored` are in the archive, and returns those that
 /// are not empty.
 ///

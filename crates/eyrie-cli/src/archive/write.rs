@@ -33,7 +33,14 @@ impl<W: Write> ArchiveWriter<W> {
 
     /// Begins a member. If the member is a file, the caller writes the bytes of its ranges with
     /// [`ArchiveWriter::data`] next.
-    pub fn member(&mut self, member: &Member) -> io::Result<()> {
+    ///
+    /// Cuts the ranges of a file at its size. A file of a served volume may have grown after its size was
+    /// read, and the ranges would then contradict the size.
+    pub fn member(&mut self, member: &mut Member) -> io::Result<()> {
+        if let Body::File(runs) = &mut member.body {
+            sparse::cut(runs, member.stat.size);
+        }
+        let member = &*member;
         let mut header = Header::new_ustar();
         let mut records = records(member);
         let runs = match &member.body {
