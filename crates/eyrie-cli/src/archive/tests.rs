@@ -375,6 +375,38 @@ fn blank_ids_belong_to_root() {
     assert_eq!((stat.uid, stat.gid), (0, 0));
 }
 
+#[test]
+fn owner_that_no_file_can_have_gets_no_set_id_bits() {
+    let nest = Nest::new();
+    let own = nest.files.stat("/secret".into()).unwrap();
+    let program = |name: &str, uid: u32, gid: u32| {
+        member(EntryType::Regular, name, b"", |header| {
+            header.set_mode(0o6755);
+            header.set_uid(uid.into());
+            header.set_gid(gid.into());
+        })
+    };
+    let programs = [
+        program("both", u32::MAX, u32::MAX),
+        program("user", u32::MAX, own.gid),
+        program("group", own.uid, u32::MAX),
+        program("own", own.uid, own.gid),
+        member(EntryType::Directory, "dir/", b"", |header| {
+            header.set_mode(0o2755);
+            header.set_uid(own.uid.into());
+            header.set_gid(u32::MAX.into());
+        }),
+    ];
+    let tally = nest.load(&archive(&programs), "/to").unwrap();
+    assert!(tally.summary().contains("; 4 with another owner"), "{}", tally.summary());
+    for (name, mode) in [("both", 0o755), ("user", 0o755), ("group", 0o755), ("own", 0o6755), ("dir", 0o755)]
+    {
+        let stat = nest.files.stat((&format!("/to/{name}")).into()).unwrap();
+        assert_eq!((stat.mode, stat.uid, stat.gid), (mode, own.uid, own.gid), "{name}");
+    }
+    nest.check();
+}
+
 /// A file on which the first write fails.
 #[derive(Default)]
 struct FailingOnce {

@@ -1,6 +1,6 @@
 //! Owners, extended attributes, modes and times of copies.
 
-use eyrie::{Dir, Errno, File, Posix, SetTime, Stat, Target};
+use eyrie::{Dir, Errno, Error, File, Posix, SetTime, Stat, Target};
 
 use super::progress::Progress;
 use super::side::{OnSide, Side};
@@ -9,6 +9,8 @@ use super::xattrs::{self, Xattrs};
 
 /// The set-id bits of a mode. With these bits, a program runs as the owner or group of its file.
 const SET_ID: u16 = 0o6000;
+/// The number for which `chown` leaves the user or the group unchanged, and succeeds.
+const NO_CHANGE: u32 = u32::MAX;
 
 /// Sets owner, extended attributes, times and mode of an open file, in this order. The owner comes first,
 /// because a change of owner removes set-id bits. The mode comes last, because it may forbid the other
@@ -73,6 +75,8 @@ fn set_times(
 /// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files to other
 /// users, so `EPERM` is not a failure. But a copy with another owner loses the set-id bits, because a program
 /// with these bits would run with the rights of the user who made the copy.
+///
+/// Nobody can give a file to the user or group with the number [`NO_CHANGE`], which an archive can name.
 fn set_owner<D: Posix + Clone>(
     spot: &Spot<'_, D>,
     want: &Stat,
@@ -82,7 +86,12 @@ fn set_owner<D: Posix + Clone>(
     if (have.uid, have.gid) == (want.uid, want.gid) {
         return Ok(want.mode);
     }
-    match spot.target.chown(Target::NoFollow(spot.name.into()), Some(want.uid), Some(want.gid)) {
+    let set = if [want.uid, want.gid].contains(&NO_CHANGE) {
+        Err(Error::new(Errno::PERM, "chown"))
+    } else {
+        spot.target.chown(Target::NoFollow(spot.name.into()), Some(want.uid), Some(want.gid))
+    };
+    match set {
         Ok(()) => Ok(want.mode),
         Err(error) if error.errno() == Errno::PERM => {
             progress.owner_lost();
