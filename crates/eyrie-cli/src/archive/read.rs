@@ -122,6 +122,9 @@ impl<R: Read> ArchiveReader<R> {
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                if self.position == 0 {
+                    return Err("not an archive: it is empty or too short".to_owned());
+                }
                 Err(format!("the archive ends early, after byte {}: it was cut off", self.position))
             }
             Err(error) => Err(format!("cannot read the archive: {}", reason_of_io(&error))),
@@ -143,10 +146,7 @@ impl<R: Read> ArchiveReader<R> {
     /// Returns the next header, or `None` at the end mark.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
-        self.fill(header.as_mut_bytes()).map_err(|why| match self.position {
-            0 => "not an archive: it is empty or too short".to_owned(),
-            _ => why,
-        })?;
+        self.fill(header.as_mut_bytes())?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|&byte| byte == 0) {
             // Two blocks of zeros are the end mark. Some programs write only one.

@@ -1,5 +1,6 @@
 //! Tests with hostile, damaged and unusual archives. `tests/cli` tests archives of GNU tar.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -505,6 +506,9 @@ fn input_without_archive_makes_nothing() {
         assert!(line.starts_with("cannot load: archive: "), "{line}");
         assert!(!nest.files.exists("/to").unwrap());
     }
+    let directory = File::open("/").unwrap();
+    let failed = load(directory, "archive", &nest.files, Path::new("/to"), &Reporter::silent()).unwrap_err();
+    assert_eq!(failed.to_string(), "cannot load: archive: cannot read the archive: Is a directory");
     nest.files.create_dir("/to").unwrap();
     assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
     assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);
