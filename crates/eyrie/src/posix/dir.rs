@@ -14,8 +14,9 @@ use crate::Result;
 /// A file system whose paths begin at an open directory.
 ///
 /// Every call works as the `*at` call of the same name on the directory: [`open`](Posix::open) works as
-/// `openat(2)`. A leading `/` of a path has no effect. `..` of the directory is still its parent, and
-/// absolute symbolic links still begin at the true root. The directory stays open as long as a clone exists.
+/// `openat(2)`. An absolute path begins at the directory, also if the call names another open directory. `..`
+/// of the directory is still its parent, and absolute symbolic links still begin at the true root. The
+/// directory stays open as long as a clone exists.
 ///
 /// # Examples
 /// ```
@@ -113,8 +114,10 @@ impl<P: Posix> Dir<P> {
 
     #[inline]
     fn place<'a>(&'a self, place: PathAt<'a, P::Handle>) -> PathAt<'a, P::Handle> {
-        match (&self.start, place.dir) {
-            (Some(start), None) => PathAt { dir: Some(start.handle()), path: relative(place.path) },
+        match &self.start {
+            Some(start) if place.dir.is_none() || place.path.is_absolute() => {
+                PathAt { dir: Some(start.handle()), path: relative(place.path) }
+            }
             _ => place,
         }
     }

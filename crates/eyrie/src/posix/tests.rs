@@ -421,6 +421,16 @@ fn directory_is_a_file_system() {
     assert_eq!(dir.read("absolute").unwrap(), b"top", "the link begins at the true root");
     assert_eq!(errno(dir.canonicalize("absolute")), Some(Errno::NOENT), "the file lies outside");
     assert_eq!(dir.canonicalize("b/../b/./file").unwrap(), Path::new("/b/file"));
+    let handle = dir.open("b".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    let inode = |path: PathAt<'_, _>| dir.stat(Target::Follow(path)).map(|stat| stat.inode);
+    let inside = fs.stat("/a/b/file".into()).unwrap().inode;
+    assert_eq!(inode((&handle, "file").into()).unwrap(), inside);
+    assert_eq!(inode((&handle, "/b/file").into()).unwrap(), inside, "the path begins at the directory");
+    assert_eq!(inode((&handle, "//").into()).unwrap(), fs.stat("/a".into()).unwrap().inode);
+    assert_eq!(errno(inode((&handle, "/top").into())), Some(Errno::NOENT));
+    let whole = crate::Dir::root(&fs);
+    assert!(whole.stat(Target::Follow((&handle, "/top").into())).is_ok());
+    dir.close(handle).unwrap();
     let below = dir.subdirectory("b").unwrap();
     drop(dir);
     fs.rename("/a/b", "/b").unwrap();
