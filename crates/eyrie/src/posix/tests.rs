@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{FallocateMode, Kind, RenameMode, Time, XattrMode};
+use eyrie_engine::{FallocateMode, InodeFlags, Kind, RenameMode, Time, XattrMode};
 
 use super::*;
 use crate::pxfs::tests::empty;
-use crate::{Errno, Error, Host, Kvfs, Pxfs, Result};
+use crate::{Credentials, Errno, Error, Host, Kvfs, Pxfs, Result};
 
 /// The largest offset, and the largest size of a file.
 const MOST: u64 = i64::MAX as u64;
@@ -406,6 +406,33 @@ fn targets_have_the_results_of_the_kernel() {
     for (ours, theirs) in answers.iter().zip(calls_on_every_kind_of_target(&host)) {
         assert_eq!(*ours, theirs);
     }
+}
+
+#[test]
+fn utimens_that_omits_both_times_does_nothing() {
+    let fs = empty();
+    fs.write("/file", "old").unwrap();
+    let before = fs.stat("/file".into()).unwrap();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    let file = fs.options().read(true).open("/file").unwrap();
+    file.set_inode_flags(InodeFlags::IMMUTABLE).unwrap();
+    let flagged = fs.stat("/file".into()).unwrap();
+    let check = |fs: &dyn Posix<Handle = crate::pxfs::Handle>, name: &str| {
+        fs.utimens(name.into(), SetTime::Omit, SetTime::Omit).unwrap();
+        fs.utimens(Target::NoFollow(name.into()), SetTime::Omit, SetTime::Omit).unwrap();
+    };
+    // The kernel does not even look the path up.
+    for name in ["/file", "/missing", "/file/below"] {
+        check(&fs, name);
+        check(&user, name);
+    }
+    file.set_times(SetTime::Omit, SetTime::Omit).unwrap();
+    let after = fs.stat("/file".into()).unwrap();
+    assert_eq!((after.accessed, after.modified), (before.accessed, before.modified));
+    assert_eq!(after.changed, flagged.changed);
+    assert_eq!(errno(user.utimens("/file".into(), SetTime::Omit, SetTime::Now)), Some(Errno::PERM));
+    let host = Host::new("/").unwrap();
+    host.utimens("/no such file".into(), SetTime::Omit, SetTime::Omit).unwrap();
 }
 
 #[test]
