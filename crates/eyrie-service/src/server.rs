@@ -385,6 +385,9 @@ impl Service {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        if self.spare.is_none() {
+            self.spare = spare();
+        }
         for _ in 0..BACKLOG {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
@@ -399,6 +402,11 @@ impl Service {
                     }
                     self.spare = spare();
                     continue;
+                }
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                    // The connection still waits, and the next look at the sockets finds it again at once.
+                    std::thread::sleep(LOOK);
+                    return;
                 }
                 Err(_) => return,
             };
