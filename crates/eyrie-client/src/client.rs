@@ -283,13 +283,17 @@ impl Client {
         }
         let key = joined.session.key;
         let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
+        // The board comes last of what can fail, because it tells a later attempt if the service was killed.
+        if let Some(flags) = joined.flags {
+            self.view.replace_cache(&joined.segment, flags)?;
+        }
         // A path that was cached with a count of the old board must not match the same count of the new one.
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
-        if let Some(flags) = joined.flags {
-            self.view.replace_cache(&joined.segment, flags)?;
+        if was_killed && self.is_on_disk() {
+            self.unsynced.lose();
         }
         let before = self.session.swap(Arc::new(joined.session));
         if !is_child {
@@ -298,10 +302,7 @@ impl Client {
             let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
             lock(&self.session.load().locks).lost.extend(held.chain(lost));
         }
-        self.key.store(key.raw(), Ordering::SeqCst);
-        if was_killed && self.is_on_disk() {
-            self.unsynced.lose();
-        }
+        self.key.store(key.raw(), Ordering::Release);
         if is_child {
             self.medium().accept_in_child();
         }
@@ -324,11 +325,11 @@ impl Client {
             if session.key != key && is_of_session {
                 return Err(Error::Stale);
             }
+            let kills = self.unsynced.kills();
             let number = match session.channel.call(request)? {
                 Called::Answered(reply) => {
                     if request.call == ServiceCall::Apply && self.is_on_disk() {
-                        let current = || SessionKey::from_raw(self.key.load(Ordering::SeqCst));
-                        self.unsynced.count(|| !current().has_owner_of(session.key));
+                        self.unsynced.count(kills);
                     }
                     return Ok(reply);
                 }

@@ -268,7 +268,8 @@ impl Engine for Client {
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
         let reply = self.call(ServiceCall::Apply, 0, quiet_watcher(), &bytes)?;
-        Ok(Applied { offset: reply.answer.number, created: reply.answer.other != 0 })
+        let number = reply.answer.number;
+        Ok(Applied { offset: number, created: reply.answer.other != 0, generation: number })
     }
 
     fn reclaim(&self) -> bool {

@@ -19,23 +19,32 @@ pub struct UnsyncedChanges {
     made: AtomicU64,
     /// Number of the first changes that are durable.
     durable: AtomicU64,
+    /// Number of killed services.
+    kills: AtomicU64,
     /// True if the kill of a service may have undone an answered change.
     are_lost: AtomicBool,
 }
 
 impl UnsyncedChanges {
-    /// Counts a change that a service has answered. `service_has_ended` returns true if the client has joined
-    /// the next service since. That thread may not have seen this change.
-    pub fn count(&self, service_has_ended: impl FnOnce() -> bool) {
+    /// Returns the number of killed services. A thread looks at it after it has chosen the session of a change,
+    /// and before it sends the change.
+    pub fn kills(&self) -> u64 {
+        self.kills.load(Ordering::SeqCst)
+    }
+
+    /// Counts a change that a service has answered. `kills` is the number of kills before the change. If it is
+    /// another one now, the thread that noted the kill may not have seen this change.
+    pub fn count(&self, kills: u64) {
         self.made.fetch_add(1, Ordering::SeqCst);
-        if service_has_ended() {
+        if self.kills() != kills {
             self.are_lost.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Notes that the service was killed. The client has the key of the next service already, so each thread
-    /// that counts a change of the killed service from now on notices that.
+    /// Notes that the service was killed. The client does not have the session of the next service yet.
     pub fn lose(&self) {
+        // Either this thread sees the count of a change, or the thread that counts it sees this kill.
+        self.kills.fetch_add(1, Ordering::SeqCst);
         if self.made.load(Ordering::SeqCst) != self.durable.load(Ordering::SeqCst) {
             self.are_lost.store(true, Ordering::SeqCst);
         }
@@ -71,12 +80,12 @@ mod tests {
     fn loss_of_unsynced_changes_is_an_error_of_each_later_sync() {
         let changes = UnsyncedChanges::default();
         changes.lose();
-        changes.count(|| false);
+        changes.count(changes.kills());
         let made = changes.made();
         changes.synced(made).expect("nothing is lost");
         changes.lose();
         changes.synced(made).expect("the change was durable");
-        changes.count(|| false);
+        changes.count(changes.kills());
         // This sync began before the last change.
         changes.synced(made).expect("nothing is lost");
         changes.lose();
@@ -88,8 +97,9 @@ mod tests {
     #[test]
     fn change_that_is_counted_after_the_loss_is_lost() {
         let changes = UnsyncedChanges::default();
+        let kills = changes.kills();
         changes.lose();
-        changes.count(|| true);
+        changes.count(kills);
         assert!(changes.synced(changes.made()).is_err());
     }
 }

@@ -223,8 +223,8 @@ impl Requests {
                 let outcome = engine.request_outcome(SessionKey::from_raw(request.id), request.number)?;
                 return Ok(match outcome {
                     RequestOutcome::NotMade => Done::words(&[OUTCOME_NOT_MADE]),
-                    RequestOutcome::Made { offset, created } => {
-                        Done { number: offset, other: created.into(), ..Done::words(&[OUTCOME_MADE]) }
+                    RequestOutcome::Made { number, created } => {
+                        Done { number, other: created.into(), ..Done::words(&[OUTCOME_MADE]) }
                     }
                     RequestOutcome::Unknown => Done::words(&[OUTCOME_UNKNOWN]),
                 });
@@ -292,7 +292,11 @@ impl Requests {
         if uses_ids {
             new.iter().for_each(|id| _ = joined.reserved.remove(id));
         }
-        Ok(Done { number: applied.offset, other: applied.created.into(), ..Done::default() })
+        let number = match op {
+            Op::Create { id, .. } => engine.birth(id).map_or(0, |birth| birth.generation),
+            _ => applied.offset,
+        };
+        Ok(Done { number, other: applied.created.into(), ..Done::default() })
     }
 }
 

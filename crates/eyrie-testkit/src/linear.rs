@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn two_appends_at_one_place_are_not_explained() {
-        let at = |offset| Response::Applied(Applied { offset, created: false });
+        let at = |offset| Response::Applied(Applied { offset, ..Applied::default() });
         let history =
             |second| [vec![call(append(b"a"), at(1), 0, 9)], vec![call(append(b"b"), second, 0, 9)]];
         assert_eq!(explain(&model(), &history(at(1))), None);

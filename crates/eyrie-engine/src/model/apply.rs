@@ -264,7 +264,7 @@ impl ModelState {
         time: Time,
     ) -> Result<Applied> {
         let size = self.file_mut(id)?.size();
-        let applied = Applied { offset: if offset.is_none() { size } else { 0 }, created: false };
+        let applied = Applied { offset: if offset.is_none() { size } else { 0 }, ..Applied::default() };
         if bytes.is_empty() {
             return Ok(applied);
         }
@@ -411,7 +411,7 @@ impl ModelState {
         }
         let Some(existing) = existing else {
             self.create(dir, name, id, owner, Content::Bytes(bytes), time)?;
-            return Ok(Applied { offset: 0, created: true });
+            return Ok(Applied { created: true, ..Applied::default() });
         };
         *self.file_mut(existing)? = FileData::from_bytes(bytes);
         self.touch(existing, time)?;

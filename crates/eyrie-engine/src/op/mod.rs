@@ -486,4 +486,8 @@ pub struct Applied {
     /// After a `Put` or a `Rename` that returns false, the caller still owns the reservation. False for a
     /// `Batch`. Other Ops do not define this field.
     pub created: bool,
+    /// Generation of the object that a `Create` made, if the engine has [sessions](crate::Engine::session).
+    /// A caller compares it with the object that it finds in the next session. Other Ops, and engines without
+    /// sessions, do not define this field.
+    pub generation: u64,
 }

@@ -32,8 +32,8 @@ pub enum RequestOutcome {
     NotMade,
     /// The change was made.
     Made {
-        /// Offset of the bytes that the change appended.
-        offset: u64,
+        /// Offset of the bytes that the change appended, or generation of the object that it created.
+        number: u64,
         /// True if the change created an object.
         created: bool,
     },
@@ -142,11 +142,11 @@ impl Scm {
             return Ok(RequestOutcome::NotMade);
         }
         if let Some(record) = self.volume.kept_outcome(key.raw(), number)? {
-            let offset = record.offset.get();
+            let number = record.result.get();
             return Ok(match record.made.get() {
                 NOT_MADE => RequestOutcome::NotMade,
-                MADE => RequestOutcome::Made { offset, created: false },
-                CREATED => RequestOutcome::Made { offset, created: true },
+                MADE => RequestOutcome::Made { number, created: false },
+                CREATED => RequestOutcome::Made { number, created: true },
                 _ => RequestOutcome::Unknown,
             });
         }
@@ -177,11 +177,12 @@ impl Scm {
         let new = ObjectId::from_raw(record.new.get());
         if time.nanoseconds == NO_EVIDENCE {
             outcome.made.set(UNKNOWN);
-        } else if new.and_then(changed_then).is_some() {
+        } else if let Some(new) = new.filter(|&new| changed_then(new).is_some()) {
             outcome.made.set(CREATED);
+            outcome.result.set(self.birth(new)?.generation);
         } else if let Some(attributes) = existing.and_then(changed_then) {
             outcome.made.set(MADE);
-            outcome.offset.set(attributes.size.saturating_sub(record.appended.get()));
+            outcome.result.set(attributes.size.saturating_sub(record.appended.get()));
         }
         self.volume.keep_outcome(&outcome)
     }
@@ -350,10 +351,15 @@ mod tests {
                     assert_eq!(found, RequestOutcome::NotMade, "a write is made again");
                     continue;
                 }
-                let RequestOutcome::Made { offset: found_at, created: has_created } = found else {
+                let RequestOutcome::Made { number: found_at, created: has_created } = found else {
                     panic!("{op:?} was made: {found:?}");
                 };
-                assert!(has_created == created && (offset == 0 || found_at == offset), "{op:?}: {found:?}");
+                let number = match op {
+                    _ if !created => offset,
+                    _ => next.birth(op.new_ids()[0]).expect("it is there").generation,
+                };
+                let has_number = created || offset != 0;
+                assert!(has_created == created && (!has_number || found_at == number), "{op:?}: {found:?}");
                 assert_eq!(next.request_outcome(KEY, 6).expect("sound"), RequestOutcome::NotMade);
                 // The result outlives later owners.
                 next = after_kill(&next);

@@ -127,7 +127,7 @@ impl Scm {
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }
-                    return Ok(Applied { created: false, offset: 0 });
+                    return Ok(Applied::default());
                 }
                 let inserted = self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
                 if inserted == Inserted::NeedsDirectory {
@@ -136,7 +136,7 @@ impl Scm {
                 }
                 self.inherit(&mut transaction, &parent, id, owner)?;
                 self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
-                return Ok(Applied { created: true, offset: 0 });
+                return Ok(Applied { created: true, ..Applied::default() });
             }
         }
     }

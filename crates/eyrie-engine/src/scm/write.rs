@@ -75,7 +75,7 @@ impl Scm {
         let began = if offset.is_none() { hot.size } else { 0 };
         let offset = offset.unwrap_or(hot.size);
         if data.is_empty() {
-            return Ok(Applied { offset: began, created: false });
+            return Ok(Applied { offset: began, ..Applied::default() });
         }
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_MAX) {
             return Err(Error::TooLarge);
@@ -100,7 +100,7 @@ impl Scm {
             }
         }
         transaction.commit()?;
-        Ok(Applied { offset: began, created: false })
+        Ok(Applied { offset: began, ..Applied::default() })
     }
 
     pub(super) fn set_size(&self, id: ObjectId, size: u64, touch: Touch) -> Result<Applied> {

@@ -231,8 +231,8 @@ pub struct OutcomeRecord {
     pub key: U64,
     /// Number of the request in its session.
     pub number: U64,
-    /// Offset of the bytes that the change appended.
-    pub offset: U64,
+    /// Offset of the bytes that the change appended, or generation of the object that it created.
+    pub result: U64,
     /// 0 if the change was not made, 1 if it was made, 2 if it was made and created an object, 3 if nobody
     /// knows.
     pub made: U64,
@@ -429,7 +429,7 @@ mod tests {
         assert_described(
             "Outcome record",
             size_of::<OutcomeRecord>(),
-            &fields!(OutcomeRecord { key, number, offset, made }),
+            &fields!(OutcomeRecord { key, number, result, made }),
         );
     }
 

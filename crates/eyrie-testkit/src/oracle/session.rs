@@ -305,6 +305,7 @@ pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
         created: matches!(op, Op::Put { .. } | Op::Rename { .. }) && applied.created,
+        generation: 0,
     }
 }
 

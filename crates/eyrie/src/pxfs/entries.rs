@@ -11,7 +11,8 @@ use crate::Errno;
 use crate::posix::PathAt;
 
 impl<E: Engine> AsUser<'_, E> {
-    /// Makes an object. The caller has checked that the credentials may add an entry to `dir`.
+    /// Makes an object, and returns it with its generation, which only engines with sessions tell. The caller
+    /// has checked that the credentials may add an entry to `dir`.
     pub(super) fn create(
         &self,
         dir: &Directory,
@@ -19,14 +20,14 @@ impl<E: Engine> AsUser<'_, E> {
         kind: Kind,
         mode: u16,
         content: Content<'_>,
-    ) -> CallResult<ObjectId> {
+    ) -> CallResult<(ObjectId, u64)> {
         let owner = access::owner_of_new(self.credentials(), &dir.protection, kind, mode);
-        let id = with_reserved(self.engine(), kind, |id| {
+        let made = with_reserved(self.engine(), kind, |id| {
             let time = self.now([dir.id]);
-            self.engine().apply(&Op::Create { dir: dir.id, name, id, owner, content, time })?;
-            Ok(id)
+            let applied = self.engine().apply(&Op::Create { dir: dir.id, name, id, owner, content, time })?;
+            Ok((id, applied.generation))
         })?;
-        Ok(id)
+        Ok(made)
     }
 
     /// Makes an object at a path that does not exist yet. An open with `CREATE` does not use this function.
@@ -43,7 +44,7 @@ impl<E: Engine> AsUser<'_, E> {
         if let Content::Device(device) = content {
             access::check_device(self.credentials(), kind, device)?;
         }
-        self.create(&parent.dir, name, kind, mode, content)
+        Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
     }
 
     /// Gives an object another name.

@@ -25,12 +25,23 @@ const SYNCHRONOUS: OpenFlags = OpenFlags::SYNC.union(OpenFlags::DATA_SYNC);
 /// The file that an earlier attempt of one call has made. If the service ends between the creation and the
 /// open, the call begins again in the next session, and finds its own file.
 #[derive(Default)]
-pub(super) struct MadeFile(Option<(u64, ObjectId)>);
+pub(super) struct MadeFile(Option<CreatedFile>);
+
+struct CreatedFile {
+    id: ObjectId,
+    generation: u64,
+    session: u64,
+}
 
 impl MadeFile {
-    /// Returns true if `id` is this file, and the call goes on in another session.
+    /// Returns true if `id` is this file, and the call goes on in another session. In that session the id may
+    /// also name a file that another client has made after this one was lost or removed.
     fn is(&self, id: ObjectId, engine: &impl Engine) -> bool {
-        self.0.is_some_and(|(session, made)| made == id && session != engine.session())
+        self.0.as_ref().is_some_and(|made| {
+            made.id == id
+                && made.session != engine.session()
+                && engine.birth(id).is_ok_and(|birth| birth.generation == made.generation)
+        })
     }
 }
 
@@ -162,7 +173,7 @@ impl<E: Engine> AsUser<'_, E> {
         let name = walk.new_name(parent)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
         let session = self.engine().session();
-        let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
+        let (id, generation) = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             // Another thread made the file since the look-up. The call begins again and opens that file. With
             // `EXCLUSIVE` the call fails.
             Err(CallError::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
@@ -170,7 +181,7 @@ impl<E: Engine> AsUser<'_, E> {
             }
             created => created?,
         };
-        *made = MadeFile(Some((session, id)));
+        *made = MadeFile(Some(CreatedFile { id, generation, session }));
         self.open_id(id, flags)
     }
 
