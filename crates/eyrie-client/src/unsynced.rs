@@ -26,14 +26,14 @@ pub struct UnsyncedChanges {
 }
 
 impl UnsyncedChanges {
-    /// Returns the number of killed services. A thread looks at it after it has chosen the session of a change,
-    /// and before it sends the change.
+    /// Returns the number of killed services. A thread looks at it after it has chosen the session of a
+    /// change, and before it sends the change.
     pub fn kills(&self) -> u64 {
         self.kills.load(Ordering::SeqCst)
     }
 
-    /// Counts a change that a service has answered. `kills` is the number of kills before the change. If it is
-    /// another one now, the thread that noted the kill may not have seen this change.
+    /// Counts a change that a service has answered. `kills` is the number of kills before the change. If it
+    /// is another one now, the thread that noted the kill may not have seen this change.
     pub fn count(&self, kills: u64) {
         self.made.fetch_add(1, Ordering::SeqCst);
         if self.kills() != kills {

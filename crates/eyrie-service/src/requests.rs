@@ -292,8 +292,8 @@ impl Requests {
         if uses_ids {
             new.iter().for_each(|id| _ = joined.reserved.remove(id));
         }
-        let number = match op {
-            Op::Create { id, .. } => engine.birth(id).map_or(0, |birth| birth.generation),
+        let number = match new[..] {
+            [id] if applied.created => engine.birth(id).map_or(0, |birth| birth.generation),
             _ => applied.offset,
         };
         Ok(Done { number, other: applied.created.into(), ..Done::default() })
