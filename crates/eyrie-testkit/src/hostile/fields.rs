@@ -121,7 +121,7 @@ pub const STRUCTURES: &[Structure] = &[
         &[
             ("key", MayPass(&[1, ALL], "only a client with this key asks for it")),
             ("number", MayPass(&[1, ALL], "only a client asks for it")),
-            ("offset", MayPass(&[1, ALL], "only a client asks for it")),
+            ("result", MayPass(&[1, ALL], "only a client asks for it")),
             ("made", MayPass(&[1, 2, 3, ALL], "only a client asks for it")),
         ],
     ),
