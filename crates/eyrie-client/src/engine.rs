@@ -308,6 +308,9 @@ impl Engine for Client {
     fn sync(&self) -> Result<()> {
         let made = self.unsynced.made();
         self.call(ServiceCall::Sync, 0, 0, &[])?;
+        if !self.is_on_disk() {
+            return Ok(());
+        }
         // A thread that has just joined the service which made this sync notes lost changes under this lock.
         let _joining = self.joining.lock();
         self.unsynced.synced(made)

@@ -179,13 +179,16 @@ fn lost_notices_make_the_kernel_forget_everything() {
     let Some(fixture) = fixture() else { return };
     let _mount = fixture.mount();
     let at = |name: &str| fixture.point.join(name);
+    let last_bytes = || fs::metadata(at("last")).unwrap().len();
+    fs::write(at("last"), "").unwrap();
+    // The kernel keeps this size until a notice comes.
+    assert_eq!(last_bytes(), 0);
     fixture.files.create_dir_all("/kept/below").unwrap();
     fixture.files.write("/kept/below/file", "old").unwrap();
     assert_eq!(fs::read(at("kept/below/file")).unwrap(), b"old");
     // Notices come in order, so after this one the kernel has those of the changes above.
-    assert!(!at("last").exists());
-    fixture.files.write("/last", "").unwrap();
-    eventually("notice", || at("last").exists());
+    fixture.files.write("/last", "end").unwrap();
+    eventually("notice", || last_bytes() == 3);
     let (kept, file) = (fs::File::open(at("kept")).unwrap(), fs::File::open(at("kept/below/file")).unwrap());
     // The thread that passes notices on cannot keep up with so many changes, so some notices are lost.
     fixture.files.write("/a", "").unwrap();
