@@ -35,6 +35,8 @@ use crate::failure::{Failure, print_error};
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutants")]
+    eyrie_sim::explore::mutants::break_rule_of_environment();
     let arguments = match Arguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),

@@ -17,6 +17,7 @@ use eyrie_engine::notices::Notices;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, ProcessLock, lock, sleep};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, PageOwner, host};
 
@@ -169,7 +170,7 @@ impl Client {
     }
 
     /// True for a volume on a disk, which loses changes after the last drain when its service is killed.
-    fn is_on_disk(&self) -> bool {
+    pub(crate) fn is_on_disk(&self) -> bool {
         self.medium().kind() == MediumKind::Paged
     }
 
@@ -292,7 +293,7 @@ impl Client {
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
-        if was_killed && self.is_on_disk() {
+        if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
             self.unsynced.lose();
         }
         let before = self.session.swap(Arc::new(joined.session));
@@ -328,7 +329,9 @@ impl Client {
             let kills = self.unsynced.kills();
             let number = match session.channel.call(request)? {
                 Called::Answered(reply) => {
-                    if request.call == ServiceCall::Apply && self.is_on_disk() {
+                    // A change that failed promises nothing.
+                    let is_change = request.call == ServiceCall::Apply && reply.answer.error == 0;
+                    if is_change && self.is_on_disk() {
                         self.unsynced.count(kills);
                     }
                     return Ok(reply);

@@ -331,7 +331,7 @@ fn advance_alone() -> Epoch {
         if OTHERS.load(Ordering::SeqCst) == 0 { Vec::new() } else { unpoisoned(WATCHED.lock()).clone() };
     let is_behind = NO_TABLE.load(Ordering::Acquire) != 0
         || own.is_some_and(WatchedPins::are_behind)
-        || others.iter().any(|other| other.are_behind());
+        || others.iter().any(|other| other.are_behind()) && !broken(SafetyRule::EvictionWaitsForClients);
     if is_behind {
         return now();
     }

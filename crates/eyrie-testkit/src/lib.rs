@@ -25,6 +25,7 @@ pub mod crash;
 pub mod hostile;
 pub mod kills;
 pub mod linear;
+pub mod mutants;
 pub mod ops;
 pub mod oracle;
 pub mod planted;

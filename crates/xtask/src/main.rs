@@ -33,8 +33,8 @@ enum Task {
     Instructions(instructions::InstructionsArgs),
     /// Run public test suites and programs on mounted volumes; needs root and `/dev/fuse`
     MountSuites(suites::MountSuitesArgs),
-    /// Break each rule of docs/rules.md except those of threads, one at a time; fails if the crash explorer
-    /// misses a broken rule
+    /// Break each rule of docs/rules.md except those of threads and processes, one at a time; fails if the
+    /// crash explorer misses a broken rule
     Mutants(mutants::MutantsArgs),
     /// Do one step of a measurement
     #[command(hide = true)]

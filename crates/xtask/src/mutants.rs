@@ -1,5 +1,5 @@
-//! The task `mutants` breaks each rule of crash safety except those of threads, one at a time. The crash
-//! explorer must notice each broken rule.
+//! The task `mutants` breaks each rule of crash safety except those of threads and processes, one at a time.
+//! The crash explorer must notice each broken rule.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

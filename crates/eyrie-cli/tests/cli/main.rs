@@ -20,6 +20,8 @@ mod flags;
 mod golden;
 mod listing;
 mod mount;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod paged;
 mod pages;
 mod quiet;
@@ -44,6 +46,9 @@ struct Sandbox {
 
 impl Sandbox {
     fn new() -> Sandbox {
+        // The clients in the process of the test keep or break the same rules as the command.
+        #[cfg(feature = "mutants")]
+        eyrie_sim::explore::mutants::break_rule_of_environment();
         Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }
     }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
+use eyrie::{Credentials, Errno, File, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
 
 use crate::Sandbox;
 use crate::served_disk::on_disk;
@@ -64,6 +64,29 @@ impl Program {
         service.stop();
         sandbox.succeed(["fsck", "vol"]);
     }
+}
+
+/// Kills the service, and moves `/nest` with the open file `egg` away, so that another file has its path.
+/// Checks what a client reads before and after the start of the next service, which is returned.
+pub fn replace_while_nobody_serves(
+    service: Service,
+    sandbox: &Sandbox,
+    files: &Files,
+    egg: &File<Files>,
+) -> Service {
+    service.kill();
+    fs::write(sandbox.path("stone"), "green").unwrap();
+    sandbox.succeed(["mv", "vol:/nest", "vol:/old"]);
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "stone", "vol:/nest/egg"]);
+    // No service protects this read of bytes that are still mapped.
+    let mut bytes = [0; 4];
+    assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::NOTCONN);
+    let service = Service::start(sandbox);
+    assert_eq!(files.read("/nest/egg").unwrap(), b"green");
+    egg.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes, files.read("/old/egg").unwrap()), (b"blue", b"blue".to_vec()));
+    service
 }
 
 fn eventually(mut is_so: impl FnMut() -> bool) {
@@ -265,18 +288,7 @@ fn changes_after_the_kill_of_a_service_reach_its_clients() {
     for _ in 0..3 {
         assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
     }
-    service.kill();
-    fs::write(sandbox.path("stone"), "green").unwrap();
-    sandbox.succeed(["mv", "vol:/nest", "vol:/old"]);
-    sandbox.succeed(["mkdir", "vol:/nest"]);
-    sandbox.succeed(["cp", "stone", "vol:/nest/egg"]);
-    // No service protects this read of bytes that are still mapped.
-    let mut bytes = [0; 4];
-    assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), eyrie::Errno::NOTCONN);
-    let service = Service::start(&sandbox);
-    assert_eq!(files.read("/nest/egg").unwrap(), b"green");
-    egg.read_exact_at(&mut bytes, 0).unwrap();
-    assert_eq!((&bytes, files.read("/old/egg").unwrap()), (b"blue", b"blue".to_vec()));
+    let service = replace_while_nobody_serves(service, &sandbox, files, &egg);
     service.kill();
     // The id of the open file goes to another file.
     sandbox.succeed(["rm", "vol:/old/egg"]);
@@ -286,7 +298,7 @@ fn changes_after_the_kill_of_a_service_reach_its_clients() {
     }
     sandbox.succeed(["import", "tree", "vol:/tree"]);
     let service = Service::start(&sandbox);
-    assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), eyrie::Errno::STALE);
+    assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), Errno::STALE);
     for number in 0..20 {
         assert_eq!(files.read(format!("/tree/{number}")).unwrap(), b"mine");
     }
@@ -313,7 +325,7 @@ fn writers_of_a_full_volume_keep_their_sessions() {
                     match files.write(&name, vec![1; 2 << 20]) {
                         Ok(()) => {}
                         Err(error) => {
-                            assert_eq!(error.errno(), eyrie::Errno::NOSPC, "{error}");
+                            assert_eq!(error.errno(), Errno::NOSPC, "{error}");
                             refused += 1;
                         }
                     }

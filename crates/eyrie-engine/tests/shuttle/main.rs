@@ -52,7 +52,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
     #[cfg(feature = "mutants")]
-    mutants::break_chosen_rule();
+    eyrie_medium::rules::break_rule_of_environment();
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;

@@ -18,6 +18,7 @@ use super::page::{Pages, are_readable};
 use crate::addr::{Addr, PAGE_SIZE, SegmentId};
 use crate::epoch;
 use crate::fault::Fault;
+use crate::rules::{SafetyRule, broken};
 
 /// Calls to the process that owns a page cache.
 pub struct PageOwner {
@@ -53,7 +54,9 @@ impl RemotePages {
         let mut at = offset;
         while at < end {
             let page = (at / PAGE_SIZE) as usize;
-            if !are_readable(self.pages.flags(page).load(Ordering::Acquire)) {
+            if !are_readable(self.pages.flags(page).load(Ordering::Acquire))
+                && !broken(SafetyRule::ClientWaitsForPages)
+            {
                 // After this call the page was in memory at some time since the pin began.
                 (self.owner.bring)(Addr::new(SegmentId(0), at), end - at)?;
             }

@@ -382,4 +382,34 @@ rules! {
             "A sum of pages that were read without a lock counts only if no page has changed meanwhile.",
             "every such sum counts";
     }
+    Processes in "eyrie-medium/src/paged/remote.rs" {
+        ClientWaitsForPages "client-waits-for-pages" on Services, "served_disk::pages_in_use":
+            "A client reads a page of a disk only if the page is in memory and not about to leave it.",
+            "it reads every page at once";
+    }
+    Processes in "eyrie-medium/src/epoch.rs" {
+        EvictionWaitsForClients "eviction-waits-for-clients" on Services, "served_disk::pages_in_use":
+            "An epoch ends only after the pins of other processes that began in it.",
+            "it ends after the pins of this process";
+    }
+    Processes in "eyrie-medium/src/reader.rs" {
+        DeadOwnerIsNoticed "dead-owner-is-noticed" on Services, "served_disk::changes_after":
+            "A client of a disk asks if its service lives before it believes a read.",
+            "it believes every read";
+    }
+    Processes in "eyrie-engine/src/volume/open.rs" {
+        OwnerIsDurableFirst "owner-is-durable-first" on Services, "served_disk::sync_after":
+            "A service of a disk makes its number durable before its first client comes.",
+            "the number becomes durable with the first sync";
+    }
+    Processes in "eyrie-engine/src/volume/generation.rs" {
+        GenerationsOutliveTheKill "generations-outlive-the-kill" on Services, "served_disk::generations":
+            "A service of a disk leases generations for its clients before the first of them comes.",
+            "after a kill, generations that clients know are assigned again";
+    }
+    Processes in "eyrie-client/src/client.rs" {
+        LostChangesAreNoted "lost-changes-are-noted" on Services, "served_disk::sync_after":
+            "A client of a disk notes that the kill of its service may have undone its changes.",
+            "a later sync succeeds";
+    }
 }

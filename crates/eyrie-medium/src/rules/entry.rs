@@ -23,11 +23,13 @@ pub enum Area {
     Volumes,
     /// The order of Ops and reads of several threads.
     Threads,
+    /// Clients, their service, and the next service after a kill.
+    Processes,
 }
 
 impl Area {
     /// Every area, in the order of the catalogue.
-    pub const ALL: [Area; 10] = [
+    pub const ALL: [Area; 11] = [
         Area::Medium,
         Area::Journal,
         Area::Redo,
@@ -38,6 +40,7 @@ impl Area {
         Area::Recovery,
         Area::Volumes,
         Area::Threads,
+        Area::Processes,
     ];
 
     /// Returns the name of the area.
@@ -53,6 +56,7 @@ impl Area {
             Area::Recovery => "Recovery",
             Area::Volumes => "Volumes",
             Area::Threads => "Threads",
+            Area::Processes => "Processes",
         }
     }
 }
@@ -69,6 +73,8 @@ pub enum On {
     Both,
     /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice it.
     Scheduler,
+    /// No run of the explorer. The tests of the command with services in processes of their own notice it.
+    Services,
 }
 
 /// The entry of a rule in the catalogue.
@@ -84,11 +90,12 @@ pub struct RuleEntry {
     pub place: &'static str,
     /// The behaviour of the mutant.
     pub mutant: &'static str,
-    /// The runs that can notice the mutant: those of the explorer on a medium, or those under the scheduler.
+    /// The runs that can notice the mutant: those of the explorer on a medium, those under the scheduler, or
+    /// those with services.
     pub on: On,
     /// The kind of workload that the explorer tries first, because it is likely to show the mutant. The other
-    /// kinds follow. For [`On::Scheduler`] this is the start of the names of the tests that notice the
-    /// mutant.
+    /// kinds follow. For [`On::Scheduler`] and [`On::Services`] this is the start of the names of the tests
+    /// that notice the mutant.
     pub hint: &'static str,
 }
 

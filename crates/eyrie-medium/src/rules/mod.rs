@@ -4,8 +4,8 @@
 //! [`SafetyRule`] is the catalogue. `docs/rules.md` repeats it for readers, and a test compares the two. With
 //! the feature `mutants` a test can break one rule in its process (`break_rule`). The code that calls
 //! [`broken`] for this rule then behaves as the catalogue describes the *mutant* of the rule, and the crash
-//! explorer, or a test under the scheduler, must notice. Without the feature [`broken`] is the constant
-//! false, so the compiler removes the mutants.
+//! explorer, or a test of threads or of processes, must notice. Without the feature [`broken`] is the
+//! constant false, so the compiler removes the mutants.
 
 mod catalogue;
 mod entry;
@@ -28,11 +28,15 @@ impl fmt::Display for SafetyRule {
     }
 }
 
+/// The environment variable with the identifier of the rule that `break_rule_of_environment` breaks in a
+/// process.
+pub const BROKEN_RULE: &str = "EYRIE_BROKEN_RULE";
+
 #[cfg(feature = "mutants")]
 mod breaking {
     use std::sync::atomic::{AtomicU16, Ordering};
 
-    use super::SafetyRule;
+    use super::{BROKEN_RULE, SafetyRule};
 
     /// One more than the number of the broken rule. 0 if no rule is broken.
     static BROKEN: AtomicU16 = AtomicU16::new(0);
@@ -40,6 +44,16 @@ mod breaking {
     /// Breaks a rule in this whole process from now on, or no rule if `rule` is `None`.
     pub fn break_rule(rule: Option<SafetyRule>) {
         BROKEN.store(rule.map_or(0, |rule| rule as u16 + 1), Ordering::Relaxed);
+    }
+
+    /// Breaks the rule that the environment variable [`BROKEN_RULE`] names, if it is set.
+    ///
+    /// # Panics
+    /// Panics if no rule has this identifier.
+    pub fn break_rule_of_environment() {
+        if let Ok(id) = std::env::var(BROKEN_RULE) {
+            break_rule(Some(SafetyRule::of_id(&id).expect("an identifier of the catalogue")));
+        }
     }
 
     /// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
@@ -50,7 +64,7 @@ mod breaking {
     }
 }
 #[cfg(feature = "mutants")]
-pub use breaking::{break_rule, broken};
+pub use breaking::{break_rule, break_rule_of_environment, broken};
 
 /// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
 /// rule. Without the feature `mutants`, and so in every product, this is always false. The function finds no

@@ -2,7 +2,7 @@
 
 use eyrie_faults::CrashRule;
 use eyrie_medium::rules::break_rule;
-pub use eyrie_medium::rules::{On, SafetyRule};
+pub use eyrie_medium::rules::{On, SafetyRule, break_rule_of_environment};
 use serde::Serialize;
 
 use super::suite::{RunKind, Scripts, Trial, Work, kinds};
@@ -155,7 +155,8 @@ impl Search<'_> {
 
 /// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
 /// applies. The kind of run that the catalogue names for this rule comes first. Stops at the first error, or
-/// when `should_continue` returns false. A rule of threads has no run here, so the search finds no error.
+/// when `should_continue` returns false. A rule of threads or of processes has no run here, so
+/// the search finds no error.
 pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
@@ -163,7 +164,7 @@ pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
         On::Memory => &[CrashRule::Lines],
         On::Disk => &[CrashRule::Sectors],
         On::Both => &[CrashRule::Lines, CrashRule::Sectors],
-        On::Scheduler => &[],
+        On::Scheduler | On::Services => &[],
     };
     let mut search = Search { samples: SAMPLES, medium: "", images: 0, should_continue, complete: true };
     let mut found = None;

@@ -146,6 +146,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "ops",
             "oracle",
             "linear",
+            "mutants",
             "planted",
             "crash",
             "hostile",

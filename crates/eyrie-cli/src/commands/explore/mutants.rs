@@ -34,16 +34,18 @@ const AT_ONCE: usize = 2;
 fn rule(id: &str) -> Result<SafetyRule> {
     match SafetyRule::of_id(id) {
         Some(rule) if is_explored(rule) => Ok(rule),
-        Some(_) => {
-            Err(Failure::usage("only the tests under the scheduler break this rule", id, "see docs/rules.md"))
-        }
+        Some(_) => Err(Failure::usage(
+            "only tests of threads or of processes break this rule",
+            id,
+            "see docs/rules.md",
+        )),
         None => Err(Failure::usage("no such rule", id, "docs/rules.md lists them")),
     }
 }
 
 /// True if a run of the explorer can notice that the rule is broken.
 fn is_explored(rule: SafetyRule) -> bool {
-    rule.entry().on != On::Scheduler
+    !matches!(rule.entry().on, On::Scheduler | On::Services)
 }
 
 /// Returns the processor time of this process, in seconds.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
+use eyrie_engine::{Applied, Birth, Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
 
 use super::*;
 use crate::posix::{OpenFlags, Posix};
@@ -122,4 +122,70 @@ fn handle_sets_the_size_in_a_volume_with_flags() {
     nodes.set_inode_flags(&root, egg.id, InodeFlags::APPEND_ONLY).unwrap();
     assert_eq!(set(Some(&handle)), Err(Errno::PERM), "the flag binds handles, too");
     nodes.close(handle).unwrap();
+}
+
+/// A client of a service. The session ends when it opens an object for the first time. In the next session
+/// the files are still there, or others have their ids and names.
+struct Reconnected {
+    model: Model,
+    replaces: bool,
+    has_ended: AtomicBool,
+}
+
+impl Reconnected {
+    fn inner(&self) -> &Model {
+        &self.model
+    }
+
+    fn generation(&self) -> u64 {
+        1 + u64::from(self.replaces && self.has_ended.load(Ordering::Relaxed))
+    }
+}
+
+impl Engine for Reconnected {
+    forward_calls! {
+        inner:
+        root lookup attributes inode_flags read version seek has_storage xattr xattr_names list close
+        reserve unreserve directory_changes wait_for sync space
+    }
+
+    fn session(&self) -> u64 {
+        1 + u64::from(self.has_ended.load(Ordering::Relaxed))
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        Ok(Birth { generation: self.generation(), ..self.model.birth(id)? })
+    }
+
+    fn open(&self, id: ObjectId) -> Result<()> {
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return self.model.open(id);
+        }
+        Err(eyrie_engine::Error::Stale)
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        Ok(Applied { generation: self.generation(), ..self.model.apply(op)? })
+    }
+}
+
+#[test]
+fn exclusive_create_takes_only_its_own_file_in_the_next_session() {
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    for replaces in [false, true] {
+        let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+        let engine = Reconnected { model, replaces, has_ended: AtomicBool::new(false) };
+        let files = Pxfs::new(Arc::new(engine), Credentials::root());
+        // The mode permits no access. So the call must know that the file is its own.
+        let made = files.open("/egg".into(), flags, 0o000).map_err(|error| error.errno());
+        match made {
+            Ok(handle) => {
+                assert!(!replaces, "the file is another one");
+                files.close(handle).unwrap();
+            }
+            Err(errno) => assert_eq!((errno, replaces), (Errno::EXIST, true)),
+        }
+        let again = files.open("/egg".into(), flags, 0o000).map_err(|error| error.errno());
+        assert_eq!(again.err(), Some(Errno::EXIST), "the file of an earlier call");
+    }
 }

@@ -1,0 +1,8 @@
+//! The tests of served volumes notice each broken rule of processes. The command breaks the rule, too.
+
+use eyrie_testkit::mutants::{On, every_broken_rule_is_noticed};
+
+#[test]
+fn every_broken_rule_of_processes_is_noticed() {
+    every_broken_rule_is_noticed(On::Services);
+}
