@@ -55,8 +55,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// In the mode of a new object: the mode is not limited by a umask, because the directory has a default
-    /// ACL. If the directory has none, the Op fails with `Stale`, and the caller reads the directory again.
+    /// A bit in the mode of a new object. It means that the caller has applied no umask to the mode, because
+    /// the directory has a default ACL. If the directory has no such ACL any more, the Op fails with `Stale`,
+    /// and the caller reads the directory again.
     pub const INHERITS: u16 = 1 << 12;
 }
 
@@ -315,8 +316,8 @@ impl AclKind {
 }
 
 bitflags::bitflags! {
-    /// The inode flags of Linux, as chattr(1) sets them, that a volume has: each with the value that it has
-    /// in Linux. Only files and directories have such flags.
+    /// The inode flags that a volume has. They are a part of the flags that chattr(1) sets, and have the same
+    /// values as in Linux. Only files and directories have such flags.
     ///
     /// ```
     /// use eyrie_engine::InodeFlags;
@@ -459,7 +460,7 @@ impl Op<'_> {
         match *self {
             Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
             Op::Fallocate { length, .. } => Medium::room_of_new(length.min(VALUE_MAX as u64)),
-            // An extent is at most a quarter larger than its bytes.
+            // A large extent is at most about a quarter larger than its bytes.
             _ => Medium::room_of_new(self.data_len() / 4 * 5),
         }
     }

@@ -27,10 +27,11 @@ pub(super) enum Inserted {
     NeedsDirectory,
 }
 
-/// An answer to the question if a directory can grow.
+/// The answer of [`Scm::lock_for_growth`].
 enum Growth<'a> {
-    /// It can, under the locks that the Op holds and this one.
+    /// The directory can grow while the Op holds this further lock, if there is one, and its other locks.
     Possible(Option<HeldLocks<'a>>),
+    /// The first page of the entry's bucket has room, and the directory need not grow for this insert.
     Unnecessary,
     /// The Op must hold the locks of all shards first.
     NeedsDirectory,
@@ -86,9 +87,9 @@ impl Scm {
         Ok(Inserted::Yes { moved })
     }
 
-    /// Takes the lock that growth of a directory needs for a new entry beside the lock of the entry. If other
-    /// Ops hold this lock, the insert need not wait for them while the first page of its bucket has room: a
-    /// later insert makes the directory grow.
+    /// Takes the lock that growth of a directory needs in addition to the lock of the new entry. If another
+    /// Op holds the lock of growth, and the first page of the entry's bucket has room, the insert goes on
+    /// without growth. A later insert then makes the directory grow.
     fn lock_for_growth(&self, parent: &LockedParent, name: &[u8]) -> Result<Growth<'_>> {
         let needs = || collection::needs_room(&self.volume, parent.hot.root, name);
         let Some(RoomNeeds { lock, is_optional }) = needs()? else { return Ok(Growth::Unnecessary) };
@@ -102,7 +103,8 @@ impl Scm {
                 self.locks.try_hold_shard(parent.id, shard, held)
             }
         };
-        // Another Op may have split a bucket before this Op got the lock. The next split needs another lock.
+        // Another Op may have split a bucket before this Op got the lock. The next split may then need
+        // another lock.
         if shard.is_some() && needs()?.is_some_and(|now| now.lock == lock) {
             return Ok(Growth::Possible(shard));
         }
@@ -160,7 +162,8 @@ impl Scm {
             return Err(Error::Exists);
         }
         // The object is written before the Op takes its locks. So other Ops on the directory wait only while
-        // its entry is added.
+        // its entry is added. If that write fails and the directory has been removed, the error of the
+        // removed directory comes first, as in the model.
         let mut transaction = Transaction::begin(&self.volume);
         self.add_object(&mut transaction, dir, id, owner, content, false, time)
             .or_else(|error| self.parent(dir, peeked.lock()).and(Err(error)))?;

@@ -6,15 +6,15 @@
 //! record. Before that owner applies any Op, it looks at the objects of the request, and keeps the result for
 //! the client. So a client learns if its change was made, and makes the change again only if it was not.
 //!
-//! The evidence is the change time. A service gives each change a time of its own, later than those of all
-//! its earlier changes. A change to which root gave an earlier time has an unknown result. Writes have no
-//! evidence: they count as not made, and are made again.
+//! The evidence is the change time. A service gives each change a time of its own, later than the times of
+//! all its earlier changes. The superuser may give a change an earlier time. The result of such a change is
+//! unknown. Writes have no evidence: they count as not made, and are made again.
 //!
-//! On memory that the process shares with the host, the record survives the death of the process. It need not
-//! survive a power failure, because that ends the clients, too. On a disk, the next owner finds the volume as
-//! it was at a moment between two Ops. The record of that moment is whole, and the record and the objects
-//! agree. A request that was made after that moment has no record, and its change is lost, so it counts as
-//! not made.
+//! On memory that the process shares with the host, the record survives the death of the process. The record
+//! need not survive a power failure, because a power failure ends the clients, too. On a disk, the next owner
+//! finds the volume as it was at a moment between two Ops. The record of that moment is whole, and the record
+//! and the objects agree. A request that was made after that moment has no record, and its change is lost, so
+//! the request counts as not made.
 
 use eyrie_medium::epoch::pin;
 use zerocopy::FromZeros;

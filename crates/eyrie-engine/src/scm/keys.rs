@@ -63,7 +63,8 @@ impl BatchPlan {
         let has_twins = locks.windows(2).any(|pair| pair[0] == pair[1]);
         locks.extend(parts().filter_map(|(op, existing)| match (*op, *existing) {
             (Op::Put { id, .. }, None) => Some(id),
-            // A change of this object by another Op would change its version.
+            // The object of a condition is locked too. Otherwise another Op could change its version before
+            // the commit of the batch.
             (Op::Expect { .. }, existing) => existing,
             _ => None,
         }));
@@ -110,7 +111,8 @@ impl Scm {
             value.check()?;
             let existing = peeked.id();
             // The bytes are stored before the Op takes its locks. So other Ops on the directory do not wait
-            // while the bytes are copied.
+            // while the bytes are copied. If that fails and the directory has been removed, the error of the
+            // removed directory comes first, as in the model.
             let mut transaction = Transaction::begin(&self.volume);
             let root = self.prepare_value(&mut transaction, dir, existing, value);
             let mut lock = peeked.lock();

@@ -66,7 +66,7 @@ pub(super) struct HeldLocks<'a> {
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,
 }
 
-/// Returns the stripe of an object. That of a directory is the stripe of its first shard.
+/// Returns the stripe of an object. For a directory, this is the stripe of its first shard.
 #[inline]
 pub(super) fn stripe_of(id: ObjectId) -> usize {
     spread(id, STRIPES)
@@ -165,8 +165,9 @@ impl Locks {
         held
     }
 
-    /// Locks one more shard of `dir` for an Op that holds the stripe `held`, if no other Op holds the shard.
-    /// The Op takes this lock out of order, so it must not wait for it.
+    /// Locks one more shard of `dir` for an Op that holds the stripe `held`. Returns `None` if another Op
+    /// holds the shard. The Op takes this lock out of the order of the table, so a wait could be a deadlock.
+    /// If `held` is the stripe of this shard, the result is an empty set of locks.
     pub(super) fn try_hold_shard(&self, dir: ObjectId, shard: usize, held: usize) -> Option<HeldLocks<'_>> {
         let index = stripe_of_shard(dir, shard);
         let mut more = HeldLocks { stripes: SmallVec::new() };
@@ -205,9 +206,9 @@ impl<'a> HeldLocks<'a> {
         self.stripes.push((stripe, lock(&stripe.mutex)));
     }
 
-    /// Ends the Op for the shard of an entry, unless the object `kept` shares its stripe. Does nothing if
-    /// `entry` is the lock of all shards. The Op has committed, and its remaining work does not concern the
-    /// entry. Other Ops on the shard need not wait for this work.
+    /// Unlocks the shard of an entry, and counts the Op as ended there. Does nothing if the object `kept`
+    /// shares the stripe of the shard, or if `entry` is the lock of all shards. The Op has committed, and its
+    /// remaining work concerns only the object `kept`. Other Ops on the shard need not wait for this work.
     pub(super) fn release(&mut self, locks: &'a Locks, entry: EntryLock, kept: ObjectId) {
         let EntryLock::Shard(index) = entry else { return };
         let released = &locks.stripes[index];

@@ -89,7 +89,8 @@ impl Scm {
     fn start_shared(mut volume: Volume, opened: Opened) -> Result<Scm> {
         volume.share()?;
         let engine = Scm::start(volume, opened)?;
-        // A client could use the id of a free header.
+        // A free header may still hold the object of an earlier use. A client could reach this object by its
+        // id.
         engine.reset_free_headers()?;
         Ok(engine)
     }

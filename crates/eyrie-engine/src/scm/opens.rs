@@ -42,6 +42,7 @@ pub(super) struct Opens {
     orphans: Mutex<HashMap<usize, SmallVec<[ObjectId; 2]>>>,
     /// The opens of other processes.
     claims: RwLock<Vec<Arc<Claims>>>,
+    /// Length of `claims`. While it is 0, [`Opens::is_closed`] does not lock `claims`.
     claims_count: AtomicUsize,
 }
 
@@ -323,8 +324,9 @@ impl Scm {
         }
         // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
-        // failed, or if a panic has stopped all commits. The loop enters the gate anew for each orphan,
-        // because the journal of a disk has no room for any number of orphans in one Op.
+        // failed, or if a panic has stopped all commits. The loop enters the gate anew for each orphan. In
+        // one passage of the gate, a large number of orphans could need more room than the journal of a disk
+        // has.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for &id in orphans {
                 let Ok(_gate) = self.medium().enter() else {
@@ -342,7 +344,8 @@ impl Scm {
 
     /// True if the caller must not free an object that it took from the list of orphans, because a `Link` has
     /// given the object a name meanwhile. If an `Unlink` has removed that name again, the `Unlink` has freed
-    /// the object or has put it on the list again. The caller holds the object's lock.
+    /// the object, so its header is stale, or has put the object on the list again. The caller holds the
+    /// object's lock.
     fn must_not_free(&self, id: ObjectId) -> bool {
         match self.header(id).and_then(|header| header.selector(self.medium())) {
             Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),

@@ -9,7 +9,7 @@ use crate::Result;
 impl Transaction<'_> {
     /// Makes the change reachable, and retires the storage that the change made unreachable. The returned
     /// [`Settled`] lets the caller retire further storage. After an error, at most the prelude of the change
-    /// is reachable. Other parts of the change may be reachable only if the mapping has failed.
+    /// is reachable. There is one exception: if the mapping has failed, the result of the commit is unknown.
     ///
     /// # Errors
     /// `Fault`. `NoSpace` if the volume has no room for the redo record. `TooLarge` if the words of the
@@ -42,8 +42,9 @@ impl Transaction<'_> {
             medium.settle(published)
         };
         self.delayed.withdraw_or_restore(medium)?;
-        // The allocated storage is reachable now, so it must not be released. If the mapping failed
-        // meanwhile, the result of the commit is unknown. Then no storage may be reused.
+        // The allocated storage is reachable now, so a drop of the transaction must not release it. If the
+        // mapping has failed meanwhile, the result of the commit is unknown, and the old storage may still be
+        // reachable. Then nothing may be retired.
         self.allocated.clear();
         medium.check()?;
         if !self.retired.is_empty() {

@@ -6,6 +6,9 @@
 //! was reachable then, so nothing needs undoing. BPFS (SOSP 2009, section 3.3) keeps a similar list of the
 //! blocks of an in-flight copy-on-write.
 //!
+//! Some changes have a *prelude*: a hot line with the new time and version of a file, but with its old root
+//! and size. The prelude is published before the commit, so that no new byte is seen with an old time.
+//!
 //! Safe when power fails: before the publish, no part of the change is reachable except a prelude. A single
 //! word or line commits by its own publish. Several words are committed by the publish of a redo slot, which
 //! recovery replays (see [`redo`]).

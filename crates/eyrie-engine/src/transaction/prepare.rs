@@ -220,9 +220,9 @@ impl<'v> Transaction<'v> {
         self.words.get(addr)
     }
 
-    /// Returns a word that the commit sets, and its new value. Returns `None` if the commit sets no words
-    /// outside lines. The transaction has committed if the word has this value and no redo record is being
-    /// applied.
+    /// Returns a word that the commit sets, and its new value. The caller uses it as a witness: the
+    /// transaction has committed if the word has this value and no redo record is being applied. Returns
+    /// `None` if the commit sets no words outside lines.
     pub fn witness(&self) -> Option<(Addr, u64)> {
         self.words.first()
     }
@@ -289,9 +289,9 @@ impl<'v> Transaction<'v> {
         self.medium().barrier(dirty)
     }
 
-    /// Returns the words that the commit sets, with one word for each line: its commit word. The prelude
-    /// counts as a line. The other words of a line are stored now. These other words belong to the copy that
-    /// the commit word will make current, so no reader uses them yet.
+    /// Reduces each line of the transaction, and the prelude, to one word: its commit word. Returns these
+    /// words together with the other words that the commit sets. The remaining words of each line are stored
+    /// now. They belong to the copy that the commit word will make current, so no reader uses them yet.
     #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();

@@ -32,8 +32,8 @@ const PLACE_BYTES: usize = 8;
 /// Offset of the list inside the slot. The list begins on a line of its own.
 const INLINE_OFFSET: u64 = 64;
 const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
-/// Maximum number of words of a record. The list is in one extent, and the largest extent has so many
-/// entries. A commit of more words fails with `TooLarge`, so a longer record is corrupt.
+/// Maximum number of words of a record. The list is in one extent, and the largest extent has room for this
+/// number of entries. A commit of more words fails with `TooLarge`, so a longer record is corrupt.
 const MAX_ENTRIES: u64 = 1 << 22;
 
 /// Commits the words of a transaction by a redo record.
@@ -63,7 +63,8 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         transaction.precedes(SafetyRule::RedoWordsBeforeTheirRecord, entries, record.len() - PLACE_BYTES)?;
         transaction.write(entries, &record[PLACE_BYTES..])?;
         for &(addr, _) in &words {
-            // No store may fail after the publish. Therefore every address is tried before it.
+            // No store may fail after the publish. Therefore every address is checked, and every store is
+            // announced, before the publish.
             medium.load(addr)?;
             medium.announce_store(addr)?;
         }
@@ -73,9 +74,9 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if broken(SafetyRule::RedoRecordBeforeItsEffect) {
             let _ = medium.publish_all(words.iter().copied(), Ordered::nothing())?;
         }
-        // A panic may leave a record that is applied in part. This guard stops all later commits before the
-        // slot and the locks of the Op are released. Otherwise recovery would apply the record over later
-        // changes, or another record would replace it.
+        // A panic may leave a record whose words are only partly stored. Then `stop_on_panic` stops all later
+        // commits before the slot and the locks of the Op are released. Otherwise recovery would apply the
+        // record over later changes, or another record would replace it.
         let settled = transaction.volume().space().stop_on_panic(|| {
             let committed = medium.publish(slot, state(record), ordered)?;
             let settled = medium.settle(committed);

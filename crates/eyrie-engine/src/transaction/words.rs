@@ -3,7 +3,7 @@
 use eyrie_medium::Addr;
 use smallvec::SmallVec;
 
-/// Number of words up to which a search compares one word after another.
+/// Maximum length of a list without an index. A search in such a list compares one word after another.
 const SEARCHED: usize = 16;
 
 /// A list of words, each with its address and the value that the commit gives it. A list of more than

@@ -20,12 +20,13 @@ pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
 /// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
 /// 64 MiB, so segments stop doubling at this size.
 const MAX_SEGMENT_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// From this bucket on, all segments have the largest size, so a shift gives the segment of a bucket.
+/// From this bucket on, all segments have the largest size, so [`BucketPlace::of`] computes the segment of a
+/// bucket with one shift.
 const FLAT_BUCKET: u64 = 1 << (MAX_SEGMENT_LOG2 + 3);
 /// The segment of bucket [`FLAT_BUCKET`].
 const FLAT_SEGMENT: u64 = 4 * (MAX_SEGMENT_LOG2 as u64 + 2);
-/// Maximum number of buckets. No table reaches this limit, because the largest table, 64 MiB, has fewer than
-/// 8 Mi pointers to segments, and a segment has 32 Ki buckets or fewer.
+/// Maximum number of buckets. No sound table reaches this limit: the largest table has 64 MiB, so it has
+/// fewer than 2^23 pointers to segments, and a segment has 2^15 buckets or fewer.
 const MAX_BUCKETS: u64 = 1 << 40;
 
 /// Number of shards of a collection. An Op on one entry locks only the shard of the entry's bucket. With

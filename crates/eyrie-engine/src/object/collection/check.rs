@@ -171,8 +171,8 @@ impl Collection<'_> {
     }
 }
 
-/// True if a page of `bucket` with the commit word `commit` may hold an entry with this hash. The level in
-/// the commit word is the number of low hash bits that must agree with the bucket.
+/// True if a page of `bucket` with the commit word `commit` may hold an entry with this hash. As many low
+/// bits of the hash must agree with the number of the bucket as the level in the commit word says.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
@@ -194,7 +194,8 @@ fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, EntryPlace)>) -> Result<
     Ok(())
 }
 
-/// Calls `visit` with each segment of the table. This includes segments after the last bucket.
+/// Calls `visit` with each segment of the table. This includes a segment without buckets, which a split
+/// allocates before it publishes the number of buckets.
 fn for_each_segment(table: &Table<'_>, mut visit: impl FnMut(Extent) -> Result<()>) -> Result<()> {
     for segment in 0..table.slots() {
         let step = BucketPlace::buckets_of(segment);

@@ -31,7 +31,8 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// A crowded page causes a split only if the first page of the next bucket to be split has at least this many
-/// entries. Without this limit, a collection would grow without end while names are added and removed.
+/// entries. The next bucket is usually not the crowded one. Without this limit, each insert into a crowded
+/// page would split some bucket, so a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
 /// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
@@ -44,7 +45,8 @@ const ANNOUNCE_EVERY: u64 = 32;
 /// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
 /// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
 /// further page to a bucket. The caller holds the lock of the name's shard, and the locks that [`needs_room`]
-/// returns. If the transaction of the insert has begun, it has no words yet, and its stores are ordered.
+/// returns. This function commits other transactions. Therefore, if the transaction of the insert has begun,
+/// it has no words yet, and its stores are ordered.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
@@ -78,10 +80,10 @@ pub fn make_room<'v>(
     }
 }
 
-/// The reason why [`make_room`] should be called before an insert, and the lock that it needs.
+/// The answer of [`needs_room`] for an insert that should call [`make_room`] first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RoomNeeds {
-    /// The lock beside that of the name's shard.
+    /// The lock that [`make_room`] needs in addition to the lock of the name's shard.
     pub(crate) lock: GrowthLock,
     /// True if the insert can go on without [`make_room`], because the first page of its bucket has room.
     pub(crate) is_optional: bool,
@@ -94,8 +96,9 @@ pub(crate) enum GrowthLock {
     /// other bucket changes. The number of buckets stays the same while this lock is held, because the next
     /// split needs it too.
     Shard(usize),
-    /// The locks of all shards. With a larger number of buckets, names change their shard, or the table must
-    /// become larger, which changes the root.
+    /// The locks of all shards. They are needed in two cases. In a collection with fewer buckets than shards,
+    /// a split changes the shard of names. A collection without room in its table gets a larger table, which
+    /// changes the root.
     Directory,
 }
 
@@ -252,8 +255,8 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    // New pages have no stamp, because a split is no change of the directory. The old bucket's pages keep
-    // their stamps.
+    // New pages have no stamp, because a split is no change of the directory. The pages of the old bucket
+    // keep their stamps, so the directory loses no time of a change.
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
@@ -281,8 +284,9 @@ fn pages_of_new_bucket(
 
 /// Removes the moved entries from a bucket's pages, and raises the level of these pages.
 ///
-/// The new spilled bits cover only the remaining entries. Look-ups find the moved entries in the new bucket,
-/// and need no spilled bit for them in these pages.
+/// The new spilled bits cover only the remaining entries, and are stored before the commit word. Look-ups
+/// find the moved entries in the new bucket, and need no spilled bit for them in these pages. A look-up that
+/// began with the old number of buckets finds nothing here, sees the new number, and searches again.
 fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);

@@ -162,8 +162,8 @@ pub const fn slot_at(page: Addr, slot: u32) -> Addr {
     page.add(SLOT_LINES + slot as u64 * 8)
 }
 
-/// Returns the address of the word that has the length of a slot's record. The number of the slot in its line
-/// says which byte of the word is the length.
+/// Returns the address of the word that has the length of a slot's record. The index of the slot in its line
+/// ([`index_of`]) says which byte of the word is the length.
 pub(crate) const fn length_at(page: Addr, slot: u32) -> Addr {
     page.add(LENGTHS + line_of(slot) as u64 * 8)
 }
@@ -207,7 +207,8 @@ pub(crate) const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
     if free == 0 { None } else { Some((free.trailing_zeros() + first) % u32::BITS) }
 }
 
-/// The word of a slot. Bits 0 to 55 are the object id. Bits 56 to 63 are the unit at which the record begins.
+/// The word of a slot. Bits 0 to 55 are the object id. Bits 56 to 63 are the unit of the page at which the
+/// record of the entry begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntrySlot(u64);
 

@@ -13,16 +13,16 @@
 //! for that line. `docs/design/0007-lines-of-slots.md` has the reasons.
 //!
 //! Invariants:
-//! - One rule decides everywhere if an entry counts, so that readers see it: its slot is live, and its hash
-//!   belongs to the bucket of its page at the current number of buckets. Therefore an unfinished split does
-//!   no harm.
+//! - An entry *counts* if readers see it. One rule decides this everywhere: an entry counts if its slot is
+//!   live and its hash selects the bucket of its page at the current number of buckets. Therefore an
+//!   unfinished split does no harm.
 //! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
 //!   change writes new slots and records only to dead slots and free memory. Memory that a transaction frees
 //!   is reused only after that transaction has settled.
-//! - The spilled bits and the gap of a page are hints. They may overstate the use of lines and memory, but
-//!   never understate it. The kind bits are right for live slots, and mean nothing for dead slots. Each
-//!   change writes these words before the commit that needs them. Therefore a crash needs no rollback of
-//!   them.
+//! - The gap of a page is free memory from which the next record is taken. The spilled bits and the gap are
+//!   hints. For entries that count, they may overstate the use of lines and memory, but never understate it.
+//!   The bits that mark directories are right for live slots, and mean nothing for dead slots. Each change
+//!   writes these words before the commit that needs them. Therefore a crash needs no rollback of them.
 //! - A bucket keeps its pages for the life of the collection.
 //! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories
 //!   in memory.)
@@ -30,10 +30,12 @@
 //! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
-//! changes the number, and then clears the entry from the old bucket. An Op that commits several words counts
-//! its redo record once before it applies the words, and once afterwards (see
-//! [`redo`](crate::transaction::redo)). Listings and summaries check the counts of redo records themselves.
-//! The callers of look-ups check these counts for look-ups.
+//! changes the number, and then clears the entry from the old bucket.
+//!
+//! An Op that commits several words stores them one after another, so a reader may see only some of them.
+//! Such an Op increments one count before it stores the words, and another count afterwards (see
+//! [`redo`](crate::transaction::redo)). Listings and summaries compare these counts, and read again if the
+//! words of an Op were stored meanwhile. For look-ups, the callers do so.
 //!
 //! Safe when power fails: before its publish, a change is only in dead slots, free memory, hints, the stamp
 //! that is not current, and new extents. The publish of the number of buckets commits a split. From then on,

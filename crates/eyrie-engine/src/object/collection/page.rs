@@ -15,8 +15,9 @@ use super::table::{bits, load, read_slot};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result};
 
-/// A page with at least this number of live entries is crowded, and the collection should grow. The number is
-/// three quarters of the slots of a page.
+/// A page with at least this number of live entries is crowded. An insert into a crowded page makes the
+/// collection grow, unless the bucket that would be split is nearly empty (see `grow`). The number is three
+/// quarters of the slots of a page.
 pub(super) const CROWDED: u32 = 21;
 
 /// An entry to be inserted.
@@ -35,8 +36,8 @@ pub(super) struct EntryRoom {
     pub(super) gap: Gap,
 }
 
-/// A page that a transaction changes. The stored commit word is on the medium, and the transaction's commit
-/// publishes the pending commit word.
+/// A page that a transaction changes. `stored` is the commit word on the medium. `pending` is the commit word
+/// that the commit of the transaction publishes.
 pub(super) struct PageDraft<'v> {
     medium: &'v Medium,
     addr: Addr,
@@ -87,8 +88,7 @@ impl<'v> PageDraft<'v> {
         let (taken, units) = (self.occupied(), record.units());
         let Some(slot) = free_slot(record.hash, taken) else { return Ok(None) };
         let mut gap = self.inventory()?.gap();
-        // The stored gap is free, but it need not be the largest. Removals do not enlarge it, so a larger gap
-        // may exist between the records.
+        // Removals do not enlarge the stored gap, so a larger gap may exist between the records.
         if gap.units() < units || !gap.is_in_heap() {
             gap = self.largest_gap(taken)?;
         }
@@ -177,8 +177,9 @@ impl<'v> PageDraft<'v> {
     #[inline(always)]
     pub(super) fn finish(self, tx: &mut Transaction<'_>, stamp: PageStamp) -> Result<()> {
         let in_place = broken(SafetyRule::DeadStampIsWritten);
-        // A transaction gives a page only one new version. A second change of the same page keeps the version
-        // of the first change, and writes its time over the time of the first.
+        // A transaction gives a page only one new version, because it publishes the commit word once. A
+        // second change of the page keeps the version of the first change, and overwrites the time of the
+        // first.
         let pending = match self.begun {
             true => self.pending,
             false if in_place => self.pending.next(),

@@ -54,10 +54,11 @@ impl<'v> Collection<'v> {
             loop {
                 let buckets = table.buckets()?;
                 begin(buckets.shard(hash));
-                // If the collection has grown before `begin`, the shard and the bucket may be out of date. If
-                // an Op moves the entry or changes its shard by growth after this check, that Op ends under
-                // the lock of the shard. `Scm::confirm` sees this in the count of ended Ops. If no entry is
-                // found, `search_buckets` notices the growth, too.
+                // Growth before `begin` may have changed the shard and the bucket of the name. This check
+                // finds such growth. Growth after this check may also move the entry or change its shard.
+                // Then the Op that grows the collection holds the lock of this shard until it ends, and
+                // `Scm::confirm` sees in the count of ended Ops that it has ended. If the search finds no
+                // entry, `search_buckets` notices the growth, too.
                 if table.has(buckets)? || broken(SafetyRule::NotedShardIsCurrent) {
                     return Ok(buckets);
                 }
@@ -86,9 +87,8 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Returns true if the entry of `name` is certainly the same as at the time of its look-up: its page has
-    /// not changed, and still belongs to the bucket of the name. The caller holds the lock of the name's
-    /// shard.
+    /// True if the entry of `name` is certainly the same as at the time of its look-up: its page has not
+    /// changed, and still belongs to the bucket of the name. The caller holds the lock of the name's shard.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -228,7 +228,7 @@ fn search_line(
         let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
-        // A slot that leaves no room for a record of this length is not the wanted entry.
+        // The slot may be damaged. A slot without room for a record of this length is not the wanted entry.
         if slot.unit() < HEAP_UNIT || slot.unit() + wanted.units() > PAGE_UNITS {
             continue;
         }

@@ -97,8 +97,8 @@ impl Collection<'_> {
 
     /// Returns the entry of a slot, and true if the stored hash is the hash of the name. The name, the hash,
     /// the tag or the key of the hash may be damaged. If the tag and the bucket agree with the computed hash
-    /// of the name, the returned entry has this hash. Otherwise the entry has the stored hash, if the tag
-    /// agrees with it.
+    /// of the name, the returned entry has the computed hash. Otherwise, if the tag agrees with the stored
+    /// hash, the entry has the stored hash. If the tag agrees with neither, the result is an error.
     fn salvage_entry(
         &self,
         table: &Table<'_>,

@@ -32,9 +32,9 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
     Ok(Pointer::node(table))
 }
 
-/// Inserts an entry. No entry has this name (1 to 255 bytes). The caller has called
-/// [`make_room`](super::make_room), or [`needs_room`](super::needs_room) has returned false. Without room in
-/// the first page of its bucket, the entry goes into a further page.
+/// Inserts an entry. The collection has no entry with this name (1 to 255 bytes) yet. The caller has called
+/// [`make_room`](super::make_room), or [`needs_room`](super::needs_room) has returned `None` or a result with
+/// `is_optional`. Without room in the first page of its bucket, the entry goes into a further page.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
@@ -53,7 +53,8 @@ pub fn insert(
 
 /// Inserts an entry if the first page of its bucket has the level of the bucket, is not crowded, and has room
 /// for the entry. Otherwise changes nothing and returns false. The caller then makes room if
-/// [`needs_room`](super::needs_room) demands it, and calls [`insert`]. No entry has this name.
+/// [`needs_room`](super::needs_room) demands it, and calls [`insert`]. The collection has no entry with this
+/// name yet.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
@@ -105,7 +106,7 @@ pub fn replace(
     let hash = load(tx.medium(), record_at(found.page, old))?;
     page.remove(found.slot)?;
     if let Some(slot) = free_slot(hash, page.occupied()) {
-        // The name stays the same, so the new slot refers to the old record.
+        // The name stays the same, so the new slot refers to the old record, and the gap does not change.
         let gap = page.inventory()?.gap();
         page.fill(tx, EntryRoom { slot, unit: old.unit(), units, gap }, hash, id)?;
         return page.finish(tx, stamp);

@@ -54,7 +54,8 @@ impl CollectionSummary {
 const LAST: u64 = u64::MAX >> 1;
 
 /// Returns the position of an entry in a listing: its hash with the bits reversed, without the last bit. The
-/// last positions are merged, so that every position has a cookie after it.
+/// result is less than `COOKIE_MAX`, so that the position after each entry is a valid cookie. Therefore the
+/// entries with the highest positions share one position.
 #[inline]
 fn position_of(hash: u64) -> u64 {
     (hash.reverse_bits() >> 1).min(COOKIE_MAX - 1)
@@ -232,7 +233,8 @@ pub fn summary(
         0,
         &mut (CollectionSummary::default(), 0),
         |sum, table, buckets, bucket| {
-            // The versions are those from before the read of the entries.
+            // The versions are read before the entries. Therefore, if a page changes between the two reads, a
+            // later call of `versions` returns another sum.
             let versions = bucket_versions(table, bucket)?;
             *sum = (bucket_summary(table, buckets, bucket, times_version)?, versions);
             Ok(())

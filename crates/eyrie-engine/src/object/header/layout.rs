@@ -8,7 +8,7 @@ use crate::Time;
 use crate::object::pointer::Pointer;
 use crate::op::{AclKind, InodeFlags};
 
-/// Line 0, which is written once.
+/// Line 0: the identity of the object. It is written once, before the object has a name.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Identity {
@@ -39,7 +39,8 @@ impl Identity {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotLine {
-    /// See [`super::Selector`]. Zero if the header has no object, but a crash may leave another value.
+    /// See [`super::Selector`]. Zero if the header has no object. After a crash, a header without an object
+    /// may still have another value.
     pub selector: u64,
     /// Both copies. The selector names the current one.
     pub copies: [HotCopy; 2],
@@ -87,15 +88,15 @@ pub struct Cold {
     /// Pointer to the block of extended attributes. 0 if the object has none.
     pub xattr_root: u64,
     /// Version of a directory's times. Each `SetAttributes` with a modification time begins a new version.
-    /// The modification time does not depend on bucket pages whose stamps have an earlier version.
+    /// The stamps of bucket pages with an earlier version do not count for the directory's modification time.
     pub times_version: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 impl Cold {
-    /// Flag of a file that may have holes of whole pages. The storage of such a file must be counted by a
-    /// walk through its tree.
+    /// Flag of a file that may have holes of whole pages. Its size does not tell how much storage it has, so
+    /// the storage must be counted by a walk through its tree.
     pub(crate) const SPARSE: u16 = 1;
     /// Flag of an object with an access ACL, which is one of its extended attributes.
     pub(crate) const ACCESS_ACL: u16 = 2;

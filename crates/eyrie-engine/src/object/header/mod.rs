@@ -6,14 +6,14 @@
 //! the cold attributes. The same selector names the current cold copy.
 //!
 //! Invariants:
-//! - The copies that are not current are garbage.
+//! - A copy that is not current may hold any bytes. Nothing reads it as a state of the object.
 //! - Every change of a hot or cold copy increases the version in the selector. A reader that finds the same
 //!   selector before and after its reads has therefore read one state.
 //!
 //! Safe when power fails: a change stores only into copies that are not current, and then publishes the
 //! selector. The cold copies are not in the selector's cache line. Therefore the barrier of the transaction
-//! separates the store of a cold copy from the publish. The hot copies are in the selector's own line, whose
-//! stores persist in program order.
+//! separates the store of a cold copy from the publish. A hot copy needs no barrier, because it is in the
+//! selector's own line, and the stores to one line persist in program order.
 
 mod layout;
 mod read;

@@ -187,10 +187,13 @@ impl Header {
                 size: word(offset_of!(HotCopy, size)),
                 modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
             };
-            // The loads have acquire order. Therefore an unchanged selector proves that all words that were
-            // read between the two loads of the selector belong to one state.
+            // Loads have acquire order, and stores have release order. A change writes into the copy that is
+            // not current, so the words of this copy change only after the publish of a newer selector.
+            // Therefore, if a load above saw a changed word, this load sees a newer selector. An unchanged
+            // selector proves that all words belong to one state.
             if line.load(0) == selector.0 {
-                // Only a stable size is checked, because a torn size is not corruption.
+                // A size that was read during a change may be impossible without corruption. Therefore the
+                // check comes after the comparison of the selectors.
                 if hot.size > FILE_MAX {
                     return Err(Error::corrupt(self.addr, "impossible size"));
                 }

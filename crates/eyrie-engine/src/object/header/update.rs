@@ -109,8 +109,9 @@ impl Header {
     fn line(self, now: &Hot, change: &HotChange) -> LineChange {
         let in_place = broken(SafetyRule::DeadHotCopyIsWritten);
         let dead = if in_place { now.selector.hot_copy() } else { 1 - now.selector.hot_copy() };
+        // Word 0 of the line is the selector. Words 1 to 3 and words 4 to 6 are the two copies.
         let first = 1 + dead * 3;
-        // The nanoseconds of both copies share a word. The nanoseconds of the current copy must not change.
+        // Word 7 has the nanoseconds of both copies. The nanoseconds of the current copy must not change.
         let (kept, new) = (u64::from(now.modified.nanoseconds), u64::from(change.modified.nanoseconds));
         let packed = if dead == 0 { kept << 32 | new } else { new << 32 | kept };
         let mut selector = now.selector.next(change.cold, change.follows);
@@ -169,8 +170,8 @@ impl Header {
     /// Sets the unlinked bit of an object. Later opens of the object then fail, unless a handle keeps it
     /// alive. The caller has committed the removal of the last name.
     ///
-    /// Recovery never reads this bit, because no entry leads to the object. Therefore the store needs no
-    /// order.
+    /// After a crash no entry leads to the object, so recovery never reads this bit. Therefore the store
+    /// needs no order.
     ///
     /// # Errors
     /// `Stale`, `Fault`.
@@ -207,7 +208,8 @@ impl Header {
         Ok(())
     }
 
-    /// Announces the stores of [`Header::mark_unlinked`] and [`Header::forget`], which follow a commit.
+    /// Announces the stores of [`Header::mark_unlinked`] and [`Header::forget`]. They follow a commit, so
+    /// they must not fail for lack of room in the journal of a disk.
     ///
     /// # Errors
     /// `Fault`.

@@ -59,8 +59,8 @@ pub(super) fn append(
             return Ok(Pointer::leaf(new));
         }
     }
-    // Build a higher tree over the old one. The last pages of the new tree are then extended like the last
-    // pages of any tree.
+    // The root is one extent, null, or a tree that is too low. Build a tree that reaches `end` over the old
+    // bytes. Then extend the last pages of this tree, as those of any tree.
     let height = height_for(end).max(1);
     let grown = raise(transaction, file, height)?;
     if grown.pointer.is_null() {

@@ -102,8 +102,8 @@ pub fn allocate(
     if range.start >= range.end || missing == 0 && !zeros {
         return Ok(file.root);
     }
-    // A view of a sealed object must stay unchanged. Therefore the storage of its bytes is never written
-    // again.
+    // A reused leaf becomes unwritten, and a later write stores into an unwritten leaf in place. But the
+    // bytes that a view of a sealed file shows must stay unchanged. Therefore a sealed file reuses no leaf.
     let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage };
     fill(transaction, file, to, range, how)
 }
@@ -257,8 +257,8 @@ fn refill(
         }
         _ => {}
     }
-    // A file that ends inside a large leaf needs a node instead of the leaf, because an append fills the
-    // node's slots.
+    // A file that ends inside the span of a large leaf gets a node instead of the leaf. An append then fills
+    // the slots of the node.
     let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {

@@ -83,7 +83,7 @@ struct Run {
 }
 
 impl Run {
-    /// Retires the pages as few large extents, each aligned to its size.
+    /// Retires the pages as a few large extents, each aligned to its size.
     fn retire(mut self, transaction: &mut Transaction<'_>) {
         while self.bytes > 0 {
             let most = 1 << self.bytes.ilog2().min(self.start.offset().trailing_zeros());

@@ -262,7 +262,7 @@ pub fn contiguous(
     require: impl Fn(Extent) -> Result<()>,
 ) -> Result<(Addr, u64)> {
     let end = end.min(file.size);
-    // A value, like most small files, is one extent.
+    // The value of a key is one extent, as are the bytes of most small files.
     if file.root.height() == 0
         && let Some(extent) = file.root_extent()?
         && offset < end

@@ -75,10 +75,14 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
         }
         // The bytes past `to` need no clearing, because an unwritten page reads as zeros.
         Under::Unwritten(_) if level == 0 => Ok(pointer),
+        // A leaf owns its whole extent, also the pages past the end of the file. Therefore all of its pages
+        // past `to` are retired.
         Under::Leaf(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, extent.bytes(), to)
         }
+        // The slots of a node past the end of the file are garbage. Therefore only the slots before `from`
+        // count.
         Under::Node(_) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, from, to)

@@ -61,7 +61,9 @@ struct ShiftedRange {
 
 /// The new location of a range of a file.
 enum ShiftTarget {
+    /// The range begins at this offset of the new file.
     At(u64),
+    /// The range is removed.
     Nowhere,
     /// Parts of the range move by different distances.
     Apart,

@@ -1,3 +1,5 @@
+//! Tests of collections. Each collection has its root in a word of a volume in memory.
+
 mod crash;
 mod damage;
 mod growth;
