@@ -125,6 +125,7 @@ impl Scm {
         }
         cold.set_changed(time);
         header.change_cold(&mut transaction, hot, &cold, HotChange::cold(hot))?;
+        // New rights of a directory make cached paths invalid.
         if header.kind() == Kind::Directory {
             self.volume.board().changing_directories(|| transaction.commit())?;
         } else {

@@ -65,6 +65,8 @@ impl Scm {
         header.change_cold(&mut transaction, &hot, &cold, next)?;
         let owner = change.uid.is_some() || change.gid.is_some();
         let rights = change.mode.is_some() || owner || change.flags.is_some();
+        // Front-ends cache paths whose directories they were allowed to search. New rights of a directory
+        // make these paths invalid.
         if id.is_directory() && rights {
             self.volume.board().changing_directories(|| transaction.commit())?;
         } else {

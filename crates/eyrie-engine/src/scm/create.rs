@@ -79,7 +79,8 @@ impl Scm {
             Growth::NeedsDirectory => return Ok(Inserted::NeedsDirectory),
         };
         // Growth commits transactions of its own. This transaction has no words yet, so it does not depend on
-        // the pages that growth changes. A thread publishes nothing while its stores are not ordered.
+        // the pages that growth changes. A thread must not publish while it has unordered stores. Therefore
+        // the stores of this transaction are ordered before growth.
         debug_assert!(!transaction.has_words(), "other transactions commit now");
         transaction.order();
         let moved = self.make_room(parent, name)?;

@@ -7,13 +7,14 @@
 //! bucket. Therefore the holder of a shard may rely on the buckets of the shard. Growth that changes the
 //! shard of an entry holds the locks of all shards.
 //!
-//! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
-//! two Ops deadlock. Each stripe also counts the Ops that ended under it. An Op that has looked entries up
-//! without locks compares the count under its locks with the count from before the look-ups. So it detects
-//! another Op that ended meanwhile.
+//! With one call, an Op locks all objects that it changes or creates, in the order of the table. Growth may
+//! need one more lock later, but the Op does not wait for this lock. Therefore no two Ops deadlock. Each
+//! stripe also counts the Ops that ended under it. An Op that has looked entries up without locks compares
+//! the count under its locks with the count from before the look-ups. So it detects another Op that ended
+//! meanwhile.
 //!
-//! An Op that changes an entry must lock the object that the entry names. The Op does not know this object
-//! before a look-up, nor the shard of the entry. Therefore the Op [peeks](Scm::peek) without a lock, then
+//! An Op that changes an entry must lock the object that the entry names. Before a look-up, the Op knows
+//! neither this object nor the shard of the entry. Therefore the Op [peeks](Scm::peek) without a lock, then
 //! locks, and then [confirms](Scm::confirm) that the entry and its shard are unchanged.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -95,9 +95,9 @@ impl Scm {
         Ok(engine)
     }
 
-    /// Opens the volume at `path` to read it, beside other such opens. A volume that was not closed is
-    /// recovered in memory. No call changes the volume or the files of the host, and every Op fails with
-    /// [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
+    /// Opens the volume at `path` to read it. Several processes may have a volume open in this way. A volume
+    /// that was not closed is recovered in memory. No call changes the volume or the files of the host, and
+    /// every Op fails with [`Error::OpenedReadOnly`](crate::Error::OpenedReadOnly).
     ///
     /// # Errors
     /// The errors of [`Scm::open`].
@@ -144,6 +144,7 @@ impl Scm {
         // The commit has settled the header of the root. Therefore no crash leaves a superblock that names an
         // unwritten header.
         volume.set_root(root)?;
+        // On a disk, this makes the new volume durable.
         volume.medium().drain()?;
         Ok(Scm::over(volume, root, false))
     }

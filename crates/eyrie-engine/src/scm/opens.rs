@@ -9,8 +9,9 @@
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
 //! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. Both
 //! access the count by a sequentially consistent read-modify-write, which keeps the two steps of each side in
-//! this order. Therefore the open sees the bit, or the unlink sees the open. The same holds for a hold, whose
-//! table has locks.
+//! this order. Therefore the open sees the bit, or the unlink sees the open. A hold and an unlink agree in
+//! the same way: the hold first enters the table of holds, and then reads the bit. The unlink looks at the
+//! table after it has set the bit.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -324,7 +325,7 @@ impl Scm {
         }
         // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
-        // failed, or if a panic has stopped all commits. The loop enters the gate anew for each orphan. In
+        // failed, or if a panic has stopped all commits. The loop enters the gate once for each orphan. In
         // one passage of the gate, a large number of orphans could need more room than the journal of a disk
         // has.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {

@@ -12,6 +12,7 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// Words of one cache line that are committed together. The store of the last of these words is the commit.
+/// The only such line is a hot line: three words of a copy, the word of the nanoseconds, and the selector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineChange {
     /// Address of the line.

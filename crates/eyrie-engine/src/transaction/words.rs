@@ -79,7 +79,7 @@ impl PendingWords {
         }
     }
 
-    /// Adds the last word to the index. Makes the index anew if it would become more than half full.
+    /// Adds the last word to the index. Rebuilds the index if it would become more than half full.
     #[cold]
     fn add_to_index(&mut self) {
         let first_missing = if self.list.len() * 2 > self.index.len() {

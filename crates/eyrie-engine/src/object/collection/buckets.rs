@@ -15,7 +15,7 @@ use crate::object::pointer::Pointer;
 
 /// Bytes of a table before the pointers to its segments.
 pub(crate) const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
-/// Bytes of a new collection's table.
+/// Bytes of a new collection's table. The table has room for eight segments, which have one bucket each.
 pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
 /// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
 /// 64 MiB, so segments stop doubling at this size.

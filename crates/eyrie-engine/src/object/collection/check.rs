@@ -171,8 +171,8 @@ impl Collection<'_> {
     }
 }
 
-/// True if a page of `bucket` with the commit word `commit` may hold an entry with this hash. As many low
-/// bits of the hash must agree with the number of the bucket as the level in the commit word says.
+/// True if a page of `bucket` with the commit word `commit` may hold an entry with this hash. The level in
+/// the commit word is the number of low bits in which the hash and the number of the bucket must agree.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask

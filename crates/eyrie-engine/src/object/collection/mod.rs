@@ -1,10 +1,11 @@
 //! Collections: hash tables of (name, object id). A directory is a collection, and so is a key/value store.
 //!
-//! A collection has a table with pointers to segments. A segment is an extent of bucket pages. The commit
-//! word of a bucket page has a bit for each live slot, and a version. One store of this word commits all
-//! changes of the page. Therefore an insert, a removal or a replacement within a page is one publish. The
-//! table grows by linear hashing, one bucket at a time, and never shrinks. The root of a collection is the
-//! pointer to its table. The root changes only when a larger table replaces the old one.
+//! A collection has a table with pointers to segments. A segment is an extent of bucket pages. A slot of a
+//! bucket page is *live* if it holds an entry. The commit word of the page has the bits of the live slots, a
+//! version, and the number of the current one of two stamps (times of the last change). One store of this
+//! word commits all changes of the page. Therefore an insert, a removal or a replacement within a page is one
+//! publish. The table grows by linear hashing, one bucket at a time, and never shrinks. The root of a
+//! collection is the pointer to its table. The root changes only when a larger table replaces the old one.
 //!
 //! The hash of a name selects the bucket of the entry. It also selects one cache line of a bucket page, in
 //! which the entry's slot should be. This line is the home of the entry. A look-up fetches the home together
@@ -44,7 +45,8 @@
 //! The buckets of a collection form eight shards, by the low bits of their numbers. A change of one entry
 //! reads and writes only pages of one bucket. Therefore two threads may change entries of different shards at
 //! the same time. A split changes the bucket that is split and the new one. If the collection has at least
-//! eight buckets, both are in one shard, and the split needs the lock of this shard only.
+//! eight buckets, the numbers of both have the same low three bits. Then both buckets are in one shard, and
+//! the split needs the lock of this shard only.
 //!
 //! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (The
 //! collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)

@@ -79,9 +79,9 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 /// and returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of
-/// redo records with their values before the read. If one of them has changed, the walk reads this position
-/// again. Therefore `deliver` gets each entry that exists during the whole walk exactly once, even if the
-/// collection grows.
+/// redo records with their values before the read. If one of these values has changed, the walk reads this
+/// position again. Therefore `deliver` gets each entry that exists during the whole walk exactly once, even
+/// if the collection grows.
 fn walk<T>(
     volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,

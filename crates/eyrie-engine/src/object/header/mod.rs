@@ -3,7 +3,7 @@
 //! Line 0 is written once. Line 1, the *hot line*, has two copies of root, size and modification time. The
 //! selector word of the line names the current copy. One publish of the selector changes root and size
 //! together, which BPFS could not do (section 3.2 of the paper, SOSP 2009). Lines 2 and 3 are two copies of
-//! the cold attributes. The same selector names the current cold copy.
+//! the *cold* attributes, which change rarely. The same selector names the current cold copy.
 //!
 //! Invariants:
 //! - A copy that is not current may hold any bytes. Nothing reads it as a state of the object.

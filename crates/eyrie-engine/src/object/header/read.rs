@@ -126,8 +126,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the header of an object. The caller knows, for example from `is_header`, that the id leads to
-    /// a header slot.
+    /// Returns the header of an object. The caller knows, for example from `VolumeView::is_header`, that the
+    /// id leads to a header slot.
     #[inline]
     pub fn of(id: ObjectId) -> Header {
         Header { addr: Addr::from_raw(id.place()), kind: id.kind() }
