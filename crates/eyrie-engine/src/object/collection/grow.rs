@@ -34,11 +34,11 @@ use crate::{Error, Result};
 /// entries. The next bucket is usually not the crowded one. Without this limit, each insert into a crowded
 /// page would split some bucket, so a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
-/// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
-/// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
-/// less for each bucket of the present segment. Therefore it would suffice to make announcements while half
-/// of the buckets of the present segment are added. Announcements are made while the last three quarters of
-/// these buckets are added.
+/// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
+/// the next segment, which is 8 KiB for each bucket since the last announcement. The next segment has at most
+/// twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present one.
+/// Therefore announcements during the last half of the present segment would suffice. They begin earlier,
+/// after its first quarter.
 const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255

@@ -480,7 +480,7 @@ impl Commit {
         Commit(others | (level as u64 & Commit::LEVEL_MASK) << Commit::LEVEL_SHIFT)
     }
 
-    /// Returns the version, which counts the changes of the page.
+    /// Returns the version, which counts the changes of the page, modulo 2^25.
     pub(crate) const fn version(self) -> u64 {
         self.0 >> Commit::VERSION_SHIFT & Commit::VERSION_MASK
     }

@@ -187,7 +187,7 @@ impl ListedBucket {
 ///
 /// `root` returns the current root of the collection. Each entry that exists during the whole listing is
 /// shown exactly once. There is one exception: a listing that continues between entries of the same position
-/// shows them again. Entries with equal hashes have the same position.
+/// shows all entries of this position again. Entries with equal hashes have the same position.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
