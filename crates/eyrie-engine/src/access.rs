@@ -4,6 +4,8 @@
 //! arguments are [`Credentials`], the [`Protection`] of objects, the enabled [`AccessRules`], and values of
 //! the call. User id 0 has all [`Capabilities`], and other users have none, unless
 //! [`Credentials::with_capabilities`] sets them.
+//!
+//! The comments of this file say *root* for each user who has the capability that the code checks.
 
 mod acl;
 mod authorize;
@@ -209,7 +211,7 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// unchanged). Directories keep their set-id bits.
 ///
 /// # Errors
-/// `NotPermitted`, except in three cases:
+/// `NotPermitted`, except in these three cases:
 ///
 /// - `who` is root.
 /// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
@@ -272,9 +274,10 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
 ///
 /// # Errors
 /// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. The owner of the object and root
-/// get no error. If `now` is true, users who may write to the object get no error, either. The inode flags of
-/// the object bind all users: an immutable object keeps its times, and an object that only grows takes no
-/// other time than the present.
+/// get neither error. If `now` is true, users who may write to the object get no error, either.
+///
+/// `NotPermitted` for all users if the inode flags of the object forbid the change: an immutable object keeps
+/// its times, and an object that only grows takes no other time than the present.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if object.flags.contains(InodeFlags::IMMUTABLE) || !now && !object.flags.is_empty() {
         return Err(Error::NotPermitted);

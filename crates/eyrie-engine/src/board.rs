@@ -4,8 +4,8 @@
 //! board for reading. Otherwise the board is memory of this process alone.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
-//! second one when it ends. A reader loads the second count first. If both counts are equal then, no change
-//! was in progress when the reader loaded the first one.
+//! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
+//! equal, no change was in progress when the reader loaded the first count.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,7 +148,7 @@ impl Board {
         self.word(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 
-    /// Tells the clients that the owner has saved the volume, and changes nothing any more.
+    /// Tells the clients that the owner has saved the volume, and makes no further change.
     pub fn set_saved(&self) {
         self.word(SAVED).store(1, Ordering::Release);
     }
@@ -172,7 +172,7 @@ impl Board {
         loop {
             if let Some(begun) = self.redo_records() {
                 let result = read();
-                // If the number is still the same, no record was begun during the read.
+                // If the number is still the same, no application of a record began during the read.
                 if self.word(REDO_STARTED).load(Ordering::Acquire) == begun {
                     return result;
                 }
@@ -182,8 +182,8 @@ impl Board {
         }
     }
 
-    /// Returns the number of redo records that have been begun, or `None` while one is being applied. If two
-    /// calls return the same number, no record was applied between them.
+    /// Returns the number of redo records whose application has begun, or `None` while a record is being
+    /// applied. If two calls return the same number, no record was applied between them.
     #[inline(always)]
     pub(crate) fn redo_records(&self) -> Option<u64> {
         let ended = self.word(REDO_FINISHED).load(Ordering::Acquire);

@@ -1,7 +1,8 @@
-//! The opens of a process that reads a volume which another process changes.
+//! The opens of a client: a process that reads a volume while another process, the owner, changes it.
 //!
 //! A claim keeps an object alive, as an open in the owner's process does. The counts are in memory that the
-//! owner maps, too. So an open costs no call. `scm::opens` explains how an open and an unlink agree.
+//! owner maps, too. So an open needs no request to the owner. `scm::opens` explains how an open and an unlink
+//! agree.
 
 use std::fs::File;
 use std::sync::atomic::AtomicU32;
@@ -35,8 +36,8 @@ impl Claims {
         Ok(Claims { memory: SharedMemory::create(CLAIM_BYTES)? })
     }
 
-    /// Maps the claims in a file that [`Claims::create`] has made in another process. The counts are only
-    /// loaded here.
+    /// Maps the claims in a file that [`Claims::create`] has made in another process. The mapping is only for
+    /// reading.
     ///
     /// # Errors
     /// `Fault` if the file has no claims, or the host refuses to map it.

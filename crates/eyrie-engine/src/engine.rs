@@ -198,8 +198,9 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::attributes`].
     fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags>;
 
-    /// True if an object of the volume may have inode flags. Callers that would not look at the attributes of
-    /// an object look at its flags then. In [`Scm`](crate::scm::Scm) the call costs one load.
+    /// True if an object of the volume may have inode flags. If so, a caller reads the flags of an object
+    /// even if it needs no other attribute of the object. In [`Scm`](crate::scm::Scm) the call costs one
+    /// load.
     #[inline]
     fn may_have_flags(&self) -> bool {
         true
@@ -319,7 +320,8 @@ pub trait Engine: Send + Sync {
 
     /// Keeps an object alive, as an [`open`](Engine::open) does, until it is [released](Engine::release). A
     /// front-end that keeps many objects alive for a long time uses holds. The last release of an object
-    /// without a name frees the object. The last close may not, because opens of other objects can keep it.
+    /// without a name frees the object. The last close may free it later, because an engine may count the
+    /// opens of several objects together.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -368,8 +370,9 @@ pub trait Engine: Send + Sync {
         Err(Error::Unsupported("locking"))
     }
 
-    /// Ends all locks of these owners on an object that is still open. The generation of the object counts if
-    /// the engine has [sessions](Engine::session): in a later one, the id may name another object.
+    /// Ends all locks of these owners on an object that is still open. An engine with
+    /// [sessions](Engine::session) compares the generation of the object, because in a later session the id
+    /// may name another object.
     fn end_locks(&self, _id: ObjectId, _generation: u64, _owners: &[LockOwner]) {}
 
     /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the
@@ -391,9 +394,9 @@ pub trait Engine: Send + Sync {
     /// the unused ids of a batch that succeeded.
     fn unreserve(&self, id: ObjectId);
 
-    /// Applies all of an Op, or returns an error and changes nothing. One exception: a `Fault` may come after
-    /// the change. When the call succeeds, the Op is as durable as the medium makes it without a
-    /// [`sync`](Engine::sync).
+    /// Applies all of an Op, or returns an error and changes nothing, with two exceptions: a `Fault` may come
+    /// after the change, and after `ServiceEnded` the change may have been made. When the call succeeds, the
+    /// Op is as durable as the medium makes it without a [`sync`](Engine::sync).
     ///
     /// Engines check only rules that keep the volume sound (such as those on names, kinds, sizes and cycles),
     /// and no permissions.

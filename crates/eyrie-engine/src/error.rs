@@ -71,7 +71,7 @@ pub enum Error {
     /// The process or the session has the maximum number of locks.
     #[error("too many locks")]
     TooManyLocks,
-    /// The owner had locks on the object, which have ended with the session of a service.
+    /// The owner had locks on the object, which have ended with the session of its client.
     #[error("the locks of this file have ended with their service")]
     LocksLost,
     /// The range of a lock would end past the largest offset.

@@ -19,7 +19,7 @@ const SPARE: usize = 64;
 /// Counts of holds, for each object that is held.
 pub struct HoldTable {
     shards: Box<[Mutex<HashMap<ObjectId, u64>>]>,
-    /// Number of held objects. It spares a lock while no object is held.
+    /// Number of held objects. While it is 0, [`HoldTable::contain`] takes no lock.
     objects: AtomicUsize,
 }
 
@@ -86,8 +86,9 @@ impl HoldTable {
         self.len() == 0
     }
 
-    /// True if the object is held. After a caller sets the unlinked bit of the object, it executes a full
-    /// fence before this call.
+    /// True if the object is held. A caller that has set the unlinked bit of the object executes a full fence
+    /// before this call. Then this call sees a concurrent hold, or the thread that holds the object sees the
+    /// bit.
     pub fn contain(&self, id: ObjectId) -> bool {
         self.objects.load(Ordering::SeqCst) != 0 && lock(self.shard(id)).contains_key(&id)
     }

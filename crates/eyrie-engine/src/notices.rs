@@ -134,13 +134,13 @@ impl Notice {
     pub const ENCODED_MAX: usize = 1 + 5 * 8 + 2 * (1 + NAME_MAX);
 }
 
-/// True if an Op or a commit with this result may have changed the volume. One that fails may have changed it
-/// if the medium has failed.
+/// True if an Op or a commit with this result may have changed the volume. An Op or a commit that fails may
+/// have changed the volume if the medium has failed.
 #[cold]
 pub(crate) fn may_have_changed<T>(result: &Result<T>) -> bool {
     match result {
         Ok(_) => true,
-        // Without room, the Op fails before its commit, or runs again.
+        // If the host or the journal has no room, the Op fails before its commit, or runs again.
         Err(Error::Fault(fault)) => !fault.lacks_room() && !matches!(fault, Fault::OpTooLarge { .. }),
         Err(_) => false,
     }
@@ -172,7 +172,7 @@ struct QueueState {
 }
 
 thread_local! {
-    /// The queue that gets no notices of this thread's changes; 0 for none.
+    /// Id of the queue that gets no notices of this thread's changes; 0 for none.
     static QUIET: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -192,7 +192,7 @@ impl Notices {
     /// True if the engine has a watcher.
     #[inline]
     pub fn is_watched(&self) -> bool {
-        // The flag is set before `watch` returns. So a change that begins after that sees it.
+        // `watch` sets the flag before it returns. So each change that begins after its return sees the flag.
         self.is_watched.load(Ordering::Acquire)
     }
 
@@ -226,7 +226,7 @@ impl QueueState {
 impl Queue {
     fn add(&self, notice: &Notice) {
         let mut state = lock(&self.state);
-        // One thread that writes a file piece by piece needs one notice.
+        // Equal notices in a row become one notice, because a thread may write a file in many small pieces.
         if state.stopped || state.overflowed || state.notices.back() == Some(notice) {
             return;
         }

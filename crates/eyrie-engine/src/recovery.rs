@@ -3,6 +3,9 @@
 //! Objects need no repair: every Op commits by one publish or by a redo record, and the records are replayed
 //! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
 //!
+//! Safe when power fails: a second recovery replays the same records to the same effect. Recovery makes no
+//! other change of the medium, because the marks and the free space are in memory.
+//!
 //! Several threads walk a large volume. They share a list of parts, each of which is some buckets of a
 //! directory. A thread takes a part, and marks the objects that the entries of the part name. The buckets of
 //! a directory among these objects become further parts.

@@ -169,7 +169,8 @@ impl Acl {
     }
 
     /// Returns the mode of a new object in a directory with this default ACL. `mode` is the mode of the call.
-    /// The access ACL of the object has the entries of this one, with the rights of the new mode.
+    /// The access ACL of the new object has the entries of this default ACL, with the rights of the returned
+    /// mode.
     pub(crate) fn inherited(&self, mode: u16) -> u16 {
         mode & (self.mode() | !0o777)
     }
@@ -254,7 +255,7 @@ pub(crate) fn restore_mode(stored: &mut [u8], mode: u16) {
 }
 
 /// The judgement of an access ACL about one user. The ACL may refuse a set of rights although it grants each
-/// of them, so the judgement has a bit for each set.
+/// right alone. Therefore the judgement has a bit for each set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Judgement(u8);
 

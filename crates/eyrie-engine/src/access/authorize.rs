@@ -1,9 +1,10 @@
-//! Decides if a user may make an Op. A service asks before it applies an Op of a client that it does not
-//! trust.
+//! Decides if a user may make an Op. A service calls [`Requester::authorize`] before it applies an Op of a
+//! client that it does not trust.
 //!
 //! The client has walked the path and made its own checks. The service sees only ids, so it checks the
 //! objects that the Op changes, and not the directories on the path. The order of the checks differs from
-//! that of the calls, so an Op with several errors may return another one of them.
+//! that in the calls of POSIX. So if several errors apply to an Op, the service may return another of these
+//! errors than the call would.
 
 use super::flags::only_allocates;
 use super::{
@@ -126,8 +127,8 @@ impl<E: Engine> Requester<'_, E> {
         check(self.who, &self.protection(id)?, Rights::READ)
     }
 
-    /// Checks that the user may lock an object. A user who owns the object, or may read it or write to it,
-    /// can have a handle of it.
+    /// Checks that the user may lock an object. A lock needs a handle. A user who owns the object, or may
+    /// read it or write to it, can have a handle of it.
     ///
     /// # Errors
     /// As [`Requester::check_read`].
@@ -163,7 +164,7 @@ impl<E: Engine> Requester<'_, E> {
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         let mut expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
         expected.mode &= !Owner::INHERITS;
-        // A front-end of root makes objects for other users.
+        // Root may name any owner, because a front-end of root makes objects for other users.
         if owner == expected || self.who.is_root() { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
@@ -200,8 +201,8 @@ impl<E: Engine> Requester<'_, E> {
     /// writes. NFS servers have the same rule. A user whose writes keep set-id bits may clear the bits that
     /// it wants, because a front-end of root writes for other users.
     ///
-    /// `grows` is true for a change that a file that only grows allows. The flags bind also a handle that was
-    /// opened before the file got its flags, because the service does not know the handle.
+    /// `grows` is true for a change that is allowed in a file that only grows. The flags also bind a handle
+    /// that was opened before the file got its flags, because the service does not know the handle.
     fn check_write(&self, id: ObjectId, wanted: SetIds, grows: bool) -> Result<SetIds> {
         let file = self.protection(id)?;
         check_write(file.flags, grows)?;
@@ -283,7 +284,8 @@ impl<E: Engine> Requester<'_, E> {
         }
     }
 
-    /// Checks the removal of a key. If the key is missing, nothing is removed.
+    /// Checks the removal of a key. If the key is missing, nothing is removed, so the user only needs the
+    /// rights for the store.
     fn check_erase(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         let parent = self.protection(dir)?;
         match self.engine.lookup(dir, name)? {

@@ -214,7 +214,7 @@ fn acls_are_set_by_owners_on_objects_that_have_them() {
         (other, AclKind::Access, &good, perm),
         (other, AclKind::Access, b"", perm),
         (own, AclKind::Access, &disordered, invalid),
-        // The owner is checked before the order of the entries, and after their form.
+        // The form of the bytes is checked first, then the owner, and then the order of the entries.
         (other, AclKind::Access, &disordered, perm),
         (other, AclKind::Access, &good[..7], invalid),
         (link, AclKind::Access, &good, unknown),

@@ -29,7 +29,8 @@ impl ObjectLocks {
         self.whole.iter().find(|(other, _)| *other == owner).map(|&(_, kind)| kind)
     }
 
-    /// Returns the first lock of each other owner that conflicts with the request.
+    /// Returns one lock for each other owner whose locks conflict with the request: the first lock of this
+    /// owner that conflicts.
     pub fn conflicts(&self, request: &LockRequest) -> impl Iterator<Item = HeldLock> + '_ {
         let LockRequest { owner, target, kind } = *request;
         let range = match target {
@@ -91,8 +92,8 @@ impl ObjectLocks {
         (had, has)
     }
 
-    /// Removes all locks of the owners for which `is_gone` is true. Returns the sessions of these owners,
-    /// each with a number of removed locks.
+    /// Removes all locks of the owners for which `is_gone` is true. Returns pairs of a session and a number
+    /// of removed locks. A session may occur in several pairs.
     pub fn remove(&mut self, is_gone: impl Fn(LockOwner) -> bool) -> Vec<(u64, usize)> {
         let mut removed = Vec::new();
         let mut keep = |owner: LockOwner, locks: usize| {

@@ -17,7 +17,8 @@ use crate::{Error, ObjectId, Result};
 const MOST_OF_PROCESS: usize = 1 << 20;
 /// Maximum number of locks of a session of a client.
 const MOST_OF_SESSION: usize = 1 << 14;
-/// Maximum number of waits of a session that the table remembers at a time.
+/// Maximum number of waits of a session that the table remembers at a time. The note of a further wait
+/// replaces an older note.
 const MOST_WAITS_OF_SESSION: u64 = 256;
 /// Time for which the table remembers that a client waits. A waiting client repeats its request earlier.
 const NOTE_LIFETIME: Duration = Duration::from_secs(1);
@@ -64,6 +65,8 @@ struct WaitNote {
     request: LockRequest,
     /// Wakes the caller. A client has no signal, and asks again by itself.
     signal: Option<Arc<Signal>>,
+    /// Time from which the search for deadlocks ignores the note, because the client may have ended. `None`
+    /// for a caller of this process.
     expires: Option<Instant>,
 }
 
@@ -272,9 +275,10 @@ impl Locks {
         notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
     }
 
-    /// True if the owner of a request would wait for itself. As in Linux, only processes get this error. An
-    /// open file may hold the lock for which the process itself would wait. At every further wait, the chain
-    /// ends at a lock of an open file.
+    /// True if the owner of a request would wait for itself. As in Linux, only processes get this error. The
+    /// search follows the request to the owners of the conflicting locks, and from each of these owners to
+    /// the locks for which it waits. The search goes on from an open file only if the request itself waits
+    /// for a lock of this open file. At every later wait, a lock of an open file ends the chain.
     fn is_deadlock(&self, id: ObjectId, request: &LockRequest) -> bool {
         if request.target == LockTarget::Object || request.owner.class != OwnerClass::Process {
             return false;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// The time for which a call waits for a lock. By default the call does not wait.
+/// The time for which a call may wait for a lock. By default the call does not wait.
 ///
 /// ```
 /// # use eyrie_engine::advisory::{Canceller, LockWait};
