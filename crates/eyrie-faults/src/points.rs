@@ -70,7 +70,7 @@ pub struct CrashPoints<'e> {
     mark: Option<u64>,
     /// Number of the next event.
     at: usize,
-    /// True if the iterator has returned the point before the event number `at`.
+    /// True if the iterator has returned the point before event number `at`.
     is_before: bool,
     /// True if the iterator has returned the point at the end.
     is_over: bool,
@@ -116,6 +116,7 @@ impl<'e> CrashPoints<'e> {
     /// Returns the events with which the trace of the next process begins, if a process is killed at the
     /// point that the iterator returned last. They are the pending stores at that point, and the kill.
     pub fn killed(&self) -> Vec<Event> {
+        // The thread of these stores has no effect, because the kill after them removes it.
         let thread = thread::current().id();
         let stores = self.unsettled.iter().flat_map(|(line, stores)| {
             stores.iter().map(move |(_, within, bytes)| Event::Store {

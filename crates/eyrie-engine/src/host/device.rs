@@ -1,9 +1,10 @@
 //! A volume on a block device. The device holds the segment of the volume, and behind it the journal.
 //!
-//! The descriptor is the lock. The kernel gives a device exclusively to one mount or one descriptor
-//! (`O_EXCL`). A lock of the whole file (`flock`) also stops programs that take only this lock before they
-//! probe a device. Both locks end when the last copy of the descriptor is closed, so a forked child holds
-//! them too. Readers share the second lock, and do not take the first, which cannot be shared.
+//! The open descriptor of the device holds two locks. By the first (`O_EXCL`), the kernel gives a device
+//! exclusively to one mount or one descriptor. The second is a lock of the whole file (`flock`), which also
+//! stops programs that take only this lock before they probe a device. Both locks end when the last copy of
+//! the descriptor is closed, so a forked child holds them too. Readers share the second lock, and do not take
+//! the first, which cannot be shared.
 //!
 //! The volume, its checksums and its journal take as many bytes from the start of the device as the
 //! superblock says. The anchor of the journal is the last page of these bytes. A device may become larger

@@ -1,4 +1,7 @@
 //! A volume in a directory of the host, with the files `segment-0000` and `lock`.
+//!
+//! Safe when power fails: a crash during a creation may leave the directory and its files behind. An open
+//! refuses these files until they have a whole superblock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -154,8 +154,8 @@ enum SegmentLock {
     Held(File),
     /// An owner has made the lock file meanwhile.
     HasLockFile,
-    /// Another program has locked the segment exclusively. It is no owner of a volume, because an owner makes
-    /// the lock file before it tries such a lock.
+    /// Another program has locked the segment exclusively. That program is no owner of a volume, because an
+    /// owner makes the lock file before it tries such a lock.
     InUse,
 }
 

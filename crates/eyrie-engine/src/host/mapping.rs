@@ -101,7 +101,9 @@ pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str
             mapped => return Ok(mapped?),
         }
     }
-    // With checksums, a page is not at its own offset of the file.
+    // In a volume with checksums, checksum pages lie between the other pages, so the offset of a page in the
+    // file differs from its offset in the volume. A plain mapping of the file would therefore show wrong
+    // pages.
     if let Some(whole) = start.and_then(|start| start.bytes_with_checksums()) {
         let whole = whole.min(Medium::most_volume_bytes(bytes, true));
         let blocks = Arc::new(Overlay::new(blocks(again()?)));

@@ -15,7 +15,7 @@ pub(super) struct FileData {
     size: u64,
     /// Pages by number. Forks of a model share a page until one fork writes to the page.
     pages: BTreeMap<u64, Page>,
-    /// Pages that were allocated. Some of them were written since then.
+    /// Pages that `Fallocate` has allocated. Some of them may also be written pages.
     reserved: PageSet,
 }
 

@@ -18,6 +18,7 @@ struct Copied {
     id: ObjectId,
     /// Link count in the old volume.
     links: u32,
+    /// Number of names of the copy so far.
     names: u32,
     /// The first path, if the link count is not 1. It is kept for the report about missing names.
     path: Option<NamePath>,
@@ -266,7 +267,8 @@ impl<'a> Salvage<'a> {
         let id = match made {
             Ok(id) => id,
             Err(error) => {
-                // If another object has this name, the copy gets a name in `lost+found`.
+                // If another object has this name, this object is not refused, so `unnamed` later copies it
+                // into `lost+found`. A contested object comes after `unnamed`, and is lost.
                 if !matches!(error, Error::Exists) {
                     self.refused.insert(object.id);
                 }

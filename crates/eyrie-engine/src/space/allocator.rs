@@ -1,8 +1,8 @@
 //! Allocates and frees storage for the rest of the engine.
 //!
-//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after two
-//! events: the commit that made the memory unreachable has settled, and every reader that could see the
-//! memory has dropped its pin.
+//! Invariants: no memory has two owners at a time. Memory that an object reached is allocated again only
+//! after two events: the commit that made the memory unreachable has settled, and every reader that could see
+//! the memory has dropped its pin.
 //!
 //! While a volume is open, only two parts of this state are on media: the bitmap of header chunks and the
 //! number of groups in use. After a crash, all storage that no object reaches is free.
@@ -111,8 +111,8 @@ impl Space {
         let order = (most / PAGE_SIZE).max(1).ilog2();
         self.context.medium.check()?;
         let mut magazine = self.magazine();
-        // A large extent may replace single pages. Its allocation frees up to about twice as many pages, so
-        // that retired pages do not accumulate.
+        // A large extent may replace single pages, which the Op then retires. This call frees up to about
+        // twice as many retired entries as it allocates pages, so that retired pages do not accumulate.
         let now = epoch::advance();
         for _ in 0..(2_usize << order).div_ceil(COLLECT) {
             magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));

@@ -280,8 +280,8 @@ impl Central {
         self.steps.has_memory(page)
     }
 
-    /// True if the range of offsets, whole steps, is set aside, and none of it is being provisioned or
-    /// belongs to a reserve.
+    /// True if the steps between these two offsets are set aside, and none of them is being provisioned or
+    /// belongs to a reserve. Callers pass whole steps.
     pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
         self.steps.are_idle(page_of(start), page_of(end))
     }

@@ -42,9 +42,9 @@ pub(super) fn insert_slot(slots: &mut HeaderSlots, slot: u32) -> bool {
     new
 }
 
-/// The header chunks of the volume: the mirror of the bitmap on media. While a volume is open, no bit of the
-/// map is cleared. A reader without a lock may therefore miss a chunk that is being added, but never sees a
-/// wrong one.
+/// The header chunks of the volume: the mirror of the bitmap on media. No bit of the map is cleared, except
+/// when a reader goes on with the next owner ([`ChunkMap::clear`]). A reader without a lock may therefore
+/// miss a chunk that is being added, but never sees a wrong one.
 #[derive(Clone)]
 pub(crate) struct ChunkMap {
     words: Arc<[AtomicU64]>,

@@ -14,7 +14,8 @@ use crate::{Error, Result};
 
 impl Space {
     /// Runs `change` inside the gate, and again with more room if its changes are too large for the journal.
-    /// After [`Fault::OpTooLarge`], `change` has committed nothing that a second attempt would do twice.
+    /// Callers pass a `change` that may run again after [`Fault::OpTooLarge`]: it has then committed nothing
+    /// that a second attempt would do twice.
     ///
     /// `extra` returns the room that `change` is likely to need beyond that of an ordinary Op, in bytes.
     /// `stored` returns the number of bytes that `change` stores for its caller.
@@ -76,6 +77,7 @@ impl Space {
             match self.context().medium.lend(addr, class.bytes()) {
                 Ok(cut) => self.central().free_after(cut, addr, class.bytes()),
                 Err(fault) => {
+                    // The medium did not take the extent, so the extent need not wait for a cut.
                     self.central().free_after(0, addr, class.bytes());
                     return Err(if matches!(fault, Fault::OpTooLarge { .. }) {
                         Error::NoSpace

@@ -1,5 +1,6 @@
 //! Steps of the groups in use. A step is a part of a group, so small that an allocation can wait while the
-//! host provides the memory of the step. [`MemorySteps`] records the steps that may have no memory.
+//! host provides the memory of the step. On a disk a step is a whole group, because a disk only reserves
+//! blocks. [`MemorySteps`] records the steps that may have no memory.
 //!
 //! Invariant: no memory of a step is allocated before the host has provided all of the step. Therefore an
 //! open assumes that a step with some memory in use has all its memory. A step that is free as a whole is
@@ -15,8 +16,8 @@ use crate::tables::geometry::page_of;
 pub(super) type StepRun = (u32, u32);
 
 /// A block of steps that only an allocation of its size takes. [`MemorySteps`] holds the block back, so that
-/// no other allocation takes it. There all steps of the block count as steps that may have no memory, also
-/// those that have memory already.
+/// no other allocation takes it. In `MemorySteps`, all steps of the block count as steps that may have no
+/// memory, also those that have memory already.
 pub(super) struct Reserve {
     /// Size of the block, in pages: a power of two.
     pub(super) pages: u32,

@@ -15,10 +15,11 @@ use crate::{Error, Result};
 /// Number of generations that one publish of the limit allows. It is large, so that publishes are rare. It is
 /// small against 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
-/// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file, and compares
-/// it after its service was killed. The limit of that moment may be lost, because a disk has only the limit
-/// of the last drain. So the limit is raised while half of these generations are left. They last far longer
-/// than the time between two drains.
+/// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file beyond a kill
+/// of its service, and then compares it with the generation that it finds. So the next service must assign no
+/// generation that the killed service has assigned. After the kill, the disk has only the limit of the last
+/// drain. Therefore the limit is raised while half of the generations below it are left. This half lasts far
+/// longer than the time between two drains.
 const LEASE_FOR_CLIENTS: u64 = 1 << 32;
 /// Number of generations that a thread takes at a time.
 const BLOCK: u64 = 256;

@@ -1,4 +1,9 @@
 //! Creates, opens, saves and closes a volume.
+//!
+//! Safe when power fails: the other tables of a new volume are zeros before its superblock is written, so a
+//! crash before that write leaves no volume. An open stores only the number of owners and the cleared clean
+//! mark. A crash may keep either of these stores without the other: the number has no effect on the content,
+//! and without the mark the next open recovers the volume.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -164,8 +169,8 @@ impl Volume {
         superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         // The clients of an earlier owner must see the new number before any other change. The change of the
-        // number may become durable before the stores of the last process, and while the clean mark is set:
-        // the number has a line of its own, and no recovery depends on it.
+        // number may become durable before the stores of the last process, and while the clean mark is set.
+        // Both are safe, because the number has a line of its own and no recovery depends on it.
         owners::count_owner(&medium, page.owners.get())?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no

@@ -72,7 +72,8 @@ impl Volume {
     }
 
     /// Returns the addresses of the copies of the superblock on the disk that are not whole, or that belong
-    /// to another volume. Each copy has its own checksum, so the medium does not compare the copies.
+    /// to another volume. Each copy has its own checksum. The medium has no checksums of these two pages, so
+    /// its scrub does not compare them.
     fn damaged_superblocks(&self) -> Result<Vec<Addr>> {
         let is_sound = |bytes: &[u8]| {
             Superblock::ref_from_bytes(bytes).is_ok_and(|copy| {

@@ -64,8 +64,8 @@ impl VolumeView {
 
     /// Maps the page cache of the next owner of a volume on a disk in place of that of the last one. `pages`
     /// and `flags` are its files. A disk may have lost changes of the last owner, so this view forgets which
-    /// groups and header chunks are in use, and reads that again. No reader believes what it has read since
-    /// the board was replaced.
+    /// groups and header chunks are in use, and reads that again. The session of each read that runs during
+    /// this call has ended, so the caller of the read discards the result.
     ///
     /// # Errors
     /// `Fault`.

@@ -7,8 +7,9 @@ use super::*;
 /// A reader pins, finds a place, and uses it. The owner names another place meanwhile, and reuses the first
 /// one after its grace period. A second thread advances the clock beside the owner.
 ///
-/// The test fails if an epoch begins after its counts are noted: a pin that begins between the two is in the
-/// epoch before, and the clock would not wait for it.
+/// At the start of an epoch the clock notes the counts of all pins, and then waits for these pins. The test
+/// fails if the clock notes the counts before the epoch begins: a pin that begins between the two belongs to
+/// the epoch before, and the clock would not wait for this pin.
 #[test]
 fn clock_waits_for_pins_that_begin_while_it_advances() {
     let _alone = alone();

@@ -241,8 +241,8 @@ fn reader_finds_an_entry_that_growth_moves() {
 #[test]
 fn overtaken_look_up_locks_the_present_shard() {
     let _alone = alone();
-    // With 4 buckets, bucket 2 has a shard of its own, and with 8 buckets bucket 4. Growth leaves both as
-    // they are.
+    // The growth to 4 buckets gives bucket 2 another shard, and the growth to 8 buckets gives bucket 4
+    // another shard. Neither growth splits these buckets, so their entries stay in them.
     for (buckets, bucket) in [(4, 2), (8, 4)] {
         let (entries, _) = before_growth(buckets);
         for steps in 0..40 {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::*;
 
 /// Runs `ops` one after the other beside a thread that seals the file `id` and takes a view of a range.
-/// Asserts that the view begins as the range was before or after one of the Ops, and that its bytes stay.
+/// Asserts that the view has the first bytes of the range as they were before or after one of the Ops, and
+/// that these bytes do not change.
 fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
     let model = start.model.fork();
     let read = || {
@@ -34,7 +35,8 @@ fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
         let guard = epoch::pin();
         let view = engine.view(id, range, &guard).expect("there").expect("the file is sealed").bytes;
         let before = view.to_vec();
-        // A view ends before a hole, and where the next bytes lie elsewhere.
+        // A view may be shorter than the range, because it ends before a hole, and where the next bytes lie
+        // elsewhere.
         assert!(states.iter().any(|state| state.starts_with(&before)), "torn");
         shuttle::thread::yield_now();
         writer.join().expect("no panic");
