@@ -135,7 +135,7 @@ impl Board {
         (0..MOST_SESSIONS).find(|place| self.word(SESSIONS + place).load(Ordering::Relaxed) == 0)
     }
 
-    /// Begins a session. Its client may read from now on.
+    /// Begins a session. Its client may read after this call.
     pub fn begin_session(&self, key: SessionKey) {
         interleave();
         self.word(SESSIONS + key.place()).store(key.0, Ordering::SeqCst);
@@ -240,13 +240,13 @@ impl Board {
         self.word(HAS_FLAGS).store(1, Ordering::Release);
     }
 
-    /// Returns the number of unlinked objects that are still open.
+    /// Returns the number of orphans: objects without a name that handles keep alive.
     #[inline]
     pub fn orphans(&self) -> u64 {
         self.word(ORPHANS).load(Ordering::SeqCst)
     }
 
-    /// Changes the number of unlinked objects that are still open.
+    /// Adds `change` to the number of orphans.
     pub(crate) fn add_orphans(&self, change: i64) {
         self.word(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
     }

@@ -119,8 +119,9 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
     Ok(check.report)
 }
 
-/// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order, or if its
-/// storage cannot be found because the disk has damaged a page or cannot read it.
+/// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order. Also
+/// returns true if the storage of the object cannot be found, because the disk has damaged a page or cannot
+/// read it.
 pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
     let is_hit = |start: u64, bytes: u64| {
         let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);

@@ -12,7 +12,8 @@ use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use crate::spread::spread;
 use crate::{ObjectId, Result};
 
-/// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
+/// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share a
+/// stripe.
 pub(crate) const STRIPES: usize = 1 << 16;
 const CLAIM_BYTES: usize = STRIPES * size_of::<AtomicU32>();
 

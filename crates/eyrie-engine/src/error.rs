@@ -110,8 +110,8 @@ pub enum Error {
     /// change in progress was made whole or not at all.
     #[error("the service of the volume has ended: start `eyrie serve` again")]
     ServiceEnded,
-    /// An id of the Op is not reserved any more, because the service that had reserved it has ended. The Op
-    /// was not applied. The caller reserves another id and makes the Op again.
+    /// An id of the Op is not reserved, because the service that had reserved it has ended. The Op was not
+    /// applied. The caller reserves another id and makes the Op again.
     #[error("the service of the volume has ended before the change")]
     NotReserved,
     /// The medium refused an access, or failed.

@@ -110,8 +110,8 @@ impl CrashImage {
         Ok(())
     }
 
-    /// Drops the pending stores of whole lines (or sectors) that the caller is about to overwrite, because
-    /// nothing can read their old contents any more.
+    /// Drops the pending stores of whole lines (or sectors) that the caller is about to overwrite, because no
+    /// later read can find their old contents.
     pub(crate) fn forget(&self, addr: Addr, len: u64) {
         let mut state = unpoisoned(self.state.lock());
         let end = Addr::from_raw(addr.raw() + len);

@@ -137,13 +137,13 @@ impl Credentials {
         self.capabilities
     }
 
-    /// True with all of these capabilities.
+    /// True if the caller has all of these capabilities.
     #[inline]
     pub fn has(&self, capabilities: Capabilities) -> bool {
         self.capabilities.contains(capabilities)
     }
 
-    /// True for the superuser.
+    /// True for the superuser: user id 0, with or without capabilities.
     #[inline]
     pub fn is_root(&self) -> bool {
         self.uid == 0
@@ -155,7 +155,7 @@ impl Credentials {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// True for the owner of the object, and with [`Capabilities::FOWNER`].
+    /// True if the caller owns the object or has [`Capabilities::FOWNER`].
     #[inline]
     pub fn owns(&self, object: &Protection) -> bool {
         self.has(Capabilities::FOWNER) || self.uid == object.uid

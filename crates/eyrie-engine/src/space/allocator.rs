@@ -40,7 +40,7 @@ pub struct Space {
     /// True if storage may be leaked: no object uses it, and the allocator does not have it. For example, an
     /// object was so corrupt that its storage could not be freed.
     has_leaks: AtomicBool,
-    /// True after a panic in a change. No transaction commits any more.
+    /// True after a panic in a change. No later transaction commits.
     is_stopped: AtomicBool,
     /// Live bytes and objects when the volume was opened or recovered.
     opened: (u64, u64),
@@ -274,7 +274,7 @@ impl Space {
     }
 
     /// Returns the result of `change`. If `change` panics, the allocator or a commit may be half done. Then
-    /// no transaction commits any more, and a close leaves the volume to recovery.
+    /// no later transaction commits, and a close leaves the volume to recovery.
     #[inline(always)]
     pub(crate) fn stop_on_panic<T>(&self, change: impl FnOnce() -> T) -> T {
         struct StopOnDrop<'a>(&'a Space);

@@ -212,15 +212,15 @@ impl Central {
         self.pending_frees.push_back((cut, page, page + (bytes / PAGE_SIZE) as u32));
     }
 
-    /// Frees the pages whose cut is durable now.
+    /// Frees the pages whose cut is durable.
     pub(super) fn free_durable(&mut self, context: &SpaceContext) {
         while let Some((first, end)) = self.pop_durable(context) {
             self.free_run(first, end);
         }
     }
 
-    /// Takes the oldest pages whose cut is durable now: the first page, and the page after the last. The
-    /// caller frees or allocates them.
+    /// Takes the oldest pages whose cut is durable: the first page, and the page after the last. The caller
+    /// frees or allocates them.
     pub(super) fn pop_durable(&mut self, context: &SpaceContext) -> Option<(u32, u32)> {
         let &(cut, first, end) = self.pending_frees.front()?;
         if cut > context.medium.durable_cut() {
@@ -357,8 +357,8 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and gives up all reserves. Returns those steps of these ranges and
-    /// reserves that have memory. The returned steps are not in the free memory yet.
+    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps of these ranges and
+    /// reserves that have memory. The call does not add these steps to the free memory.
     fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();
         let mut unused: Vec<_> = std::iter::from_fn(|| self.take_provided_ahead(context)).collect();

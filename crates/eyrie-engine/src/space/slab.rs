@@ -35,7 +35,7 @@ pub(super) enum Freed {
     Refused,
     /// The slot is free.
     Slot,
-    /// All slots of the page are free now. The state of the page is dropped.
+    /// All slots of the page are free. The state of the page is dropped.
     Page,
 }
 

@@ -20,9 +20,11 @@ pub(crate) const SAVED_MAGIC: [u8; 8] = *b"EYRIEFRE";
 pub const FORMAT_VERSION: u32 = 1;
 /// Compatible features that this crate knows. A volume may also have unknown compatible features.
 pub(crate) const COMPAT: u64 = 0;
-/// Features that this crate knows, of those that a program must know to write to a volume.
+/// The features of [`Superblock::ro_compat`] that this crate knows. A program that writes to a volume must
+/// know all of the volume's features of this kind.
 pub(crate) const RO_COMPAT: u64 = 0;
-/// Features that this crate knows, of those that a program must know to read a volume.
+/// The features of [`Superblock::incompat`] that this crate knows. A program that reads a volume must know
+/// all of the volume's features of this kind.
 pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
@@ -196,8 +198,8 @@ pub struct VolumePage {
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The
-/// change was made if the object that it makes exists and has the change time of this record. For a change
-/// that makes no object, the same holds of the object that it changes.
+/// change was made if the object that it makes exists and has the change time of this record. A change that
+/// makes no object was made if the object that it changes exists and has this change time.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {
@@ -213,7 +215,8 @@ pub struct RequestRecord {
     pub seconds: I64,
     /// Nanoseconds after `seconds`. 2^32 - 1 if an earlier change may have the same time.
     pub nanoseconds: U32,
-    /// Length of `name`. If it is not 0, the object is the one with this name in the directory `object`.
+    /// Length of `name`. If it is not 0, the change changes the object that has this name in the directory
+    /// `object`.
     pub name_bytes: U32,
     /// Number of bytes that the change appends.
     pub appended: U64,

@@ -380,8 +380,8 @@ fn truncate_under(start: &Start, op: &OpRecord, steps: usize) -> bool {
                     return assert!(result.is_ok(), "{result:?} without a fault");
                 }
                 assert!(matches!(result, Err(Error::Fault(_))), "{result:?} after a fault");
-                // The state of the file is unknown now. Therefore the storage that the Op was to replace must
-                // not be used again.
+                // The state of the file is unknown after a fault. Therefore the storage that the Op was to
+                // replace must not be used again.
                 let after = engine.space();
                 assert!(after.objects < before.objects || after.free <= before.free, "free after a fault");
             }

@@ -121,7 +121,7 @@ fn removed_directory_takes_no_entry_in_any_shard() {
     });
 }
 
-/// Bound for the steps that the third thread takes alone. Its Ops take about as many.
+/// Bound for the number of steps that the third thread takes alone. Its Ops take about as many steps.
 const THIRD: usize = 150;
 
 /// A scheduler for an Op that is overtaken. The first thread takes `steps` steps, then the second thread runs
