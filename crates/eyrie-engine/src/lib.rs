@@ -9,10 +9,13 @@
 //! - [`op`] is the only module that encodes Ops, and [`access`] is the only module that knows permission
 //!   rules.
 //! - No unsafe code.
-//! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
-//!   those of the allocator, of recovery, of the limit of generations, of the creation, opening, resize and
-//!   save of a volume, of the features in the superblock (ACLs and inode flags), of the records of owners and
-//!   of their requests, and the two stores that mark a header whose object was removed or not made.
+//! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a
+//!   medium are:
+//!   - the stores of the allocator, of recovery and of the limit of generations;
+//!   - the stores of the creation, opening, resize and save of a volume;
+//!   - the features in the superblock (ACLs and inode flags);
+//!   - the records of owners and of their requests;
+//!   - the two stores that mark a header whose object was removed or not made.
 
 #![forbid(unsafe_code)]
 

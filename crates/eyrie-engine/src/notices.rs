@@ -308,8 +308,8 @@ impl Watcher {
         lock(&self.queue.state).stopped
     }
 
-    /// Runs `changes` on this thread. This watcher gets no notice of these changes, because its owner makes
-    /// them.
+    /// Runs `changes` on this thread. This watcher gets no notice of these changes, because the caller knows
+    /// of its own changes.
     pub fn quietly<T>(&self, changes: impl FnOnce() -> T) -> T {
         /// Restores the queue of an outer call, also while a panic unwinds.
         struct Restore(u64);

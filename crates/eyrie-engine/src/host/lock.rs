@@ -205,8 +205,8 @@ fn unlock(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 
-/// Opens a file of a volume to read it. With `for_writing`, also opens it to write it, and makes it if it is
-/// missing.
+/// Opens a file of a volume for reading. With `for_writing`, opens the file for writing too, and makes a
+/// missing file.
 #[track_caller]
 fn open(path: &Path, for_writing: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();

@@ -10,12 +10,22 @@
 //! zeroing or collapse has removed it since then.
 //!
 //! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
-//! `Rename`), the model returns the first one in this order: (1) an id that is not a directory, (2) a bad
-//! name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a removed
-//! directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
-//! directory that is not empty, (10) values out of range. `Rename` makes checks (1) to (3) for the source,
-//! and then for the target. This is the order of Linux, with one exception: Linux reports a removed directory
-//! before it looks at names. The order of any other Op is that of the checks in its function.
+//! `Rename`), the model returns the first one in this order:
+//!
+//! 1. an id that is not a directory
+//! 2. a bad name
+//! 3. a stale directory
+//! 4. a stale object
+//! 5. a name that exists or is missing
+//! 6. a removed directory (`NotFound`)
+//! 7. a directory that would be moved below itself
+//! 8. a wrong kind
+//! 9. a directory that is not empty
+//! 10. values out of range
+//!
+//! `Rename` makes checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one
+//! exception: Linux reports a removed directory before it looks at names. The order of any other Op is that
+//! of the checks in its function.
 //!
 //! Decisions that POSIX leaves open:
 //!

@@ -46,8 +46,8 @@ pub(crate) struct Central {
     pub(super) steps: MemorySteps,
     /// Number of steps that calls provisioned since `set_aside` ran last.
     grown: u32,
-    /// Number of ranges that a thread is provisioning ahead of need, plus those that it has provisioned and
-    /// that are not in `buddy` yet.
+    /// Number of ranges that a thread is provisioning ahead of need, plus the provisioned ranges that are not
+    /// in `buddy` yet.
     ahead: u32,
     /// Blocks for large extents that were announced. No two have the same size.
     pub(super) reserves: Vec<Reserve>,

@@ -2,7 +2,7 @@
 //!
 //! A settled publish makes storage unreachable, and the engine then retires the storage. The storage is
 //! reused after its grace period. On a disk, whole pages with durable bytes also wait for the drain that
-//! makes this publish durable, because before that drain a crash would restore their old owner.
+//! makes this publish durable. Before that drain, a crash would restore the old owner of the pages.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::Ordering;
@@ -123,9 +123,9 @@ impl Space {
     /// On a disk, makes all changes before the call durable. Does nothing on other media. Callers are outside
     /// the gate, because a drain waits for the Ops inside.
     ///
-    /// On return, some of the single pages whose cut has become durable are on top of this thread's stack of
-    /// free pages, as many as the stack has room for. A program that overwrites and syncs repeatedly
-    /// therefore reuses the same few pages of the disk.
+    /// The call moves single pages whose cut has become durable to the top of this thread's stack of free
+    /// pages, as many as the stack has room for. A program that overwrites and syncs repeatedly therefore
+    /// reuses the same few pages of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).

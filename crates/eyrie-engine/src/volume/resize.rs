@@ -28,8 +28,8 @@ impl Volume {
     }
 
     /// Resizes this volume, which is at `path`, and opens it again. Without `bytes`, a volume on a device
-    /// gets the largest size for which the device and the tables of the volume have room, and any other
-    /// volume is refused. Callers have recovered the volume and use no object of it.
+    /// gets the largest size for which both the device and the tables of the volume have room. A volume that
+    /// is not on a device needs `bytes`. Callers have recovered the volume and use no object of it.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
@@ -292,8 +292,7 @@ mod tests {
             }
         }
 
-        /// Asserts that the stored bytes are unchanged and that every page that should be free can be
-        /// allocated.
+        /// Asserts that the stored bytes are unchanged, and that all other pages can be allocated.
         fn assert_sound(&self, volume: &Volume) {
             let gate = volume.medium().enter_with(|| u64::MAX).expect("sound");
             let mut bytes = vec![0; 5000];

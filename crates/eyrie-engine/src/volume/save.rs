@@ -4,7 +4,7 @@
 //! published after them. An open clears the mark before any use of storage. On `dram` and `pmem`, the cleared
 //! mark is durable before the open continues. On a disk, the cleared mark is durable only after the first
 //! drain. If a page of saved bytes is overwritten in place before that drain, the checksum of the saved bytes
-//! no longer matches, and the next open recovers the volume.
+//! does not match. The next open then recovers the volume.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Dirty, Medium, Ordered, PAGE_SIZE};

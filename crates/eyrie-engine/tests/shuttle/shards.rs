@@ -185,8 +185,8 @@ impl Scheduler for Overtaken {
     }
 }
 
-/// Returns the number of entries of a directory whose next entry makes it grow to `buckets` buckets, and the
-/// number of an entry that this growth moves to the new bucket.
+/// Returns two numbers. With the first number of entries, a directory grows to `buckets` buckets when it gets
+/// its next entry. The second number is that of an entry that this growth moves to the new bucket.
 fn before_growth(buckets: u64) -> (usize, usize) {
     let found = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let (start, result) = (Start::make(), Arc::clone(&found));

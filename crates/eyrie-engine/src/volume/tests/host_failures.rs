@@ -1,7 +1,7 @@
 //! Makes host calls fail while a volume is created, opened, resized, trimmed or closed. Each call site gets
 //! every kind of failure that its calls may have. Afterwards a failed creation has left no files behind. In
-//! all other cases the volume is sound and unlocked, and has all its data, except that a failed close of a
-//! disk may lose the changes since the last synchronisation.
+//! all other cases the volume is sound and unlocked, and has all its data. One exception: a failed close of a
+//! volume on a disk may lose the changes since the last sync.
 
 use std::collections::BTreeSet;
 use std::fmt;
