@@ -9,8 +9,8 @@
 //! - [`op`] is the only module that encodes Ops, and [`access`] is the only module that knows permission
 //!   rules.
 //! - No unsafe code.
-//! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a
-//!   medium are:
+//! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium
+//!   are:
 //!   - the stores of the allocator, of recovery and of the limit of generations;
 //!   - the stores of the creation, opening, resize and save of a volume;
 //!   - the features in the superblock (ACLs and inode flags);

@@ -169,7 +169,7 @@ impl MarkingWalk<'_> {
     }
 }
 
-/// Some buckets of a directory.
+/// Some buckets of a directory, in a row.
 struct DirectoryPart {
     root: Pointer,
     buckets: Range<u64>,

@@ -194,7 +194,8 @@ pub struct VolumePage {
     pub reserved_4: [u8; 2496],
 }
 
-/// Number of results of requests that a volume keeps.
+/// Number of results of requests that a volume keeps. Each owner keeps at most one, so no result of the last
+/// 31 owners is overwritten.
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The

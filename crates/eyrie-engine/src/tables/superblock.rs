@@ -60,7 +60,8 @@ pub(crate) fn is_whole(block: &Superblock) -> bool {
     block.checksum.get() == checksum(block)
 }
 
-/// Returns the index of the whole copy with the higher sequence number, or `None` if no copy is whole.
+/// Returns the index of the whole copy with the higher sequence number, or `None` if no copy is whole. After
+/// a finished write both copies have the same number, and the first copy counts.
 pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) -> bool) -> Option<usize> {
     let whole = (0..2).filter(|&i| copies[i].magic == MAGIC && is_whole(&copies[i]));
     whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
