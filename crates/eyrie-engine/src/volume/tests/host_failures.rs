@@ -326,8 +326,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     Shown { plan, failed, is_told: done.is_err() }
 }
 
-/// Changes a volume after a close that failed, and closes it. Both succeed, unless the failure has made the
-/// disk of the volume read-only.
+/// Changes a volume after a close that failed, and closes it. Both the change and the close succeed, unless
+/// the failure has made the disk of the volume read-only.
 fn close_again(engine: &mut Scm, on: On) {
     let changed = create_file(engine, b"after", LATE).and_then(|_| engine.try_close());
     let refused = changed.as_ref().is_err_and(|error| error.errno() == Errno::ROFS);
