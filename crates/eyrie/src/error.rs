@@ -15,9 +15,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// fully describe, such as damage or a fault of the medium, keeps the error of the engine. Only an error with
 /// a path, a reason or an error of the engine allocates memory.
 ///
-/// The message has the call, the path and the text of the cause, and for some errors advice. So
-/// [`source`](std::error::Error::source) returns `None`, because a program that prints the chain of sources
-/// would print the cause twice. [`Error::engine`] returns the error of the engine.
+/// The message has the call, the path and the text of the cause, and for some errors advice.
+/// [`source`](std::error::Error::source) always returns `None`, because otherwise a program that prints the
+/// chain of sources would print the cause twice. [`Error::engine`] returns the error of the engine.
 ///
 /// # Conversion
 /// `?` converts this error to [`std::io::Error`]. The result has the errno as its

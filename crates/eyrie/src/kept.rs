@@ -1,5 +1,6 @@
 //! Ids that outlive a session with a service. In the next session, the id of an object that was removed may
-//! name another object.
+//! name another object. So each id is kept with the generation of its object, and the first use in a new
+//! session compares the generations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,8 +65,9 @@ impl KeptId {
     }
 }
 
-/// Lists a directory as [`Engine::list`] does, under a pin. If the session changes, goes on after the last
-/// visited entry, in the directory that `dir` returns then. A caller that holds a pin gets `Stale` instead.
+/// Lists a directory as [`Engine::list`] does, under a pin. If the session changes, the listing goes on after
+/// the last visited entry, in the directory that `dir` returns in the new session. A caller that already
+/// holds a pin gets `Stale` instead, because all ids under one pin belong to one session.
 #[inline]
 pub(crate) fn list<E: Engine, R>(
     engine: &E,

@@ -1,5 +1,5 @@
-//! Advisory locks of the host. A wait with a deadline or a canceller asks again and again, because no system
-//! call waits for a lock with a time limit.
+//! Advisory locks of the host. A wait with a deadline or a canceller repeats a system call that does not
+//! wait, because no system call waits for a lock with a time limit.
 
 use std::os::fd::{AsFd, OwnedFd};
 

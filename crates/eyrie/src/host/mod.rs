@@ -169,7 +169,8 @@ impl Host {
         if path.is_empty() {
             return Err(io::Errno::NOENT);
         }
-        // Below `/`, the calls also work in a container without procfs.
+        // If the root is `/`, the path does not lead through `/proc`. So the calls also work in a container
+        // without procfs.
         let start = match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
             true => String::new(),
             false => descriptor_path(dir),

@@ -94,7 +94,7 @@ impl HostStore {
     ///
     /// # Errors
     /// `EINVAL` for an empty key. `ENAMETOOLONG` for a key, or a file name of a key, of more than 255 bytes.
-    /// `EISDIR` if the key names a directory. As `open(2)` and `read(2)`.
+    /// `EISDIR` if the key names a directory. Other errors as `open(2)` and `read(2)`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let mut value = Vec::with_capacity(FIRST_READ);
         Ok(self.get_into(key, &mut value)?.then_some(value))

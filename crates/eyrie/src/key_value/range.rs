@@ -53,8 +53,8 @@ impl KeyRange {
     /// ```
     pub fn prefix(prefix: impl AsRef<[u8]>) -> KeyRange {
         let prefix = prefix.as_ref();
-        // The range ends at the first key after all keys with the prefix: without the trailing bytes that
-        // cannot grow, and with a last byte that is larger by 1.
+        // The range ends before the first key after all keys with the prefix. This key is the prefix without
+        // its trailing bytes of 0xFF, and with its last remaining byte increased by 1.
         let end = match prefix.iter().rposition(|&byte| byte < u8::MAX) {
             Some(last) => {
                 let mut end = prefix[..=last].to_vec();

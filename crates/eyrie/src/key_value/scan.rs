@@ -14,7 +14,8 @@ const PASS_BYTES: usize = 64 << 20;
 /// Number of keys by which the prefetch of a key's bytes is ahead of an ordered scan.
 const AHEAD: usize = 16;
 
-/// A function that gets a key, its object, and the position after it. Returns false to end a listing.
+/// A function that gets a key, its object, and the position after the entry of the key. It returns false to
+/// end a listing.
 pub(crate) type VisitKey<'v, O> = dyn FnMut(&[u8], O, u64) -> bool + 'v;
 
 /// A directory whose entries are keys.
@@ -22,15 +23,15 @@ pub(crate) trait ListKeys {
     /// The object that a key names.
     type Object: Copy;
 
-    /// Calls `visit` with the keys from the position `from` on (0 is the start), until it returns false.
+    /// Calls `visit` with the keys from the position `from` on (0 is the start), until `visit` returns false.
     fn list(&self, from: u64, visit: &mut VisitKey<'_, Self::Object>) -> Result<()>;
 }
 
 /// An iterator over the keys of a directory, and their objects.
 pub(crate) struct KeyScan<S: ListKeys> {
     source: S,
-    /// The keys that the next fetch may give. A pass of an ordered scan that leaves out keys removes those
-    /// that it has fetched, and all lower ones.
+    /// The keys that the next fetch may return. If a pass of an ordered scan has no memory for all keys of
+    /// the range, it removes the keys that it has fetched, and all lower keys, from the range.
     range: KeyRange,
     order: Order,
     fetched: FoundKeys<S::Object>,
@@ -107,7 +108,8 @@ impl<S: ListKeys> KeyScan<S> {
 /// A key that a fetch has found.
 #[derive(Clone, Copy)]
 struct FoundKey<O> {
-    /// After a sort: the first bytes that may differ between the keys, as a number of the same order.
+    /// After a sort: the first eight bytes in which the keys may differ, as a number. These numbers sort as
+    /// the bytes do.
     prefix: u64,
     /// Place of the key in the buffer.
     first: u32,

@@ -99,7 +99,7 @@ impl<E: Engine> Kvfs<E> {
             let protection = access::protection(&*engine, handle.current(&*engine)?, who)?;
             access::check_store(who, &protection)?;
             // The directory may get or lose its default ACL while the store is open. The umask therefore
-            // always applies, and the engine adds what a new value inherits.
+            // always applies, and the engine adds the ACL that a new value inherits.
             let protection = Protection { has_default_acl: false, ..protection };
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });

@@ -212,11 +212,12 @@ impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            // The pin is older than the listing, so the object stays readable until the scan ends, unless the
-            // engine shows that it was erased.
+            // The pin is older than the listing, so no storage of the object is reused before the scan ends.
+            // The engine may return `Stale` for an object that was erased.
             match self.store.value_of(id, self.pin) {
                 Ok(value) => return Some(Ok((key, value))),
-                // The key was erased, or its id is no longer valid. Another look at the key decides.
+                // The key was erased, or the session of the id has ended. A second look-up of the key
+                // decides.
                 Err(eyrie_engine::Error::Stale) => match self.store.get_in_place(&key, self.pin) {
                     Ok(None) => {}
                     Ok(Some(value)) => return Some(Ok((key, value))),

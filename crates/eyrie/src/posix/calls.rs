@@ -86,7 +86,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EBADF` for a handle of another volume, which then stays open.
+    /// `EBADF` for a handle of another volume. The file of the handle then stays open.
     fn close(&self, handle: Self::Handle) -> Result<()>;
 
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
@@ -355,7 +355,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `ENOTDIR` if the handle is not that of a directory. `ENOENT` for a directory that was removed.
+    /// `ENOTDIR` if the handle is not open on a directory. `ENOENT` for a directory that was removed.
     fn list(
         &self,
         handle: &Self::Handle,
@@ -372,7 +372,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EACCES` if a right is missing. As `faccessat(2)`.
+    /// `EACCES` if a right is missing. Other errors as `faccessat(2)`.
     fn access(&self, file: Target<'_, Self::Handle>, access: Access) -> Result<()>;
 
     /// Reads the extended attribute `name`. Returns the size of the value, and puts the value at the start of
@@ -386,7 +386,7 @@ pub trait Posix {
     ///
     /// # Errors
     /// `ENODATA` if the attribute does not exist. `ERANGE` if `out` is too small. `EOPNOTSUPP` for a
-    /// namespace that the file system lacks. As `getxattr(2)`.
+    /// namespace that the file system lacks. Other errors as `getxattr(2)`.
     fn getxattr(&self, file: Target<'_, Self::Handle>, name: &[u8], out: &mut [u8]) -> Result<usize>;
 
     /// Lists the names of the extended attributes. Returns the number of bytes, and puts the names at the
@@ -399,7 +399,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `ERANGE` if `out` is too small. As `listxattr(2)`.
+    /// `ERANGE` if `out` is too small. Other errors as `listxattr(2)`.
     fn listxattr(&self, file: Target<'_, Self::Handle>, out: &mut [u8]) -> Result<usize>;
 
     /// Sets an extended attribute. An open file may be open for reading or for writing.
@@ -431,7 +431,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `ENODATA` if the attribute does not exist. As `removexattr(2)`.
+    /// `ENODATA` if the attribute does not exist. Other errors as `removexattr(2)`.
     fn removexattr(&self, file: Target<'_, Self::Handle>, name: &[u8]) -> Result<()>;
 
     /// Returns the first offset from `offset` on that has data or that is in a hole, as `whence` states. The
@@ -467,7 +467,8 @@ pub trait Posix {
     /// As [`fsync`](Posix::fsync).
     fn fdatasync(&self, handle: &Self::Handle) -> Result<()>;
 
-    /// Returns the inode flags of an open file or directory, of those that [`InodeFlags`] has.
+    /// Returns the inode flags of an open file or directory. Flags that [`InodeFlags`] does not have are left
+    /// out.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {

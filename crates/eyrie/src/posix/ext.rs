@@ -431,8 +431,8 @@ pub trait PosixExt: Posix + Clone {
     ///
     /// # Errors
     /// As [`Posix::stat`] and [`Posix::readlink`]. `ELOOP` after more than 40 symbolic links. `ESTALE` if the
-    /// path found leads to another file, because the file was moved meanwhile. If paths begin at a directory
-    /// ([`Dir`]), `ENOENT` or `ESTALE` for a file outside of this directory.
+    /// resulting path leads to another file, because the file was moved meanwhile. In a [`Dir`], `ENOENT` or
+    /// `ESTALE` for a file outside of the directory.
     fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         steps::canonicalize(self, path.as_ref())
     }

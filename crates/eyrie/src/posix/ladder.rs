@@ -28,7 +28,9 @@ struct Rung<P: Posix> {
     identity: Option<Identity>,
 }
 
-/// The directories from the start of a walk to its current one.
+/// The directories from the start of a walk to its current one. A program uses a ladder to walk through a
+/// tree that may be deeper than the longest path, because each step names one component. At most
+/// [`Posix::open_dirs_max`] directories are open at a time.
 ///
 /// ```
 /// # use eyrie::{Host, Ladder, PosixExt};

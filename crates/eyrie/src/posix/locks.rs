@@ -17,7 +17,7 @@ use crate::{Errno, Error, Result};
 pub enum RangeOwner {
     /// The process (`F_SETLK`). As POSIX demands, all its locks on a file end as soon as it closes any handle
     /// of this file. In a volume, [`Pxfs::with_lock_process`](crate::Pxfs::with_lock_process) sets another
-    /// process.
+    /// number for the process.
     Process,
     /// The open file (`F_OFD_SETLK`). Its locks end when it is closed, with all its clones.
     OpenFile,
@@ -84,8 +84,8 @@ pub trait PosixLocks: Posix {
     ///
     /// # Errors
     /// `EAGAIN`, `ETIMEDOUT` and `EINTR` for a wait that did not end with the lock. `ENOLCK` for more than
-    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume, and once after locks of this
-    /// owner have ended with their service. A deadlock is not detected.
+    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume. `ENOLCK` also once after locks
+    /// of this owner have ended with their service. A deadlock is not detected.
     fn flock(&self, handle: &Self::Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()>;
 
     /// Locks or unlocks a range: `(start, length)`. Length 0 stands for all bytes from `start` on, also those

@@ -156,7 +156,7 @@ struct Level {
 }
 
 impl Children {
-    /// Takes these entries, whose names are places in `names`, in the order of their names.
+    /// Sorts these entries by their names. The name of each entry is a range of `names`.
     fn sort(names: Vec<u8>, mut entries: Vec<Child>) -> Children {
         // The names of a large directory often begin with the same bytes. The key of an entry is the eight
         // bytes after these, so most comparisons look at two entries of the array, and at no name.
@@ -177,8 +177,9 @@ impl Children {
             let by_key = one.sort_key.cmp(&other.sort_key);
             by_key.then_with(|| names[one.name.clone()].cmp(&names[other.name.clone()]))
         });
-        // The walk then reads the names one after another. Without this copy, it would wait at each name for
-        // a cache miss. In the copy, several misses overlap.
+        // The walk later reads the names one after another, and would wait at each name for a cache miss.
+        // This loop copies the names in their new order, so that the walk reads them in sequence. The cache
+        // misses of the loop itself overlap.
         let mut sorted = Vec::with_capacity(names.len());
         for child in &mut entries {
             let start = sorted.len();

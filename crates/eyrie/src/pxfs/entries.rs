@@ -11,8 +11,8 @@ use crate::Errno;
 use crate::posix::PathAt;
 
 impl<E: Engine> AsUser<'_, E> {
-    /// Makes an object, and returns it with its generation, which only engines with sessions tell. The caller
-    /// has checked that the credentials may add an entry to `dir`.
+    /// Makes an object, and returns its id and its generation. (Only engines with sessions define the
+    /// generation.) The caller has checked that the credentials may add an entry to `dir`.
     pub(super) fn create(
         &self,
         dir: &Directory,

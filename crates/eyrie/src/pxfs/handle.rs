@@ -33,7 +33,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Returns the open object.
+    /// Returns the id of the open object.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
@@ -68,12 +68,12 @@ impl Handle {
         })
     }
 
-    /// Returns the open object, for a caller that closes it in place of the handle.
+    /// Returns the id of the open object, for a caller that closes it in place of the handle.
     pub(crate) fn into_kept(self) -> KeptId {
         self.id
     }
 
-    /// Returns the open object, as [`KeptId::get`] does.
+    /// Returns the id of the open object, as [`KeptId::get`] does.
     pub(crate) fn current(&self, engine: &impl Engine) -> eyrie_engine::Result<ObjectId> {
         self.id.get(engine)
     }
@@ -94,8 +94,9 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Returns the open object of a handle. `EBADF` for a handle of another engine, in which the id names
-    /// another object or none. `ESTALE` if the object did not outlive the service that had it open.
+    /// Returns the id of the open object of a handle. `EBADF` for a handle of another engine, because the id
+    /// names another object or none in this engine. `ESTALE` if the object did not outlive the service that
+    /// had it open.
     #[inline]
     pub(super) fn opened(&self, handle: &Handle) -> CallResult<ObjectId> {
         self.check_engine(handle)?;

@@ -11,7 +11,7 @@
 //! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
 //!   stands for no key cannot be made (`EINVAL`).
-//! - There are no capabilities of programs (`security.capability`).
+//! - Files have no capabilities (the extended attribute `security.capability` is `EOPNOTSUPP`).
 //! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories. The settings
 //!   of the host have no effect. By default only hard links are protected, as with `fs.protected_hardlinks =
 //!   1`.
@@ -126,8 +126,8 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns the same file system with another owner of the [range locks](crate::RangeOwner) of processes.
     /// By default all file systems of a process are one owner, with the number of the process. A front-end
-    /// that serves several processes gives each of them a number. A file counts as closed by the process of
-    /// the file system that [closes](crate::Posix::close) it.
+    /// that serves several processes gives each of them a number. The [close](crate::Posix::close) of a file
+    /// ends the range locks of the number of the file system that makes this call.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {

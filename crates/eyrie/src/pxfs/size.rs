@@ -23,8 +23,8 @@ impl<E: Engine> AsUser<'_, E> {
         self.set_size(id, size)
     }
 
-    /// Checks that a file may have this size, and that its inode flags let the size be set through a handle,
-    /// which has the rights of its open.
+    /// Checks that a file may have this size, and that its inode flags permit the change. The caller has a
+    /// handle for writing, so the rights were checked at the open.
     pub(super) fn check_size_of_open(&self, id: ObjectId, size: u64) -> CallResult<()> {
         check_size(size)?;
         if self.engine().may_have_flags() {
@@ -103,8 +103,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Checks that the user may set the size of a file without an open. If the size stays, and with it the
-    /// times, returns the change time.
+    /// Checks that the user may set the size of a file without an open. If the call changes neither the size
+    /// nor the times, returns the change time of the file.
     pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
         check_size(size)?;
         match id.kind() {

@@ -1,4 +1,5 @@
-//! The engine of an open volume: that of its owner, or that of a client of its service.
+//! The engine of an open volume: the engine of its owner ([`Scm`]), or of a client of its service
+//! ([`Client`]).
 
 use std::fmt;
 use std::path::Path;
@@ -43,7 +44,7 @@ impl fmt::Debug for VolumeEngine {
     }
 }
 
-/// Calls the same method of either engine.
+/// Calls this method of the owner's engine or of the client's engine.
 macro_rules! each {
     ($engine:expr, $call:ident($($argument:expr),*)) => {
         match &$engine.0 {

@@ -35,7 +35,7 @@ pub struct Information {
     /// Largest size to which the volume can be resized. It is fixed when the volume is made: 16 times the
     /// first size, but at most 1 TiB, rounded up to a multiple of 2 GiB. So a volume of 1 MiB can grow to 2
     /// GiB, a volume of 1 GiB to 16 GiB, and a volume of 64 GiB or more to 1 TiB. The tables in front of the
-    /// data have this room and cannot move, so a resize does not change this size.
+    /// data have room for this size, and cannot move, so a resize does not change this size.
     pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,

@@ -42,8 +42,8 @@ pub type Store = Kvfs<VolumeEngine>;
 /// the volume, every open connects to the service ([`Volume::is_served`]).
 ///
 /// The volume is saved when it and all its [`Files`], [`VolumeNodes`] and [`Store`]s are dropped, also while
-/// a panic unwinds. A volume that is saved has all changes on its medium, and the next open takes no longer
-/// than usual. A drop cannot return an error, so it reports the error as an event of `tracing`.
+/// a panic unwinds. A volume that is saved has all changes on its medium, and the next open needs no
+/// recovery. A drop cannot return an error, so it reports the error as an event of `tracing`.
 /// [`Volume::close`] also saves the volume, and returns the error.
 ///
 /// A panic inside a call that changes the volume is a defect of Eyrie. Later changes then fail with `EROFS`,
@@ -138,8 +138,8 @@ impl Volume {
     /// leaves them. The bytes are validated when the volume is opened, not here.
     ///
     /// # Errors
-    /// `EEXIST` if the directory is not empty. `ENOTDIR` for another kind of file. `ENOSPC` if the host is
-    /// full. Other errors as the host returns them. After an error no file of the volume is left.
+    /// `EEXIST` if the directory is not empty. `ENOTDIR` if `path` is a file of another kind. `ENOSPC` if the
+    /// host is full. Other errors as the host returns them. After an error no file of the volume is left.
     ///
     /// # Examples
     /// ```
@@ -158,15 +158,17 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume. A volume that was not closed is recovered.
+    /// Opens a volume. A volume that was not closed is recovered. If a service shares the volume, this
+    /// process becomes a client of the service ([`Volume::is_served`]).
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
     /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open, unless
-    /// it is the service of the volume. `EACCES` if that service does not serve this user, and `EAGAIN` if it
-    /// has too many clients. `EOPNOTSUPP` for a newer format, and for a host without the medium.
-    /// `EIO` for a truncated or corrupt volume, but `EINVAL` if neither superblock can be recognised. Other
-    /// errors as the host returns them, such as `EACCES`. The message of the error has the reason and advice.
+    /// that process is the service of the volume. `EACCES` if the service does not serve this user, and
+    /// `EAGAIN` if the service has too many clients. `EOPNOTSUPP` for a newer format, and for a host without
+    /// the medium. `EIO` for a truncated or corrupt volume, but `EINVAL` if neither superblock can be
+    /// recognised. Other errors as the host returns them, such as `EACCES`. The message of the error has the
+    /// reason and advice.
     ///
     /// # Examples
     /// ```
@@ -217,7 +219,8 @@ impl Volume {
     /// While the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
     /// volume.
     ///
-    /// On a block device, a read-only open keeps away only programs that lock the device with `flock`.
+    /// On a block device, a read-only open takes only a shared `flock` of the device. So it keeps away only
+    /// those programs that lock the device with `flock`, too.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -284,7 +287,7 @@ impl Volume {
         crate::repair::inspect(path.as_ref(), paged)
     }
 
-    /// Makes a volume larger or smaller at its end. No process may have the volume open. The size is a
+    /// Makes a volume larger or smaller at its end. No process may have the volume open. The size must be a
     /// multiple of 4096 bytes. The largest size is [`Information::most_bytes`], which is fixed when the
     /// volume is made. On a block device the size of the device is a second limit. A device may be larger
     /// than its volume. No byte of the volume moves, so the smallest size is the end of the last used page,
@@ -313,7 +316,7 @@ impl Volume {
     /// which the device and [`Information::most_bytes`] have room. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::resize`]. `EINVAL` for a volume in a directory without a size.
+    /// As [`Volume::resize`]. `EINVAL` if `size_bytes` is `None` and the volume is in a directory.
     ///
     /// # Examples
     /// ```
@@ -330,10 +333,10 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives the storage of allocation groups that are wholly free back to the host, and also the memory that
-    /// the host provided ahead of need. [`Volume::close`] also gives back groups that became free since the
-    /// open. Returns the number of bytes that the host got back. A block device does not report this number,
-    /// so for a device the result is the size of the groups.
+    /// Gives the storage of all allocation groups that are wholly free back to the host, and also the memory
+    /// that the host provided ahead of need. ([`Volume::close`] does the same for the groups that became free
+    /// since the open.) Returns the number of bytes that the host got back. A block device does not report
+    /// this number, so for a device the result is the size of the groups.
     ///
     /// # Errors
     /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only. `EBUSY` if the volume is
@@ -390,7 +393,8 @@ impl Volume {
     }
 
     /// Returns the objects of the volume, for front-ends that know objects and not paths, such as a mount.
-    /// The kernel of such a front-end protects links by its own rules, so the rules are those of the host.
+    /// The kernel protects the links of a mount by the settings of the host, so these objects have the same
+    /// rules ([`AccessRules::of_host`]).
     ///
     /// # Examples
     /// ```
@@ -464,12 +468,12 @@ impl Volume {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
 
-    /// Saves and closes the volume. If that fails, the error has the volume, so that the close can be tried
+    /// Saves and closes the volume. If the close fails, the error has the volume, so that the caller can try
     /// again.
     ///
     /// # Errors
     /// `EBUSY` while files, nodes or stores of the volume are in use. If the error is dropped, the volume is
-    /// closed when the last of these is dropped. As [`Volume::sync`].
+    /// closed when the last of these is dropped. Other errors as [`Volume::sync`].
     ///
     /// # Examples
     /// ```

@@ -56,9 +56,10 @@ impl VolumeOptions {
     }
 
     /// Sets the size of the volume in bytes, a multiple of 4096 from 1 MiB to 1 TiB. The default is 1 GiB. A
-    /// volume on a block device fills the device, so there a size is `EINVAL`. The host provides storage only
-    /// when the volume uses it. This first size decides how far [`Volume::resize`] can enlarge the volume:
-    /// [`Information::most_bytes`](crate::Information::most_bytes) has the rule.
+    /// volume on a block device fills the device, so [`VolumeOptions::create`] refuses a size there
+    /// (`EINVAL`). The host provides storage only when the volume uses it. This first size decides how far
+    /// [`Volume::resize`] can enlarge the volume: [`Information::most_bytes`](crate::Information::most_bytes)
+    /// has the rule.
     ///
     /// # Examples
     /// ```
@@ -120,10 +121,10 @@ impl VolumeOptions {
         self
     }
 
-    /// Gives each page of a volume on a disk a checksum. False by default. A page that does not match its
-    /// checksum when it is read from the disk is `EIO`, and [`Volume::scrub`] finds all such pages. The
-    /// checksums take 1/1024 of the volume. They cannot be added or removed later. On a medium other than a
-    /// disk they are `EINVAL`, and [`MediumChoice::Auto`] chooses a disk.
+    /// Gives each page of a volume on a disk a checksum. False by default. A read of a page that does not
+    /// match its checksum fails with `EIO`, and [`Volume::scrub`] finds all such pages. The checksums take
+    /// 1/1024 of the volume. They cannot be added or removed later. Only the medium `paged` has checksums:
+    /// [`MediumChoice::Auto`] then chooses `paged`, and another choice is `EINVAL`.
     ///
     /// # Examples
     /// ```
@@ -241,7 +242,8 @@ impl VolumeOptions {
         let is_device = path.metadata().is_ok_and(|file| file.file_type().is_block_device());
         let size_bytes = self.size_bytes.filter(|_| !is_device);
         match (VolumeOptions { size_bytes, ..self }).overwrite(false).create(path) {
-            // There is something that is no volume, or another process has just made the volume.
+            // The path names something that is no volume, or another process has just made the volume. This
+            // second open returns the reason, or the volume.
             Err(error) if error.errno() == Errno::EXIST => Volume::open_with(path, paged),
             created => created,
         }

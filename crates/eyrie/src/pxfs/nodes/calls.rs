@@ -353,8 +353,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Calls `visit` with the entries of a directory from `cookie` on (0 is the start) until `visit` returns
-    /// false. With `hold`, looks each entry up: an entry for which `visit` returns true is then held, if it
-    /// has a node.
+    /// false. With `hold`, the call reads the attributes of each entry and holds its object: an object stays
+    /// held if `visit` has got its node and has returned true.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, nest: ObjectId) -> Result<()> {

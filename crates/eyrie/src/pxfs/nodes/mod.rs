@@ -117,10 +117,10 @@ impl SetAttributes {
 }
 
 /// The objects of a volume, for front-ends that know objects and not paths: a mount, a server of NFS, or a
-/// binding of another language. [`Pxfs::nodes`] makes it.
+/// binding of another language. [`Pxfs::nodes`] makes a `Nodes`.
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
-/// id names it, until each of its holds is ended by [`forget`](Nodes::forget). If another thread removes the
+/// id names it, until [`forget`](Nodes::forget) has ended each of its holds. If another thread removes the
 /// object before the hold, a look-up begins again. A call that has made the object returns the object of the
 /// same kind that has the name by then, or `ENOENT`. A million held nodes take some 80 MB. The drop of this
 /// value forgets all nodes.

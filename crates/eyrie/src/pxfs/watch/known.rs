@@ -2,8 +2,9 @@
 //!
 //! Notices name an object, or a directory and a name. A watch has to know the rest of the path. It learns
 //! entries from a listing, and from each notice of an entry. A listing may be newer than a notice that the
-//! watch takes later. All later changes of an entry then follow in further notices. After the last notice of
-//! an entry, the known entry is that of the volume. So no order of listing and notices needs a lock.
+//! watch takes later. Such a notice replaces the known entry by an older one. But each later change of the
+//! entry has a notice of its own. After the last notice of an entry, the known entry is the entry of the
+//! volume. So a listing needs no lock that stops changes or notices.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

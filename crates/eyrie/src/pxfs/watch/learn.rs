@@ -94,9 +94,10 @@ impl<E: Engine> Watch<E> {
         }
     }
 
-    /// True if the user could list a directory whose parent is known. If the directory has gone or has moved,
-    /// its rights are not those that it had there. Then the answer is true only for a user who may list every
-    /// directory. A directory that has moved within the tree is entered by the notice of its move.
+    /// True if the user may list `dir`, which a listing or a notice has shown in the directory `parent`. If
+    /// `dir` was removed or moved since then, the rights that it had in `parent` are not known. The result is
+    /// then true only for a user who may list every directory. If `dir` has moved within the tree, the notice
+    /// of the move enters it.
     pub(super) fn may_enter(&self, parent: ObjectId, dir: ObjectId) -> bool {
         let user = self.files.as_user();
         access::passes_everywhere(user.credentials()) || {

@@ -26,8 +26,8 @@ use crate::{Errno, Error, Notice, Result, Watcher};
 /// A stream of the changes in a directory or a tree: see [`Pxfs::watch`].
 ///
 /// A watch is an iterator that waits for each event. [`next_within`](Watch::next_within) waits with a limit,
-/// and [`poll`](Watch::poll) does not wait. Events come in the order of the changes of each entry. The watch
-/// also sees the changes of its own process, of other clients of a served volume, and of mounts.
+/// and [`poll`](Watch::poll) does not wait. The events of one entry come in the order of its changes. The
+/// watch also sees the changes of its own process, of other clients of a served volume, and of mounts.
 ///
 /// If changes come faster than the watch takes them, its queue overflows. The next event is then
 /// [`Overflow`](WatchEventKind::Overflow), and the watch goes on.
@@ -93,7 +93,7 @@ impl<E: Engine> Drop for WatchSource<E> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WatchStopper<E: Engine> {
-    // A stopper does not keep the volume open. It does not keep the watch alive.
+    // The reference is weak, so that a stopper keeps neither the volume open nor the watch alive.
     source: Weak<WatchSource<E>>,
 }
 
@@ -213,8 +213,8 @@ impl<E: Engine> Watch<E> {
         self.next_within(Duration::ZERO)
     }
 
-    /// Waits for the next event, up to `timeout`, or longer as [`poll`](Watch::poll). Returns `None` if none
-    /// came, or if the watch has [ended](Watch::has_ended).
+    /// Waits for the next event, up to `timeout`. A client whose service has ended may wait longer, as in
+    /// [`poll`](Watch::poll). Returns `None` if no event came, or if the watch has [ended](Watch::has_ended).
     ///
     /// ```
     /// # use eyrie::*; fn f(watch: &mut Watch<VolumeEngine>) {
@@ -223,7 +223,8 @@ impl<E: Engine> Watch<E> {
     /// ```
     pub fn next_within(&mut self, timeout: Duration) -> Option<WatchEvent> {
         let end = Instant::now().checked_add(timeout);
-        // Other threads may add notices of other directories for ever.
+        // Other threads may add notices of other directories for ever. So after the timeout, this call takes
+        // at most as many notices as the queue has room for.
         let mut late_notices = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -295,8 +296,8 @@ impl<E: Engine> Watch<E> {
         self.source.stop();
     }
 
-    /// Takes the change of an object. As the next two functions, it returns `None` if the known entries lack
-    /// a path.
+    /// Takes the change of an object. Returns `None` if the known entries do not give a path that an event
+    /// needs. [`Watch::change_entry`] and [`Watch::rename`] do the same.
     fn change(&mut self, id: ObjectId, kind: WatchEventKind) -> Option<()> {
         if self.options.entries_only {
             return Some(());
