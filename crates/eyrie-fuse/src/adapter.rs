@@ -11,11 +11,11 @@ use crate::turns::Turns;
 
 /// The set-user-id and the set-group-id bit of a mode.
 const SET_IDS: u16 = 0o6000;
-/// `FS_IOC_GETFLAGS`, with the size that the kernel names.
+/// `FS_IOC_GETFLAGS`. The number states an argument of 8 bytes, but the flags have 4.
 const GET_FLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`.
 const SET_FLAGS: u32 = 0x4008_6602;
-/// `FS_IOC_FSGETXATTR`, which the kernel asks before it sets flags.
+/// `FS_IOC_FSGETXATTR`, which the kernel sends before it sets flags.
 const GET_EXTENDED: u32 = 0x801c_581f;
 /// Bytes of a `struct fsxattr`, which begins with the flags.
 const EXTENDED_BYTES: usize = 28;
@@ -36,8 +36,8 @@ pub(crate) struct Adapter {
 pub(crate) struct SessionParts {
     /// Passes notices to the kernel.
     pub kernel: Notifier,
-    /// The turns of the threads. `None` if requests wait for a disk, so that many threads should read, or if
-    /// the host has one processor.
+    /// The turns of the threads. `None` if all threads should read requests: because requests wait for a
+    /// disk, or because the host has one processor.
     pub turns: Option<Arc<Turns>>,
 }
 
@@ -57,7 +57,7 @@ impl Adapter {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
     }
 
-    /// Calls the library for the user of a request, with the object of a number.
+    /// Calls the library for the user of a request, with the object of an inode number.
     pub(crate) fn as_user<T>(
         &self,
         request: &Request,
@@ -164,7 +164,7 @@ impl Adapter {
         self.session.get().and_then(|session| session.turns.as_ref())
     }
 
-    /// Lets another thread read requests, because this one may take long.
+    /// Lets another thread read requests, because the request of this thread may take long.
     pub(crate) fn begin_long(&self) {
         self.turns().inspect(|turns| turns.begin_long());
     }
@@ -179,7 +179,7 @@ impl Adapter {
         self.turns().inspect(|turns| turns.next());
     }
 
-    /// Returns the object of a number.
+    /// Returns the object of an inode number.
     pub(crate) fn object(&self, number: INodeNo) -> Answer<ObjectId> {
         self.numbers.object(number).ok_or(Errno::ESTALE)
     }

@@ -23,9 +23,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Let the kernel check permissions also if only root can use the mount (`default_permissions`). In all
     /// other mounts the kernel always checks them. Without this option, nobody checks permissions in a mount
-    /// that only root can use, because root passes the checks. Set it if processes of root that have given up
-    /// capabilities use the mount. The checks make such a mount slower, because the kernel then asks for the
-    /// attributes of a directory after each change of it.
+    /// that only root can use, because root passes the checks. Set this option if processes of root that have
+    /// given up capabilities use the mount. The checks make such a mount slower, because the kernel then asks
+    /// for the attributes of a directory after each change of it.
     pub default_permissions: bool,
     /// Honour set-user-id and set-group-id bits (`suid`). Only root may set this.
     pub suid: bool,

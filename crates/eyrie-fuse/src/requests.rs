@@ -257,7 +257,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel knows the offset of an append, too.
+        // The kernel finds the offset of an append itself, so an append is a write at this offset.
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let result = self.change(request, number, drops, |user, id| self.nodes.write(user, id, offset, data));
         reply!(self, reply, result, |()| reply.written(data.len() as u32));

@@ -141,7 +141,7 @@ fn check_fuse(path: &Path) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return device.map(drop).map_err(|source| MountError::NoFuse { path, source });
     }
-    // The helper opens the device for users.
+    // For other users, the helper `fusermount3` opens the device.
     match Command::new("fusermount3").arg("--version").output() {
         Ok(_) if !Path::new(DEVICE).exists() => {
             Err(MountError::NoFuse { path, source: rustix::io::Errno::NOENT.into() })
@@ -151,8 +151,9 @@ fn check_fuse(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns the turns of the threads. Returns `None` if requests wait for a disk, or if the host has one
-/// processor.
+/// Returns the turns of the threads. Returns `None` if requests wait for a disk, because the threads that
+/// wait then need others to read requests. Also returns `None` if the host has one processor, because a
+/// thread that spins would keep this processor from the program that makes the calls.
 fn turns(volume: &Volume, session: &fuser::Session<Adapter>) -> io::Result<Option<Arc<Turns>>> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if processors == 1 || volume.stats().disk.is_some() {
@@ -185,9 +186,9 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
     config
 }
 
-/// True if the kernel checks permissions. It then asks for the attributes of a directory after each change of
-/// it, and for the ACL of each object. A mount that only root can use does without, because root passes the
-/// checks.
+/// True if the kernel checks permissions. The kernel then asks for the attributes of a directory after each
+/// change of the directory, and for the ACL of each object. A mount that only root can use does without the
+/// checks, because root passes them.
 fn kernel_checks(options: &MountOptions) -> bool {
     options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
 }

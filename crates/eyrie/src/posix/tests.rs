@@ -146,7 +146,7 @@ fn append_writes_what_fits_while_another_thread_shortens_the_file() {
 #[test]
 fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
     thread_local! {
-        /// The calls of the clock that are left until it makes the file `f` one byte longer, and the file
+        /// Number of calls of the clock until the clock makes the file `f` one byte longer, and the file
         /// system of `f`.
         static LONGER: RefCell<Option<(u32, Pxfs<Model>)>> = const { RefCell::new(None) };
     }

@@ -22,11 +22,11 @@ use super::Volume;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Information {
-    /// The id, in hexadecimal.
+    /// The id of the volume, in hexadecimal.
     pub id: String,
     /// Version of the format on the medium.
     pub format: u32,
-    /// The name of the medium.
+    /// The name of the medium: `dram`, `pmem` or `paged`.
     pub medium: &'static str,
     /// A sentence that states which failures the changes survive on this medium.
     pub promise: &'static str,

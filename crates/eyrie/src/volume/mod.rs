@@ -30,11 +30,11 @@ use eyrie_engine::volume::segment_path;
 
 use crate::{AccessRules, Errno, Error, Kvfs, Nodes, Pxfs, Result};
 
-/// The files of a volume.
+/// The file system of a volume, for one user: see [`Pxfs`].
 pub type Files = Pxfs<VolumeEngine>;
-/// The objects of a volume.
+/// The objects of a volume, for front-ends that know objects and not paths: see [`Nodes`].
 pub type VolumeNodes = Nodes<VolumeEngine>;
-/// The keys and values in one directory of a volume.
+/// The keys and values in one directory of a volume: see [`Kvfs`].
 pub type Store = Kvfs<VolumeEngine>;
 
 /// An open volume. As long as it is open, neither this process nor another one can open it again, with two

@@ -38,8 +38,9 @@ impl Volume {
     /// checksum. On a volume without [checksums](crate::VolumeOptions::checksums), only the two superblocks
     /// have checksums, and any other page counts as damaged only if it cannot be read. Other threads can use
     /// the volume meanwhile. After each part of at most 1 MiB, `progress` gets the number of bytes that were
-    /// read so far, and the number of bytes to read in all. The scrub ends early if `progress` returns false.
-    /// Pages that were freed during such a scrub may count as damaged.
+    /// read so far, and the number of bytes to read in all. At its end the scrub reads the damaged pages a
+    /// second time, and `progress` gets the same numbers again. The scrub ends early if `progress` returns
+    /// false. Pages that were freed during such a scrub may count as damaged.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the volume is not on a disk. `EBUSY` if the volume is [served](Volume::is_served). As

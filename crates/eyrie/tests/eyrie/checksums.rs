@@ -17,7 +17,7 @@ fn root(volume: &Volume) -> Files {
     volume.files(Credentials::root())
 }
 
-/// Bytes that no other file has, and no two pages of which are equal.
+/// Returns the bytes of a file. Each page of each file differs from all other pages.
 fn contents(name: &str) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0_u64..).flat_map(u64::to_le_bytes).take(LEN).collect();
     for page in bytes.chunks_mut(4096) {
@@ -53,7 +53,7 @@ fn damage(volume: &Path, start: &[u8]) {
     fs::write(segment(volume), bytes).unwrap();
 }
 
-/// The first bytes of page number `page` of a file.
+/// Returns the first bytes of page number `page` of a file.
 fn start_of(name: &str, page: usize) -> Vec<u8> {
     contents(name)[page * 4096..][..64].to_vec()
 }
@@ -124,7 +124,7 @@ fn memory_has_no_checksums_and_no_scrub() {
         assert_eq!(error.errno(), Errno::INVAL);
         assert!(!place.path().join("nest").exists());
     }
-    // By default, checksums choose a disk.
+    // For checksums, the default choice of the medium is `paged`.
     assert_eq!(options().create(place.path().join("nest")).unwrap().information().medium, "paged");
     let memory = Volume::options().size(4 << 20).medium(MediumChoice::Dram);
     let volume = memory.create(place.path().join("memory")).unwrap();
@@ -184,7 +184,7 @@ fn repair_loses_only_damaged_pages() {
     assert!(volume.check().unwrap().is_clean());
 }
 
-/// A superblock and a journal that disagree would lead to wrong pages.
+/// If only one of superblock and journal states checksums, an open would find pages at wrong places.
 #[test]
 fn superblock_and_journal_must_agree() {
     let _tests = crate::side_by_side();
@@ -219,7 +219,7 @@ fn scrub_compares_the_superblocks() {
     }
 }
 
-/// A scrub reads the damaged pages a second time, and can be ended meanwhile.
+/// A scrub reads the damaged pages a second time. The caller can end the scrub during these reads.
 #[test]
 fn second_look_of_a_scrub_can_be_ended() {
     let _tests = crate::side_by_side();

@@ -266,7 +266,7 @@ fn listing_gives_nodes_and_continues_at_each_cookie() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 300);
-    // Exactly the entries that were taken are held once.
+    // Each entry that was taken is held once, although some entries were listed a second time.
     let objects = volume.information().objects;
     for (name, id) in &seen {
         nodes.unlink(&root, dir.id, name.as_bytes()).unwrap();

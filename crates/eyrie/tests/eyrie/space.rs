@@ -193,7 +193,7 @@ fn free_groups_return_to_the_host_and_are_reused() {
             files.remove_file("/large").unwrap();
             let trimmed = volume.trim().unwrap();
             assert!(trimmed >= 40 << 20, "{medium:?}: {trimmed}");
-            // The background work for huge pages can meanwhile take up to two of them.
+            // Meanwhile a background thread can make the host provide up to two huge pages.
             let rest = full - trimmed;
             assert!((rest..=rest + (4 << 20)).contains(&host_bytes(&path)), "{medium:?}: {rest}");
             assert_eq!(files.read("/kept").unwrap(), vec![5; 100 << 10]);

@@ -124,8 +124,8 @@ fn handle_sets_the_size_in_a_volume_with_flags() {
     nodes.close(handle).unwrap();
 }
 
-/// A client of a service. The session ends when it opens an object for the first time. In the next session
-/// the files are still there, or others have their ids and names.
+/// A client of a service. The session ends when the client opens an object for the first time. In the next
+/// session the files are still there, or, if `replaces` is true, other files have their ids and names.
 struct Reconnected {
     model: Model,
     replaces: bool,
