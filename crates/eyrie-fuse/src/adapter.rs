@@ -152,7 +152,7 @@ impl Adapter {
         }
     }
 
-    /// Lets the kernel forget the attributes that it has cached.
+    /// Makes the kernel forget the attributes that it has cached.
     fn forget_attributes(&self, number: INodeNo) {
         if let Some(session) = self.session.get() {
             // A negative offset means the attributes alone. An error means that the mount ends.

@@ -41,7 +41,8 @@ pub(crate) fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// Returns the kind in the file type bits of a mode. A mode without type bits is that of a file.
+/// Returns the kind in the file type bits of a mode of mknod(2). A mode without type bits is that of a file.
+/// Returns `None` for a directory and a symbolic link, because mknod(2) makes neither.
 pub(crate) fn kind_of(mode: u32) -> Option<Kind> {
     Some(match mode & 0o170_000 {
         0 | 0o100_000 => Kind::File,

@@ -44,8 +44,7 @@ impl Filesystem for Adapter {
         let _ = config.add_capabilities(offered);
         let _ = config.set_max_write(REQUEST_BYTES);
         let _ = config.set_max_readahead(REQUEST_BYTES);
-        // The kernel sends read-ahead and direct reads in the background. The default of 12 is for slow
-        // networks.
+        // The kernel sends read-ahead and direct reads in the background, by default at most 12 at a time.
         let _ = config.set_max_background(64);
         Ok(())
     }

@@ -6,6 +6,11 @@
 //! microseconds after a reply, because a program that makes one call after the other sends its next request
 //! soon. A parked thread becomes a reader if requests come faster than the readers take them, or if all
 //! readers work on requests that can take long.
+//!
+//! Invariant: a thread parks only while another reader is not busy with a long request, and a reader that
+//! begins a long request calls a parked thread if no reader is left. So no request waits for a long one while
+//! a thread is parked. If all readers block in requests that were not announced as long, a parked thread
+//! takes the waiting request after [`CHECK_INTERVAL`].
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;

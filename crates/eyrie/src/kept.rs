@@ -42,7 +42,7 @@ impl KeptId {
     /// Returns the id.
     ///
     /// # Errors
-    /// `Stale` if the id names another object or none by now.
+    /// `Stale` if the id names another object or none in the present session.
     #[inline]
     pub(crate) fn get(&self, engine: &impl Engine) -> Result<ObjectId> {
         let session = engine.session();

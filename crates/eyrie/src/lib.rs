@@ -28,6 +28,7 @@
 //! | [`File`], [`Dir`], [`ReadDir`], [`Walk`] | open files and directories, listings, walks through trees |
 //! | [`Watch`] | the changes of a directory or a tree, as events |
 //! | [`Store`] | keys and values: conditions ([`Condition`]), [`Batch`]es, scans, values in place |
+//! | [`VolumeNodes`] | objects without paths, for front-ends such as a mount |
 //! | [`Host`], [`HostStore`], [`KeyValueStore`] | the same calls on the file system of the host |
 //! | [`Error`], [`Errno`] | errors, with the message and the errno |
 //!
@@ -41,10 +42,11 @@
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
 //!   system call, except where the medium reads a page from a disk, the volume grows, or the call waits for
-//!   another thread. These calls read the clock in user space. This crate takes no lock in them. (While files
-//!   of the volume have advisory locks, `close` takes the mutex of their table in the engine.) The calls
-//!   allocate nothing except in a new thread, for a path with a symbolic link or an escaped name ([`names`]),
-//!   for an error that keeps the error of the engine, and where a directory grows or many extents change.
+//!   another thread. These calls read the clock in user space. This crate takes no lock in these calls.
+//!   (While files of the volume have advisory locks, `close` takes the mutex of the table of locks in the
+//!   engine.) The calls allocate nothing except in a new thread, for a path with a symbolic link or an
+//!   escaped name ([`names`]), for an error that keeps the error of the engine, and where a directory grows
+//!   or many extents change.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

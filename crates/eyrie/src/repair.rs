@@ -120,13 +120,13 @@ impl Repair {
         self
     }
 
-    /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
-    /// damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check finds
-    /// no damage in the new volume. If the repair fails before the new volume has that name, the damaged
-    /// volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames. If the
-    /// host also refuses to take them back, or cannot make the renames durable, the damaged volume is left at
-    /// `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
-    /// parts.
+    /// Builds a sound volume from the readable parts of the volume at `path`. Returns `None` if a check finds
+    /// no damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check
+    /// finds no damage in the new volume. If the repair fails before the new volume has that name, the
+    /// damaged volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames.
+    /// If the host also refuses to take them back, or cannot make the renames durable, the damaged volume is
+    /// left at `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects
+    /// and parts.
     ///
     /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
     /// more room. So the new volume may have another

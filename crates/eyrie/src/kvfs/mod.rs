@@ -2,7 +2,7 @@
 //!
 //! A store is a directory and a value is a file, so any program can open the values as files. A put replaces
 //! the whole value: a reader sees either the old bytes or the new ones. Permissions are checked once, when
-//! the store is opened.
+//! the store is opened. Each change of a store is one Op of the engine, so a crash leaves it whole or undone.
 //!
 //! ```
 //! # use eyrie::{Credentials, Kvfs, PosixExt};

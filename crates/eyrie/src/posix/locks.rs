@@ -72,8 +72,8 @@ impl FoundLock {
 /// # }
 /// ```
 pub trait PosixLocks: Posix {
-    /// Locks the whole file for its open file, or unlocks it (`kind` is `None`). A lock of the other kind
-    /// ends first, even if the call then fails.
+    /// Locks the whole file, or unlocks it if `kind` is `None`. The open file owns the lock. If it already
+    /// has a lock of the other kind, that lock ends first, even if the call then fails.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {

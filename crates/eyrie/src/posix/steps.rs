@@ -19,8 +19,8 @@ const COPY_PART: usize = 1 << 20;
 /// Maximum number of symbolic links that `PosixExt::canonicalize` follows, as in the calls of Linux.
 const LINKS_MAX: u32 = 40;
 
-/// A file that is open during one call. Unlike a [`File`](super::File), it borrows its file system, and takes
-/// no memory.
+/// A file that is open during one call. Unlike a [`File`](super::File), it borrows its file system, and
+/// allocates no memory.
 struct OpenInCall<'a, P: Posix> {
     fs: &'a P,
     path: &'a Path,

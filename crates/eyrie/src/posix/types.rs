@@ -104,8 +104,8 @@ pub enum Whence {
     Hole,
 }
 
-/// The attributes of a file, as `stat` returns them. Methods that [`std::fs::Metadata`] has, too, have the
-/// same meaning.
+/// The attributes of a file, as `stat` returns them. A method with the name of a method of
+/// [`std::fs::Metadata`] has the same meaning.
 ///
 /// # Examples
 /// ```
@@ -140,8 +140,8 @@ pub struct Stat {
     /// Bytes of a file, or of the target of a symbolic link. For a directory the meaning depends on the file
     /// system.
     pub size: u64,
-    /// Bytes of storage that the file occupies. For a sparse file with a large tree in a volume, the number
-    /// may include holes.
+    /// Bytes of storage that the file occupies. For a sparse file of many pieces in a volume, the number may
+    /// include holes.
     pub allocated: u64,
     /// Time of the last access, if the file system keeps it up to date.
     pub accessed: Time,

@@ -1,5 +1,5 @@
 //! Changes of directories: making, removing and renaming entries. The checks come in the order of Linux, so
-//! that a call with several errors returns the one that Linux returns.
+//! that a call with several errors returns the error that Linux returns.
 
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, Whiteout, with_reserved};

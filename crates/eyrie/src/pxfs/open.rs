@@ -306,7 +306,7 @@ impl<E: Engine> AsUser<'_, E> {
         self.engine().sync().map_err(CallError::Final)
     }
 
-    /// Writes bytes to a file, without a look at rights.
+    /// Writes bytes to a file, without a permission check.
     #[inline]
     pub(super) fn write_object(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<()> {
         check_range(offset, data.len())?;
@@ -353,7 +353,7 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(written)
     }
 
-    /// Appends bytes to a file, without a look at rights.
+    /// Appends bytes to a file, without a permission check.
     #[inline]
     pub(super) fn append_object(&self, id: ObjectId, data: &[u8]) -> CallResult<Range<u64>> {
         if data.is_empty() {
@@ -390,7 +390,7 @@ impl<E: Engine> AsUser<'_, E> {
         self.seek_object(self.usable(handle)?, offset, whence)
     }
 
-    /// Returns the next offset of data or of a hole in a file, without a look at rights.
+    /// Returns the next offset of data or of a hole in a file, without a permission check.
     pub(super) fn seek_object(&self, id: ObjectId, offset: u64, whence: Whence) -> CallResult<u64> {
         if id.is_directory() {
             return Err(Errno::INVAL.into());
@@ -422,7 +422,7 @@ impl<E: Engine> AsUser<'_, E> {
         })
     }
 
-    /// Lists a directory, without a look at rights. The names are those that the directory stores.
+    /// Lists a directory, without a permission check. The names are those that the directory stores.
     pub(super) fn list_object(
         &self,
         dir: impl Fn() -> eyrie_engine::Result<ObjectId>,

@@ -50,7 +50,7 @@ impl<E: Engine> AsUser<'_, E> {
         self.fallocate_object(id, mode, offset, length)
     }
 
-    /// Changes the storage of a range of a file, without a look at rights.
+    /// Changes the storage of a range of a file, without a permission check.
     pub(super) fn fallocate_object(
         &self,
         id: ObjectId,

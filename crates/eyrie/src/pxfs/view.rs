@@ -27,9 +27,9 @@ const PIECE_MAX: u64 = 1 << 20;
 /// removed meanwhile. Storage that is freed while a pin lives is reused only after the pin is dropped.
 impl<E: Engine> File<Pxfs<E>> {
     /// Returns bytes of the file as they are at one moment. The view ends with `range` or with the file. The
-    /// bytes are in place if they are in one piece of storage, or in pieces that lie one behind the other. A
-    /// file that one write made is in one piece, up to 64 MiB. Bytes in several pieces are copied, and so are
-    /// holes. [`File::pieces`] does not copy them. [`Pxfs::pin`] takes a pin.
+    /// bytes are in place if they are in one piece of storage, or in pieces of storage that follow one
+    /// another without a gap. A file that one write made is in one piece, up to 64 MiB. Bytes in several
+    /// pieces are copied, and so are holes. [`File::pieces`] does not copy them. [`Pxfs::pin`] takes a pin.
     ///
     /// In a volume on a disk, the pages of the range are read into memory, and none of them leaves memory
     /// before the pin is dropped. So use [`File::pieces`] with several pins for a range that is larger than

@@ -36,7 +36,7 @@ impl CloseError {
         CloseError { error, volume }
     }
 
-    /// Returns the reason as an errno: that of [`CloseError::error`].
+    /// Returns the errno of [`CloseError::error`].
     ///
     /// ```
     /// # use eyrie::*; fn f(volume: Volume) {
@@ -49,7 +49,7 @@ impl CloseError {
         self.error.errno()
     }
 
-    /// Returns the reason.
+    /// Returns the reason of the failure.
     ///
     /// ```
     /// # use eyrie::*; fn f(volume: Volume) {

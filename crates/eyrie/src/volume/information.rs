@@ -45,7 +45,7 @@ pub struct Information {
     pub free_bytes: u64,
     /// The number of objects.
     pub objects: u64,
-    /// Bytes of memory that the pages of the volume take now. `None` if the medium itself is memory.
+    /// Bytes of memory that the pages of the volume take. `None` if the medium itself is memory.
     pub resident_bytes: Option<u64>,
     /// Bytes of the journal. `None` if the medium needs none.
     pub journal_bytes: Option<u64>,

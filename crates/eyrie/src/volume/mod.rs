@@ -52,12 +52,13 @@ pub type Store = Kvfs<VolumeEngine>;
 /// A process may end without a drop: by [`std::process::exit`], by [`std::process::abort`] (also for a panic
 /// with `panic = "abort"`), by a signal, or by a return from `main` while a `static` or another thread still
 /// has the volume, its files or a store. A program that calls `exit` should close its volumes first. Without
-/// a drop, the next open recovers the volume, which takes longer, and the medium decides which changes are
-/// lost:
+/// a drop, the next open recovers the volume, which takes longer. The medium ([`MediumChoice`]) decides which
+/// changes are lost:
 ///
 /// - `dram` and `pmem`: none. The changes of every call that had returned are there.
-/// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. Background drains come
-///   every five seconds, unless [`PagedOptions::drain_interval`] has another time.
+/// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. A drain writes all changes
+///   to the disk. Background drains come every five seconds, unless [`PagedOptions::drain_interval`] has
+///   another time.
 ///
 /// # Examples
 /// ```
@@ -333,10 +334,11 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives the storage of all allocation groups that are wholly free back to the host, and also the memory
-    /// that the host provided ahead of need. ([`Volume::close`] does the same for the groups that became free
-    /// since the open.) Returns the number of bytes that the host got back. A block device does not report
-    /// this number, so for a device the result is the size of the groups.
+    /// Gives the storage of all [allocation groups](VolumeOptions::group_size) that are wholly free back to
+    /// the host. The same goes for memory that a background thread made the host provide before any call
+    /// needed it. ([`Volume::close`] does the same for the groups that became free since the open.) Returns
+    /// the number of bytes that the host got back. A block device does not report this number, so for a
+    /// device the result is the size of the groups.
     ///
     /// # Errors
     /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only. `EBUSY` if the volume is

@@ -159,8 +159,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Sets permission bits, user and group of the root directory, by default 0o755 and those of this
-    /// process.
+    /// Sets permission bits, user and group of the root directory. By default the bits are 0o755, and user
+    /// and group are the effective ids of this process.
     ///
     /// # Examples
     /// ```

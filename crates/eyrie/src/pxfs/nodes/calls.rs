@@ -214,9 +214,9 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Sets attributes of an object by one Op, and returns all attributes. With nothing to set, changes
-    /// nothing. A new size needs permission to write, unless `handle` is open for writing. A file loses its
-    /// set-id bits as with chown(2), truncate(2) and ftruncate(2).
+    /// Sets attributes of an object in one atomic step, and returns all attributes. With nothing to set,
+    /// changes nothing. A new size needs permission to write, unless `handle` is open for writing. A file
+    /// loses its set-id bits as with chown(2), truncate(2) and ftruncate(2).
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -307,7 +307,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
-    /// number of bytes, which is smaller than `length` at the end of the first file. Each 1 MiB is one Op.
+    /// number of bytes, which is smaller than `length` at the end of the first file. Each 1 MiB is one atomic
+    /// step.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -493,7 +494,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// None today.
+    /// None at present.
     pub fn statvfs(&self) -> Result<StatVfs> {
         self.files.statvfs()
     }

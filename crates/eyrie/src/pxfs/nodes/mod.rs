@@ -1,4 +1,5 @@
-//! Nodes: calls for front-ends that know objects and not paths, such as a mount.
+//! Nodes: calls for front-ends that know objects and not paths, such as a mount. Holds are not stored: after
+//! a crash, recovery frees each object that no name leads to.
 
 mod calls;
 mod generations;
@@ -200,7 +201,8 @@ impl<E: Engine> Pxfs<E> {
 
 impl<E: Engine> Nodes<E> {
     /// Begins to watch the changes that other users of the volume make: see [`Nodes::next_notice`]. The
-    /// watcher has room for `capacity` notices.
+    /// watcher has room for `capacity` notices. If more notices wait for [`Nodes::next_notice`], all waiting
+    /// notices are dropped, and the next notice is [`Notice::Everything`].
     ///
     /// ```
     /// # use eyrie::*; fn f(volume: &Volume) {

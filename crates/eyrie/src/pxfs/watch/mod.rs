@@ -1,8 +1,9 @@
 //! Watches: the changes of a directory, or of a tree, as events.
 //!
 //! A watch has a queue of [`Notice`]s of all changes of the volume. The thread that asks for events takes
-//! notices from the queue, drops those of other directories, and finds the paths of the rest
-//! ([`KnownTree`]). So a change pays only for its notice, and only while somebody watches.
+//! notices from the queue, drops those of other directories, and finds the paths of the rest ([`KnownTree`]).
+//! So a change pays only for its notice, and only while a watch exists. A watch is not stored, so a crash
+//! loses nothing but the watch.
 
 mod event;
 mod known;
@@ -343,7 +344,7 @@ impl<E: Engine> Watch<E> {
         Some(())
     }
 
-    /// Takes a rename. `replaced` and `left` are those of the notice.
+    /// Takes a rename. `replaced` and `left` are the fields of [`Notice::Rename`].
     fn rename(
         &mut self,
         from: (ObjectId, &[u8]),
@@ -369,7 +370,8 @@ impl<E: Engine> Watch<E> {
         } else if let (Some(new), Some((dir, name))) = (left, ends[0]) {
             self.push(WatchEventKind::Created, dir, Some(new), self.known.path(dir, name)?);
         }
-        // The known entry may be newer than the notice.
+        // A known entry may be newer than the notice, and may name a third object. This object is looked at,
+        // too.
         let known = ends.map(|end| end.and_then(|(dir, name)| self.known.unplace(dir, name)));
         for (end, id) in ends.into_iter().zip([left, Some(moved)]) {
             if let (Some((dir, name)), Some(id)) = (end, id) {
