@@ -483,7 +483,8 @@ pub trait Posix {
     /// Sets the inode flags of an open file or directory. [`Posix::inode_flags`] has an example.
     ///
     /// # Errors
-    /// As `FS_IOC_SETFLAGS`: `EPERM` unless the caller owns the file and has `CAP_LINUX_IMMUTABLE`.
+    /// As `FS_IOC_SETFLAGS`: `EPERM` unless the caller owns the file. `EPERM` also if the call changes a flag
+    /// and the caller lacks `CAP_LINUX_IMMUTABLE`.
     fn set_inode_flags(&self, handle: &Self::Handle, flags: InodeFlags) -> Result<()>;
 
     /// Returns the total and the free space of the file system.
