@@ -35,7 +35,7 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Returns true if stores and fences need no hook after them.
+    /// Returns true if stores need no hook after them, and fences need no hook.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         matches!(self, Backing::Dram)

@@ -14,7 +14,7 @@ use std::arch::asm;
 use crate::addr::LINE_SIZE;
 
 const LINE: usize = LINE_SIZE as usize;
-/// Least length at which `rep movsb` is faster than a loop of 16-byte moves, on processors with fast string
+/// Minimum length at which `rep movsb` is faster than a loop of 16-byte moves, on processors with fast string
 /// moves.
 const REP_FROM: usize = 512;
 

@@ -7,8 +7,9 @@
 //! epoch *e* is out of every reader's sight.
 //!
 //! The slots are in memory that other processes can map. The owner of a volume that other processes read
-//! [watches](watch_pins) their slots, so its clock also waits for their pins. Counts need no clock in common,
-//! and a process that stores wrong counts delays the reuse of memory, or spoils its own reads.
+//! [watches](watch_pins) their slots, so its clock also waits for their pins. The counts of several processes
+//! need no common clock. A process that stores wrong counts can only delay the reuse of memory, or spoil its
+//! own reads.
 //!
 //! A pin is one atomic addition on a cache line that only its thread writes, except for threads without a
 //! slot. A guard that is held for a long time only delays the reuse of memory.
@@ -29,7 +30,8 @@ const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
 const SLOT_WORDS: usize = 16;
-/// Size of a table of pins, in bytes: one slot's room for the two words of the head, and the slots.
+/// Size of a table of pins, in bytes. The head has two words and takes the room of one slot. The slots
+/// follow.
 const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
 /// Word of the head: number of slots, counted from the first, that threads have ever claimed. The slots after
 /// them are idle, so the clock skips those.
@@ -38,7 +40,8 @@ const USED: usize = 0;
 /// exists, because a number of pins does not tell if the pins of an earlier epoch have ended.
 const CROWD: usize = 1;
 
-/// The pins of one process, in memory that other processes can map.
+/// The pins of one process, in memory that other processes can map. The first word of a slot is its count.
+/// The second word is 1 while a thread has the slot.
 struct PinTable(SharedMemory);
 
 impl PinTable {
@@ -109,8 +112,7 @@ fn own() -> Option<&'static WatchedPins> {
     OWN.get_or_init(make).as_ref()
 }
 
-/// Returns the count of the pins of threads without a slot. It is the same one for the whole life of the
-/// process.
+/// Returns the count of the pins of threads without a slot. Every call of a process returns the same count.
 fn crowd() -> &'static AtomicU64 {
     own().map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
 }
@@ -142,8 +144,8 @@ thread_local! {
 }
 
 std::thread_local! {
-    /// Number of guards that this thread has made while it ended. The value has no destructor, so it can be
-    /// used until the thread has ended.
+    /// Number of live guards that this thread has made since its thread-locals were destroyed. This variable
+    /// has no destructor, so the thread can use it until its end.
     static ENDING: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -181,11 +183,15 @@ impl PinTable {
             claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let Some(slot) = (0..SLOTS).find(is_free) else { return (SLOTS, &self.words()[CROWD]) };
+        // `SeqCst`, like the addition in `pin`: a scan that misses this slot comes before every pin in the
+        // slot. The fence in `advance` then gives the pinned reader all stores before the scan.
         self.words()[USED].fetch_max(slot as u64 + 1, Ordering::SeqCst);
         (slot, self.count(slot))
     }
 
     fn release(&self, slot: usize) {
+        // `Release` pairs with the exchange in `claim`, so the next thread of the slot changes the count
+        // after this thread.
         self.words()[(slot + 1) * SLOT_WORDS + 1].store(0, Ordering::Release);
     }
 }
@@ -368,8 +374,8 @@ pub fn pins_file() -> Result<File, Fault> {
     file.ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?.try_clone().map_err(fault)
 }
 
-/// The watch over the pins of another process. A drop ends the watch, so the other process must not read the
-/// volumes of this process any more.
+/// The watch over the pins of another process. A drop ends the watch. After the drop, the other process must
+/// not read the volumes of this process.
 #[must_use = "a watch ends when it is dropped"]
 pub struct PinWatch(Arc<WatchedPins>);
 
@@ -465,9 +471,9 @@ fn register_fork_handler() {
             own.table.count(slot).store(is_pinned.into(), Ordering::Relaxed);
         }
     }
-    // SAFETY: no handler panics. `before` takes a lock that no thread holds while it forks. The child frees
-    // the memory of the watched tables, which a C library allows after a fork, and else only stores to
-    // atomics, reads cells of thread-locals, and makes system calls.
+    // SAFETY: no handler panics. `before` takes a lock, and no thread forks while it holds this lock. The
+    // child frees the memory of the watched tables, which a C library allows after a fork, and else only
+    // stores to atomics, reads cells of thread-locals, and makes system calls.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 

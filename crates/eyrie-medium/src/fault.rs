@@ -49,7 +49,8 @@ pub enum Fault {
         /// Address of the page.
         addr: Addr,
     },
-    /// A drain failed, so the volume accepts no change any more.
+    /// A drain failed, so the volume accepts no change any more. A store to the page cache of another process
+    /// also returns this error.
     #[error(
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
@@ -85,7 +86,7 @@ impl Fault {
         if is_full(&source) { Fault::HostFull } else { Fault::Io { what: what.to_string(), source } }
     }
 
-    /// Returns true if the host lacks room, whichever call found that.
+    /// Returns true if the host lacks room, also if the error is a [`Fault::Io`].
     pub fn lacks_room(&self) -> bool {
         match self {
             Fault::HostFull => true,

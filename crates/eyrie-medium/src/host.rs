@@ -1,7 +1,7 @@
 //! Calls to the host: files, their sizes and locks, address space, threads.
 //!
-//! A medium or a volume makes a call to the host through [`call`], or calls `announce` before it, if a
-//! failure of the call becomes an error. So a test can observe the call and make it fail. (Exceptions are
+//! If the failure of a call to the host becomes an error, the medium or volume makes the call through
+//! [`call`], or calls `announce` before it. So a test can observe the call and make it fail. (Exceptions are
 //! calls that only tests make, and the calls of [`shared`](crate::shared).) Without an observer an
 //! announcement costs one test of a flag that only tests and the crash explorer set. The functions from
 //! [`open`] to [`write_all_at`] wrap those calls of `std::fs` that volumes need. The calls about the process

@@ -7,7 +7,8 @@
 //! that the publish made unreachable only after it has that `Settled`.
 //!
 //! Invariants:
-//! - All unsafe code of the workspace is in this crate.
+//! - All unsafe code of the workspace is in this crate, except one module of `eyrie-bench` that only its
+//!   feature `peers` compiles.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
 //! - No reference is formed over mapped memory, with three exceptions: references to atomics,

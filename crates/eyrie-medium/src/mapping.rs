@@ -324,7 +324,8 @@ impl Mapping {
     }
 }
 
-/// Number of huge pages for which the host is not asked before the next request, or [`HugePages::NEVER`].
+/// The rest of a pause: the number of huge pages that are provided without a request to collapse them. It is
+/// 0 outside a pause, and [`HugePages::NEVER`] if the host cannot collapse pages.
 #[derive(Default)]
 struct HugePages(AtomicU32);
 
@@ -359,6 +360,7 @@ impl HugePages {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // The registration ends first, because the host may give these addresses to another mapping.
         self._registration = None;
         // SAFETY: this value owns the mapping, and no code refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.base().cast(), self.len as usize) };

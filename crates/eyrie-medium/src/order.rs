@@ -122,8 +122,8 @@ impl Medium {
         Published { _private: () }
     }
 
-    /// Stores several words, which a crash may keep in any combination. The caller has made a redo record
-    /// durable that lists all of them, so recovery stores them again after a crash.
+    /// Stores several words, which a crash may keep in any combination. The caller has settled a redo record
+    /// that lists all of these words, so recovery stores them again after a crash.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one that failed were stored.

@@ -19,7 +19,7 @@ use crate::paged::{
 };
 use crate::site::{Caller, SiteKind};
 
-/// Largest number of bytes of which [`Medium::bring`] brings pages.
+/// Maximum number of bytes that one call of [`Medium::bring`] brings into memory.
 const MOST_BROUGHT: u64 = 1 << 20;
 
 /// Returns the offset of the last whole page of a disk.
@@ -82,7 +82,7 @@ impl Medium {
     }
 
     /// Returns the files of the page cache that other processes map for reading: the pages, and their flags.
-    /// Returns `None` if the medium has no page cache, or one of this process alone.
+    /// Returns `None` if the medium has no page cache, or if the cache belongs to this process alone.
     pub fn cache_files(&self) -> Option<(&File, &File)> {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pages_file().zip(keeper.pager().flags_file()),
@@ -225,7 +225,7 @@ impl Medium {
         bytes / PAGE_SIZE * PAGE_ENTRY
     }
 
-    /// Returns the room in the journal that stores to `bytes` in a row may need, in bytes.
+    /// Returns the room in the journal that stores to `bytes` consecutive bytes may need, in bytes.
     pub fn room_of_stores(bytes: u64) -> u64 {
         most_room(bytes)
     }
@@ -384,9 +384,9 @@ impl Medium {
         }
     }
 
-    /// From now on accepts every page without a checksum: no record has listed the page, or the disk has lost
-    /// its checksum or cannot read it. Only a repair should make this call. A page that does not match its
-    /// checksum is still an error.
+    /// From now on, the medium accepts every page whose checksum is unknown. A checksum is unknown if no
+    /// record has listed the page, if the disk has lost the checksum, or if the disk cannot read it. Only a
+    /// repair should make this call. A page that does not match its checksum is still an error.
     pub fn accept_unknown_checksums(&self) {
         if let Backing::Paged(keeper) = &self.backing {
             keeper.pager().accept_unknown_checksums();

@@ -1,4 +1,4 @@
-//! Persistent memory: stores leave the processor's caches before a fence makes them durable.
+//! Persistent memory: each store writes its cache lines back, and the next fence makes these lines durable.
 //!
 //! Every store writes back its own lines immediately, so a fence needs no list of the stores that it orders.
 //! The instruction that writes a line back is the first of `clwb`, `clflushopt` and `clflush` that the
@@ -6,9 +6,9 @@
 //!
 //! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. For a cached store the
 //! processor first fetches the line and later writes it back, so streaming moves half as many bytes. Short
-//! stores are faster without streaming. Each streamed line waits for memory, and small data, such as names,
-//! should stay in the caches, because they are soon read again. Published measurements (Yang et al., FAST
-//! 2020) put the break-even point at about 512 bytes.
+//! stores are faster without streaming, because each streamed line waits for memory. Besides, small data,
+//! such as names, should stay in the caches, because it is soon read again. Published measurements (Yang et
+//! al., FAST 2020) put the break-even point at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -20,7 +20,7 @@ use crate::observe::Observer;
 use crate::rules::{SafetyRule, broken};
 use crate::site::Caller;
 
-/// Least number of bytes for which a store is streamed.
+/// Minimum length of a streamed store, in bytes.
 pub(crate) const STREAM_FROM: usize = 512;
 const LINE: usize = LINE_SIZE as usize;
 

@@ -26,8 +26,9 @@ impl Medium {
         Medium::read_through(file, len, Backing::Dram)
     }
 
-    /// Maps the page cache of another process, which owns a volume on a disk. `pages` and `flags` are its
-    /// [`Medium::cache_files`]. A read asks the owner for the pages that are not there. Stores fail.
+    /// Maps the page cache of another process, which owns a volume on a disk. `pages` and `flags` are the two
+    /// files of the owner's [`Medium::cache_files`]. A read asks `owner` to bring in each page that the cache
+    /// does not have. Stores fail.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping, or the files have other sizes.
@@ -41,8 +42,9 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, backing))
     }
 
-    /// Maps the page cache of the next owner in place of this one, for a volume of the same size. A thread
-    /// that reads meanwhile may get any bytes. Does nothing on a medium without the cache of another process.
+    /// Maps the page cache of the next owner in place of the present cache, for a volume of the same size. A
+    /// thread that reads meanwhile may get any bytes. Does nothing on a medium without the cache of another
+    /// process.
     ///
     /// # Errors
     /// As [`Medium::of_cache`].
@@ -54,8 +56,9 @@ impl Medium {
         Ok(())
     }
 
-    /// Loads a word that shows if this medium still has the present owner. If the medium is the page cache of
-    /// another process, the word of a dead owner would stay as it is, so this call asks if the owner lives.
+    /// Loads a word by which the owner of the medium says that it still serves this process. A dead owner
+    /// changes no word. So, if the medium is the page cache of another process, this call first checks that
+    /// the owner lives.
     ///
     /// # Errors
     /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.
@@ -83,7 +86,7 @@ impl Medium {
     }
 
     /// Makes a forked child accept the mapping that it has from its parent, for a medium that both processes
-    /// only read. Until then every check of the medium fails with [`Fault::Forked`].
+    /// only read. Before this call, every check of the medium in the child fails with [`Fault::Forked`].
     pub fn accept_in_child(&self) {
         self.sentinel.accept_in_child();
     }

@@ -46,8 +46,8 @@ unsafe impl Send for SharedMemory {}
 // SAFETY: as for Send.
 unsafe impl Sync for SharedMemory {}
 
-/// Bytes of a copy between two scheduling points. With the feature `shuttle`, other threads change memory in
-/// the middle of a copy.
+/// Bytes of a copy between two scheduling points. With the feature `shuttle` a copy has several pieces, so
+/// that other threads can change the memory in the middle of the copy.
 const PIECE: usize = if cfg!(feature = "shuttle") { 16 } else { usize::MAX };
 
 /// The seals of a file of fixed size.
@@ -72,9 +72,9 @@ pub(crate) unsafe fn move_over(old: *mut libc::c_void, new: *mut libc::c_void, l
     }
 }
 
-/// Makes a memory file of `len` zeros, of which its owner can punch pages. (The kernel refuses to punch pages
-/// of a file that is sealed against stores.) Returns also a descriptor for other processes. Only this user
-/// and root can get another one by which they could write.
+/// Makes a memory file of `len` zeros, in which its owner can punch holes. (The kernel refuses to punch a
+/// hole in a file that is sealed against stores.) Also returns a read-only descriptor for other processes.
+/// The mode of the file lets only this user and root get a descriptor that permits stores.
 pub(crate) fn page_file(len: u64) -> Result<(File, File), Fault> {
     let fault = |errno| io_fault("making shared memory for pages", errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

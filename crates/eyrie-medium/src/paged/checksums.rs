@@ -159,6 +159,7 @@ impl Checksums {
         if !ranges.is_empty() {
             blocks.here().write_all(&ranges)?;
         }
+        // The disk and memory have the same entries of these chunks: the known entries, and zeros.
         for chunk in unknown {
             self.loaded[chunk].store(true, Ordering::Release);
         }

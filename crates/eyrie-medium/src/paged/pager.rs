@@ -51,6 +51,7 @@ pub(crate) struct Pager {
     /// Number of the last durable cut.
     pub(super) durable: AtomicU64,
     pub(super) turnstile: Turnstile,
+    /// Numbers of the pages that became dirty since the last cut. The index of a thread selects its shard.
     pub(super) dirty: [Mutex<Vec<usize>>; SHARDS],
     pub(super) shadows: Shadows,
     /// The state of drains. The drain in progress holds the lock.
@@ -69,10 +70,13 @@ pub(crate) struct Pager {
     pub(super) lent: Mutex<Vec<Range<usize>>>,
     /// One more than the highest number of a page that was ever in memory.
     pub(super) top: AtomicUsize,
+    /// The page at which the clock hand of the eviction stands.
     pub(super) hand: Mutex<usize>,
     pub(super) ahead: ReadAhead,
     pub(super) journal_bytes: u64,
+    /// True after a drain has failed.
     pub(super) failed: AtomicBool,
+    /// Id of the process that made the cache.
     pub(super) process: u32,
     pub(super) waker: Waker,
 }
@@ -171,6 +175,7 @@ impl Pager {
     fn allocate(&self, first: usize, count: usize) -> io::Result<()> {
         let Some(last) = (first + count).checked_sub(1) else { return Ok(()) };
         if self.places.has_checksums() {
+            // The checksum pages of later chunks lie between the pages of the range.
             self.blocks.here().allocate(Places::checksum_page_of(first), PAGE_SIZE)?;
         }
         let start = self.places.offset(first);

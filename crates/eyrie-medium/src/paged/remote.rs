@@ -8,7 +8,7 @@
 //! ends.
 //!
 //! The cache of an owner that has died does not change any more. So a reader must ask if the owner lives
-//! before it believes what it has read ([`RemotePages::check_owner`]).
+//! before it believes the bytes that it has read ([`RemotePages::check_owner`]).
 
 use std::fs::File;
 use std::io;

@@ -7,7 +7,7 @@ use crate::addr::{LINE_SIZE, PAGE_SIZE};
 /// Upper bound of the bytes that the entry of a page takes in a record, without the lines.
 pub(crate) const PAGE_ENTRY: u64 = 32;
 
-/// Returns the room in the journal that stores to `len` bytes in a row may need, in bytes.
+/// Returns the room in the journal that stores to `len` consecutive bytes may need, in bytes.
 pub(crate) fn most_room(len: u64) -> u64 {
     (len / PAGE_SIZE + 2) * PAGE_ENTRY + (len / LINE_SIZE + 2) * PACKED_LINE as u64
 }

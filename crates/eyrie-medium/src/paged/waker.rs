@@ -1,5 +1,5 @@
 //! The waker of the keeper, the background thread of a page cache. The waker is an event descriptor, because
-//! the keeper polls it together with a file of the kernel.
+//! the keeper polls it together with a file by which the kernel reports that memory is short.
 
 use std::fs::File;
 use std::io;

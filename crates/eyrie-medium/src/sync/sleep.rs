@@ -7,8 +7,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// A word on which threads sleep: the inode of its memory, and its number there. All mappings of the memory
-/// have the same names.
+/// A word on which threads sleep: the inode of its memory, and its number there. The word has the same name
+/// in all mappings of the memory.
 pub(crate) type WordName = (u64, usize);
 
 #[cfg(not(feature = "shuttle"))]

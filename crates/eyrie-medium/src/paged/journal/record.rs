@@ -85,6 +85,7 @@ impl CutRecord {
         let body = [self.fresh.as_bytes(), &self.changed, &self.encoded_sums()].concat();
         let entry = size_of::<FreshPage>();
         let room = (journal_bytes as usize).saturating_sub(size_of::<RecordHead>());
+        // An overflow page takes a page of bytes out of the journal, and its own entry goes into the journal.
         let count = body.len().saturating_sub(room).div_ceil(PAGE - entry);
         let pages: Vec<usize> = lent.take(count.min((MAX_OVERFLOW_BYTES / PAGE_SIZE) as usize)).collect();
         if pages.len() < count {
