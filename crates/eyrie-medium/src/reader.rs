@@ -56,9 +56,9 @@ impl Medium {
         Ok(())
     }
 
-    /// Loads a word by which the owner of the medium says that it still serves this process. A dead owner
-    /// changes no word. So, if the medium is the page cache of another process, this call first checks that
-    /// the owner lives.
+    /// Loads a word that the next owner of the volume changes before it changes anything else, so that
+    /// readers notice the new owner. The page cache of a dead owner keeps the old word. So, if the medium is
+    /// the page cache of another process, this call first checks that the owner lives.
     ///
     /// # Errors
     /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.

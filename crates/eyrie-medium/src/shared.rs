@@ -158,6 +158,7 @@ impl SharedMemory {
         // SAFETY: both mappings have the same length, and each belongs to its value. `forget` gives up the
         // old address of the new one. All accesses are atomics or copies that tolerate any bytes.
         unsafe { move_over(self.base.as_ptr().cast(), new.base.as_ptr().cast(), self.len) };
+        // The descriptor is closed here, because `forget` would leave it open.
         new.file = None;
         std::mem::forget(new);
         Ok(())

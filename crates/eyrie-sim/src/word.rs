@@ -2,7 +2,7 @@
 //! is printed bare. Any other word is printed in double quotes, with the escapes `\"`, `\\`, `\n`, `\t` and
 //! `\xNN`.
 //!
-//! Shell quoting is not used, because it does not escape a newline in a name, which would then split the
+//! Shell quoting is not used, because it leaves a newline in a name as it is, and the newline would split the
 //! line.
 
 use std::fmt;

@@ -87,6 +87,7 @@ impl Pager {
             locked_end += 1;
         }
         let mut count = locked_end - page;
+        // Another thread has read or locked the page meanwhile. The caller loads the flags of the page again.
         if count == 0 {
             return Ok(());
         }

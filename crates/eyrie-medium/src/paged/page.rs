@@ -117,7 +117,8 @@ impl Pages {
     }
 
     /// Unlocks a page, and sets and clears flags. The caller holds the lock, and passes only flags that no
-    /// other thread changes meanwhile.
+    /// other thread changes meanwhile. A thread that loads the new flags with acquire ordering also sees the
+    /// bytes that the caller has read into the page.
     #[inline]
     pub(super) fn unlock(&self, page: usize, set: u64, clear: u64) {
         // This is a compare-and-exchange loop and not a store, because other threads set flags such as `WARM`

@@ -123,6 +123,8 @@ impl Orders {
         // The times of a write may be visible before its bytes. Such a write may have looked up its name
         // before calls of the other thread that have returned since. So these calls may also follow the early
         // state of the write. On a disk the times are never visible early, because a drain takes whole Ops.
+        // In cell (i, j) of `our_early`, our call number i (from 0) is a write in progress, whose times are
+        // visible. `their_early` has the same for their call number j.
         let is_early = rule == CrashRule::Lines;
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i).filter(|_| is_early) else { return };

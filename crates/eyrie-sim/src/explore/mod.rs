@@ -1,14 +1,15 @@
 //! The crash explorer: it simulates a power failure at every crash point of a run, and opens the images that
 //! recovery can tell apart, or a sample of them if there are too many.
 //!
-//! A *crash point* is a position in a run at which a crash is simulated: before each fence at which stores
-//! are pending, at the end of each call, and at the end of the run. (On a disk, a flush takes the place of a
-//! fence.) A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
-//! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
-//! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
-//! usable. It must hold the effect of every call that had returned. (A crash of a disk may lose the calls
-//! since the last sync.) Of the call that had not returned it must hold the whole effect or none. [`record`]
-//! runs a script and records the run. [`shrink`] shortens a script that fails.
+//! A store is *pending* until it is durable: a crash may lose it. A *crash point* is a position in a run at
+//! which a crash is simulated: before each fence at which stores are pending, at the end of each call, and at
+//! the end of the run. (On a disk, a flush takes the place of a fence.) A [`TracedRun`] has the stores of an
+//! engine to its medium, and the states of the model. [`TracedRun::explore`] enumerates the images that a
+//! crash can leave, by the rule of [`eyrie_faults::CrashPoints`]. Each image must open, be sound
+//! ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every call that had returned.
+//! (A crash of a disk may lose the calls since the last sync.) Of the call that had not returned it must hold
+//! the whole effect or none. [`record`] runs a script and records the run. [`shrink`] shortens a script that
+//! fails.
 //!
 //! There is one exception: in memory, a crash in a write may leave the new modification and change times of
 //! the file without the written bytes.

@@ -155,8 +155,8 @@ impl Search<'_> {
 
 /// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
 /// applies. The kind of run that the catalogue names for this rule comes first. Stops at the first error, or
-/// when `should_continue` returns false. A rule of threads or of processes has no run here, so
-/// the search finds no error.
+/// when `should_continue` returns false. A rule of threads or of processes has no run here, so its search
+/// finds no error.
 pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));

@@ -21,7 +21,7 @@ use crate::script::{Call, CallOutcome, Script, ScriptLine, perform};
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 /// Creation time of the root.
 const BORN: Time = Time::new(1, 0);
-/// The smallest size of a group, so that small volumes have several.
+/// The smallest size of a group, so that small volumes have several groups.
 const GROUP_BYTES: u64 = 64 << 10;
 
 thread_local! {
@@ -215,6 +215,7 @@ pub(super) struct RecordSession {
     pub(super) disk: DiskBytes,
     pub(super) files: Pxfs<Scm>,
     pub(super) model: Pxfs<Model>,
+    /// Time of the close of the start volume, in seconds. The times of the calls follow it.
     pub(super) started: i64,
 }
 

@@ -81,6 +81,7 @@ impl SiteReport {
 /// Sums over several crashes.
 #[derive(Default)]
 struct Tally {
+    /// Number of events before the crash of the last image. Several images may belong to one crash.
     last: Option<usize>,
     points: u64,
     states: f64,

@@ -198,6 +198,8 @@ impl Trace {
                     pending.entry(line).or_default().push((*thread, *offset, bytes));
                 }
                 TraceEvent::Fence { thread } => pending.retain(|_, stores| {
+                    // The stores to one line persist in their order. So the last store of this thread to the
+                    // line makes all stores to the line before it durable, too.
                     let durable =
                         stores.iter().rposition(|store| store.0 == *thread).map_or(0, |last| last + 1);
                     stores.drain(..durable).for_each(|(_, offset, bytes)| store(&mut image, offset, bytes));

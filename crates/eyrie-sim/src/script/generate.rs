@@ -10,7 +10,7 @@ use super::{Call, bytes};
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
 /// Names that are usually files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Targets of symbolic links. None leads out of the tree, because a host and a volume differ outside.
+/// Targets of symbolic links. None leads out of the tree, because a host and a volume differ outside of it.
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
 /// Lengths and offsets, in bytes: near the sizes of words, cache lines and pages, and some of several pages.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];

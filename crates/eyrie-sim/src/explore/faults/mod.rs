@@ -373,8 +373,8 @@ impl NoRoom {
     }
 
     /// Makes the call again on engine and model, without failures, and returns its result. The call may find
-    /// no room in three cases: the trial without failures found none, this is that trial, or storage may have
-    /// leaked until a recovery (`is_lost`).
+    /// no room in three cases: it found no room in the trial without failures, this trial is the one without
+    /// failures, or storage may have leaked until a recovery (`is_lost`).
     fn again(
         self,
         session: &RecordSession,
