@@ -33,8 +33,8 @@ const SLOT_WORDS: usize = 16;
 /// Size of a table of pins, in bytes. The head has two words and takes the room of one slot. The slots
 /// follow.
 const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
-/// Word of the head: number of slots, counted from the first, that threads have ever claimed. The slots after
-/// them are idle, so the clock skips those.
+/// Word of the head: number of slots, counted from the first, that threads have ever claimed. The clock skips
+/// all later slots, because they are idle.
 const USED: usize = 0;
 /// Word of the head: number of pins of threads without a slot. The clock stands still while such a pin
 /// exists, because a number of pins does not tell if the pins of an earlier epoch have ended.
@@ -454,6 +454,7 @@ fn register_fork_handler() {
         let (slot, is_pinned) =
             LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).unwrap_or((SLOTS, false));
         let has_slot = slot < SLOTS;
+        // Of the pins in the crowd, the child has only those of this thread.
         let crowd = ENDING.get() + u64::from(is_pinned && !has_slot);
         let Some(own) = OWN.get().and_then(Option::as_ref) else {
             NO_TABLE.store(crowd, Ordering::Relaxed);

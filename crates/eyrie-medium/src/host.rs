@@ -153,10 +153,10 @@ pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     call(|| file.write_all_at(bytes, offset))
 }
 
-/// A process at the other end of a Unix socket, as it was when it connected.
+/// A process at the other end of a Unix socket, with the ids that it had when it connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Id of the process in the namespace of this process. 0 if it has none there.
+    /// Id of the process in the namespace of this process. 0 if the process has no id there.
     pub process: u32,
     /// Effective user id.
     pub uid: u32,
@@ -164,7 +164,8 @@ pub struct PeerProcess {
     pub gid: u32,
 }
 
-/// Returns the process at the other end of a Unix socket. The kernel vouches for it.
+/// Returns the process at the other end of a Unix socket. The kernel provides the ids, so the process cannot
+/// forge them.
 ///
 /// # Errors
 /// Those of `getsockopt`.
@@ -187,8 +188,7 @@ pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     }
 }
 
-/// Returns the supplementary groups of the process at the other end of a Unix socket, as they were when it
-/// connected.
+/// Returns the supplementary groups that the process at the other end of a Unix socket had when it connected.
 ///
 /// # Errors
 /// Those of `getsockopt`.

@@ -193,7 +193,7 @@ impl Mapping {
     pub(crate) fn of_shared_pages(len: u64) -> Result<(Mapping, File), Fault> {
         let (file, for_readers) = page_file(len)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // The file cannot shrink, so no access of its pages fails.
+        // The file cannot shrink, so no access to its pages faults, and the mapping needs no registration.
         let mut mapping = Mapping::map_with(&file, len, None, MapFlags::SHARED, rights)?;
         mapping.file = Some(file);
         // SAFETY: the range is this mapping. The size of its pages changes no byte.

@@ -233,7 +233,7 @@ impl Medium {
     /// Lends a range of whole free pages to the journal, and gives the Op of this thread nearly as many bytes
     /// more room. If the changes of a cut are larger than the journal, the drain records the rest of them in
     /// such pages. The caller holds a gate, and no durable pointer leads to the range. As after
-    /// [`Medium::mark_freed`], the allocator may give the range out again when the cut whose number this call
+    /// [`Medium::mark_freed`], the allocator may allocate the range again when the cut whose number this call
     /// returns is durable.
     ///
     /// # Errors
@@ -270,8 +270,8 @@ impl Medium {
         self.drained(Drain::Cut)
     }
 
-    /// As [`Medium::drain`], for a thread that waits for the disk. From now on other threads wait if they
-    /// would leave many pages to the next such call.
+    /// As [`Medium::drain`], for a thread that waits for the disk. From now on, an Op of another thread waits
+    /// if it would leave too many pages to the next such call.
     ///
     /// # Errors
     /// As [`Medium::drain`].
@@ -303,8 +303,8 @@ impl Medium {
         }
     }
 
-    /// Announces that an allocator gives out a range. A range of whole pages need not be read from the disk,
-    /// because no durable pointer leads to it: see [`Medium::mark_freed`].
+    /// Announces the allocation of a range. A range of whole pages need not be read from the disk, because no
+    /// durable pointer leads to it: see [`Medium::mark_freed`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if the Op has no room for the entries of the pages.
@@ -330,8 +330,8 @@ impl Medium {
     }
 
     /// Announces that a page-aligned range is free. The caller ensures that no reader can reach the range any
-    /// more. If the call returns a number, the allocator may give the range out again only when
-    /// [`Medium::durable_cut`] has reached that number. Otherwise it may do so immediately.
+    /// more. If the call returns a number, the allocator may allocate the range again only when
+    /// [`Medium::durable_cut`] has reached that number. Otherwise the allocator may do so immediately.
     #[inline]
     pub fn mark_freed(&self, addr: Addr, len: u64) -> Option<u64> {
         match &self.backing {

@@ -37,7 +37,7 @@ pub struct SharedMemory {
     access: SharedAccess,
     /// `None` for memory of this process alone.
     file: Option<File>,
-    /// Inode of the file.
+    /// Inode of the file; 0 for memory of this process alone.
     inode: AtomicU64,
 }
 

@@ -18,7 +18,8 @@ use crate::sync::unpoisoned;
 
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
-/// Room for the entries of 8 pages, in bytes. An Op that requests more extra room is large.
+/// Room for the entries of 8 pages, in bytes. An Op that requests more extra room is large. A large Op waits
+/// at half as many fresh pages as a small Op (`pace`).
 const LARGE_ROOM: u64 = 8 * PAGE_ENTRY;
 
 impl Pager {

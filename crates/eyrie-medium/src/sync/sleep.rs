@@ -69,7 +69,8 @@ mod host {
         thread: Thread,
     }
 
-    /// The sleeping threads. No inode is 0, so the name [`SOCKETS`] is that of no word.
+    /// The sleeping threads. No file has inode 0, so the name [`SOCKETS`] is that of no word in the memory of
+    /// a file.
     static SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
     const SOCKETS: WordName = (0, 0);
 
