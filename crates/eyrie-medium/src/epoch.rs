@@ -349,7 +349,7 @@ fn advance_alone() -> Epoch {
     CLOCK.store(epoch, Ordering::Release);
     interleave();
     // The epoch begins before its counts are noted. So a pin that is not among the noted ones began after the
-    // new epoch was visible, and memory that was retired in the epoch before is out of its sight.
+    // new epoch was visible. Memory that was retired in the epoch before is out of the sight of such a pin.
     fence(Ordering::SeqCst);
     own.into_iter().for_each(WatchedPins::start_epoch);
     others.iter().for_each(|other| other.start_epoch());

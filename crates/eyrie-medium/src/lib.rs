@@ -11,8 +11,8 @@
 //!   feature `peers` compiles.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
-//! - No reference is formed over mapped memory, with three exceptions: references to atomics,
-//!   [`Medium::bytes`] for volumes that one process holds exclusively or that all their processes only read,
+//! - No reference is formed over mapped memory, with three exceptions: references to atomics; the slices of
+//!   [`Medium::bytes`], for volumes that one process holds exclusively or that all their processes only read;
 //!   and the page cache's references to pages that it has locked and that no other thread may access yet.
 //!
 //! Safe when power fails: on persistent memory, a write persists at any time after its store, and at the

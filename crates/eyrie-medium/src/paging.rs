@@ -283,8 +283,8 @@ impl Medium {
         Ok(())
     }
 
-    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place and every new
-    /// checksum to its checksum page, and empties the journal.
+    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place, writes every
+    /// new checksum to its checksum page, and then empties the journal.
     ///
     /// # Errors
     /// As [`Medium::drain`].

@@ -1,7 +1,7 @@
 //! The crash explorer: scripts, the images that a crash of their run may leave, and the checks of each image.
 //!
 //! [`explore`] simulates a power failure before every fence (on a disk, every flush) and after every call of
-//! a script's run, and examines the volumes that each crash may leave, or a sample of them. [`compare`] reads
+//! a script's run. It examines the volumes that each crash may leave, or a sample of them. [`compare`] reads
 //! a volume into a value, so that the value can be compared with the model's. [`script`] has lists of calls
 //! as plain text, which run on a volume or on the host. [`canonical`] writes a directory tree as text that is
 //! equal for equal contents. `docs/explorer.md` describes the explorer for users.

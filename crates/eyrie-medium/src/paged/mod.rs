@@ -13,9 +13,9 @@
 //! - A page in use that is not in memory has its newest bytes in its place on the disk.
 //! - A page that belongs to a cut, and that the drain has not taken yet, is copied before it changes again.
 //! - The place of a page that was in use at the last durable cut is changed only after the change is durable
-//!   in the journal. A drain may write fresh pages straight to their places, so the allocator may take a page
-//!   only if it was already free at the last durable cut. [`Pager::mark_freed`] returns the number of the
-//!   first cut in which the page is free, or `None` if the page was fresh.
+//!   in the journal. A drain may write fresh pages straight to their places. So the allocator may take a page
+//!   only if the page was already free at the last durable cut. [`Pager::mark_freed`] returns the number of
+//!   the first cut in which the page is free, or `None` if the page was fresh.
 //!
 //! Safe when power fails: the last durable cut can always be rebuilt from the journal and the places of the
 //! pages. The documentation of `journal` shows why.

@@ -28,7 +28,8 @@ pub(super) const ODD: u64 = 1 << 5;
 /// The page was allocated in the cut to which it belongs. No durable pointer leads to the page, so a drain
 /// may write it straight to its place.
 pub(super) const FRESH: u64 = 1 << 6;
-/// The journal has lines of the page that its place on the disk lacks.
+/// The journal has lines of the page that its place on the disk lacks. After a drain has replayed the
+/// journal, the place has these lines, too, but the flag stays until the next checkpoint.
 pub(super) const LOGGED: u64 = 1 << 7;
 /// A drain has taken this fresh page, and its bytes are not yet durable in its place.
 pub(super) const WRITING: u64 = 1 << 8;

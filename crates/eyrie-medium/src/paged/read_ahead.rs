@@ -27,8 +27,8 @@ const GROWTH: usize = 4;
 /// Least number of pages of a chunk that is queued after a miss. The reader itself reads a smaller chunk,
 /// together with the pages that it needs.
 const LEAST: usize = 64;
-/// Maximum number of pages of a piece. It is the number of pages of a huge page, so that one page fault
-/// provides the memory of a piece, where small pages would need 512 page faults.
+/// Maximum number of pages of a piece. It is the number of pages of a huge page. One page fault then provides
+/// the memory of a piece, where small pages would need 512 page faults.
 pub(super) const PIECE: usize = HUGE_PAGE / PAGE_SIZE as usize;
 /// Number of readers that are tracked at a time.
 const STREAMS: usize = 8;

@@ -57,8 +57,8 @@ impl Pager {
         Ok(self.is_newest(page).then(|| bytes.as_bytes().to_vec()))
     }
 
-    /// Returns true if the place of a page has the bytes of the last durable cut: the page was not allocated
-    /// after that cut, and the journal has no lines of the page that its place lacks.
+    /// Returns true if the place of a page certainly has the bytes of the last durable cut: the page was not
+    /// allocated after that cut, and is not marked as [`LOGGED`].
     fn is_newest(&self, page: usize) -> bool {
         self.pages.flags(page).load(Ordering::Acquire) & (FRESH | LOGGED) == 0
     }

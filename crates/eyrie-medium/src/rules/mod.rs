@@ -3,9 +3,9 @@
 //!
 //! [`SafetyRule`] is the catalogue. `docs/rules.md` repeats it for readers, and a test compares the two. With
 //! the feature `mutants` a test can break one rule in its process (`break_rule`). The code that calls
-//! [`broken`] for this rule then behaves as the catalogue describes the *mutant* of the rule, and the crash
-//! explorer, or a test of threads or of processes, must notice. Without the feature [`broken`] is the
-//! constant false, so the compiler removes the mutants.
+//! [`broken`] for this rule then behaves as the catalogue describes the *mutant* of the rule. The crash
+//! explorer, or a test of threads or of processes, must notice the mutant. Without the feature [`broken`] is
+//! the constant false, so the compiler removes the mutants.
 
 mod catalogue;
 mod entry;

@@ -14,8 +14,7 @@ pub enum ProcessEnd {
     Power {
         /// Number of events of the process before the crash.
         after: usize,
-        /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
-        /// content among those that the crash may leave.
+        /// The picks of the image that this power failure left (see [`Images`](super::Images)).
         picks: Vec<usize>,
     },
 }
@@ -25,8 +24,7 @@ pub enum ProcessEnd {
 pub struct RecoveryCrash {
     /// Number of events of the recovery before the crash.
     pub after: usize,
-    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
-    /// content among those that the crash may leave.
+    /// The picks of the image that the crash left (see [`Images`](super::Images)).
     pub picks: Vec<usize>,
 }
 
@@ -38,8 +36,7 @@ pub struct CrashFailure {
     pub links: Vec<ProcessEnd>,
     /// Number of events before the crash. If `links` is not empty, only events of the last process count.
     pub after: usize,
-    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
-    /// content among those that the crash may leave.
+    /// The picks of the image that the crash left (see [`Images`](super::Images)).
     pub picks: Vec<usize>,
     /// The crash in the recovery of this image, if only that second crash left a wrong volume.
     pub again: Option<RecoveryCrash>,

@@ -1,10 +1,6 @@
 //! The images of a crash, one after the other. The images are enumerated depth first, up to a limit. If there
 //! are more, further images are drawn at random, and may repeat earlier ones.
 //!
-//! The *picks* of an image are numbers, one for each line (or sector of a disk) with pending stores, in the
-//! order in which recovery reads these lines. A pick selects one of the contents that the crash may leave in
-//! its line. Pick 0 loses all pending stores of the line. Missing picks count as 0.
-//!
 //! Every exploration of crashes enumerates its images with this module, so that limits and replay numbers
 //! mean the same everywhere.
 
@@ -56,7 +52,10 @@ impl AddAssign for Counts {
     }
 }
 
-/// The images of one crash.
+/// The images of one crash. The *picks* of an image select its bytes. They are numbers, one for each line (or
+/// sector of a disk) with pending stores that recovery reads, in the order of the reads. A pick is the index,
+/// from 0, of one of the contents that the crash may leave in its line. Pick 0 loses all pending stores of
+/// the line. Missing picks count as 0.
 pub struct Images {
     limits: Limits,
     opened: u64,

@@ -1,5 +1,6 @@
-//! The crash explorer: it simulates a power failure at every crash point of a run, and opens the images that
-//! recovery can tell apart, or a sample of them if there are too many.
+//! The crash explorer simulates a power failure at every crash point of a run. An *image* is the bytes that a
+//! crash may leave. The explorer opens the images that recovery can tell apart, or a sample of them if there
+//! are too many.
 //!
 //! A store is *pending* until it is durable: a crash may lose it. A *crash point* is a position in a run at
 //! which a crash is simulated: before each fence at which stores are pending, at the end of each call, and at

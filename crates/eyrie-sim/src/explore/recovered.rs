@@ -14,8 +14,8 @@ use crate::compare::{Tree, TreeParts, difference, try_tree};
 
 type Verdict = Result<(), String>;
 
-/// The volume of the first image of a crash is filled, but only if the number of events before the crash is a
-/// multiple of this constant. This check takes too long for every crash.
+/// The checks fill the volume of the first image of a crash, if the number of events before the crash is a
+/// multiple of this constant. To fill a volume takes too long for every crash.
 const FILLED_EVERY: usize = 5;
 /// First byte of the names of files that the checks make.
 const NEW: &[u8] = b"\x01";
@@ -33,8 +33,7 @@ pub(super) struct Expected<'a> {
 /// The error of a wrong image.
 pub(super) struct Wrong {
     pub(super) what: String,
-    /// For each line (or sector of a disk), in the order in which recovery read them, the index of its
-    /// content among those that the crash may leave.
+    /// The picks of the image (see [`Images`](super::Images)), without the zeros at the end.
     pub(super) picks: Vec<usize>,
 }
 

@@ -1,5 +1,5 @@
 //! Built-in scripts: every single call, every ordered pair and every ordered triple of calls on a small set
-//! of objects, scripts that fill or grow a volume, pairs of scripts for two threads, and long random scripts.
+//! of objects; scripts that fill or grow a volume; pairs of scripts for two threads; and long random scripts.
 //! This is bounded black-box crash testing: the scripts are short, and the volumes are small.
 
 use std::fmt::{self, Write as _};
@@ -307,8 +307,8 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns scripts that grow and shrink a directory, the values of a store and a file, a script that nests
-/// and moves directories, and a script that sets, inherits and removes ACLs.
+/// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
+/// and moves directories; and a script that sets, inherits and removes ACLs.
 pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths(), acls()].map(|text| parse("growth", &text)).into()
 }

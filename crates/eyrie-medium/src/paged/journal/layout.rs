@@ -56,8 +56,8 @@ pub struct Anchor {
 /// pages. On a volume with checksums, the body ends with 4 bytes for each changed page: the CRC-32C of the
 /// whole page after the change. Zeros fill the last sector.
 ///
-/// If a record overflows, a [`FreshPage`] for each overflow page comes between this head and the body, and
-/// the body continues in the overflow pages, which are free pages of the volume.
+/// A record may overflow to free pages of the volume. A [`FreshPage`] for each overflow page then comes
+/// between this head and the body, and the body continues in the overflow pages.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {

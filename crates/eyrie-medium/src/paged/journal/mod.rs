@@ -8,8 +8,8 @@
 //!
 //! A record is valid if its checksum, its sequence number and the name of its journal are right. The last
 //! record is valid only if its fresh pages match their checksums, too. The reason is that no flush separates
-//! the writes of these pages from the write of the record. Records have consecutive sequence numbers. After a
-//! checkpoint or a replay has written every page with lines in a record to its place, the journal gets a new
+//! the writes of these pages from the write of the record. Records have consecutive sequence numbers. A
+//! checkpoint or a replay writes every page with lines in a record to its place. The journal then gets a new
 //! random name, and the next record overwrites the first. Every record carries the name of its journal, so
 //! replay ignores records that remain from before.
 //!
