@@ -202,7 +202,7 @@ impl Mapping {
     }
 
     /// Gives the memory of unused pages of [`Mapping::of_pages`] or [`Mapping::of_shared_pages`] back to the
-    /// kernel. If the kernel refuses, it keeps the memory.
+    /// kernel. If the kernel refuses, the pages keep their memory.
     ///
     /// # Safety
     /// No thread of this process accesses the pages during the call.

@@ -172,6 +172,7 @@ impl StartVolume {
 
 /// Closes a traced volume, and returns the bytes of the volume or of its disk.
 fn closed(engine: Scm, disk: &DiskBytes, recorder: &Recorder) -> Result<Vec<u8>, RecordError> {
+    // The snapshot has all earlier stores, so only the stores of the close are applied to it.
     drop(recorder.take());
     let mut image = engine.volume().medium().snapshot();
     engine.close().map_err(failed)?;
