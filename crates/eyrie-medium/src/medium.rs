@@ -1,7 +1,6 @@
 //! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes. On
 //! a disk each access may also fail with [`Fault::Io`] or [`Fault::Checksum`], because the page may have to
 //! be read, and with [`Fault::Forked`] in a forked child. A store may also fail with [`Fault::OpTooLarge`].
-//! Every store to the page cache of another process fails with [`Fault::ReadOnly`].
 
 use std::fs::File;
 use std::panic::Location;
