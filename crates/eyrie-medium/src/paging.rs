@@ -230,8 +230,8 @@ impl Medium {
         most_room(bytes)
     }
 
-    /// Lends a range of whole free pages to the journal, and gives the Op of this thread nearly as many bytes
-    /// more room. If the changes of a cut are larger than the journal, the drain records the rest of them in
+    /// Lends a range of whole free pages to the journal, and raises the room of this thread's Op by nearly as
+    /// many bytes. If the changes of a cut are larger than the journal, the drain records the rest of them in
     /// such pages. The caller holds a gate, and no durable pointer leads to the range. As after
     /// [`Medium::mark_freed`], the allocator may allocate the range again when the cut whose number this call
     /// returns is durable.
@@ -351,7 +351,8 @@ impl Medium {
 
     /// Reads the pages of a range from the disk, also those in memory, and compares them with their
     /// checksums. Returns the addresses of the pages that cannot be read or do not match. Leaves out pages
-    /// whose places lack the bytes of the last durable cut. Returns no address on a medium without a disk.
+    /// whose places may lack the bytes of the last durable cut. Returns no address on a medium without a
+    /// disk.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child.
@@ -363,8 +364,8 @@ impl Medium {
         Ok(damaged.into_iter().map(|page| Addr::new(SegmentId(0), page as u64 * PAGE_SIZE)).collect())
     }
 
-    /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the bytes of
-    /// the last durable cut are not in the page's place yet, and on a medium without a disk.
+    /// Reads a whole page from the disk, also if the page is in memory. Returns `None` if the place of the
+    /// page may lack the bytes of the last durable cut, and on a medium without a disk.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; [`Fault::Io`]. [`Fault::Forked`] in a forked child.

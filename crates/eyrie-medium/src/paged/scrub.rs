@@ -18,8 +18,8 @@ const SCRUBBED: usize = 256;
 
 impl Pager {
     /// Returns those pages of a range that cannot be read from the disk, or that do not match their
-    /// checksums. Leaves out pages whose places lack the bytes of the last durable cut. No drain runs during
-    /// the call, so callers pass short ranges.
+    /// checksums. Leaves out pages whose places may lack the bytes of the last durable cut. No drain runs
+    /// during the call, so callers pass short ranges.
     ///
     /// # Errors
     /// [`Fault::Forked`] in a forked child.
@@ -45,7 +45,7 @@ impl Pager {
     }
 
     /// Returns the bytes of a page on the disk, whether or not the page is in memory. Returns `None` if the
-    /// place of the page lacks the bytes of the last durable cut.
+    /// place of the page may lack the bytes of the last durable cut.
     ///
     /// # Errors
     /// [`Fault::Io`]. [`Fault::Forked`] in a forked child.
