@@ -2,11 +2,14 @@
 //!
 //! Each thread runs a script of its own. A [`ThreadSchedule`] switches between the threads in an order that
 //! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
-//! calls. That order keeps the order of each thread, and each call that succeeded in the run also succeeds on
-//! the model in that order. In memory, the order has all calls that had returned before the crash. On a disk,
-//! the order has at least the calls that had returned before the last successful sync began. The order may
-//! also have the call of each thread that was in progress. A call that failed changes nothing. In memory, a
-//! write that had not returned may also leave its times without its bytes.
+//! calls, by these rules:
+//! - The order keeps the order of each thread.
+//! - Each call that succeeded in the run also succeeds on the model in this order. A call that failed changes
+//!   nothing.
+//! - In memory, the order has all calls that had returned before the crash. On a disk, it has at least the
+//!   calls that had returned before the last successful sync began.
+//! - The order may also have the call of each thread that was in progress. In memory, a write in progress may
+//!   also leave its times without its bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -2,14 +2,18 @@
 //! each trial the first, the second or the last access of one site fails, alone or together with all later
 //! accesses of that site.
 //!
-//! A call that meets a failure has the same result as on the model, or returns the errno of that failure. On
-//! a disk, the call may also return `EROFS`, after a failure to make changes durable. A failed call changes
-//! nothing, except where the failure came after the call had made its change. Afterwards the volume equals
-//! the model. Unless the failure may leak storage, the volume is also sound, and a volume in memory has as
-//! much free space as a recovery of it finds. The same call gives the result of the model (or finds no room)
-//! when it is made again, unless a disk could not make a change durable. In memory no crash loses a call that
-//! had returned. On a disk no crash loses a call before the last successful sync. Open, trim and close follow
-//! the same rules.
+//! The rules of a trial:
+//! - A call that meets a failure has the same result as on the model, or returns the errno of that failure.
+//!   On a disk, it may also return `EROFS`, after a failure to make changes durable.
+//! - A failed call changes nothing, except where the failure came after the call had made its change.
+//! - Afterwards the volume equals the model. Unless the failure may leak storage, the volume is also sound,
+//!   and a volume in memory has as much free space as a recovery of it finds.
+//! - If the call is made again, it gives the result of the model, or finds no room. This rule does not hold
+//!   after a disk could not make a change durable.
+//! - In memory no crash loses a call that had returned. On a disk no crash loses a call before the last
+//!   successful sync.
+//!
+//! Open, trim and close follow the same rules.
 
 mod disk;
 mod memory;
