@@ -40,9 +40,9 @@ pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
 /// Waits until the background process is ready.
 ///
 /// # Errors
-/// If the process ends before it is ready, the failure has the exit status of the process, or 1 if this
-/// status is 0 or a signal has ended the process. A process that fails prints its own error, so this failure
-/// then is silent.
+/// Fails if the process ends before it is ready. If its exit status is not 0, the process has printed its own
+/// error, so the failure is silent and has the same status. If the status is 0, or if a signal has ended the
+/// process, the failure has the status 1 and a message.
 fn wait_until_ready(mut child: Child, volume: &Path) -> Result<()> {
     let mut report = [0; READY.len()];
     let is_ready = child.stdout.take().is_some_and(|mut output| output.read_exact(&mut report).is_ok());

@@ -238,7 +238,8 @@ pub fn copy_attributes(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
     between(from, to, &mut CopyAttributes { from, to })
 }
 
-/// Calls `work` with the endpoints of two places that it only reads.
+/// Calls `work` with the endpoints of two places. `work` must only read, because volumes are opened for
+/// reading.
 ///
 /// # Errors
 /// The error of `work`. Fails if a volume cannot be opened or closed.
@@ -256,9 +257,9 @@ pub fn with_both<T>(
 
 /// Calls `work` for each source and the endpoint of its copy. If the target is a directory, the copy becomes
 /// an entry of this directory and keeps the name of the source. Otherwise the copy becomes the target itself.
-/// A failure of one source is printed, and the next source follows. A wrong target ends the command. The
-/// volume of the target is opened for changes, and other volumes for `purpose`. Closes the volumes even after
-/// an error. `command` is the name of the command.
+/// A failure of one source is printed, and the next source follows. Several sources and a target that is no
+/// directory end the command at once. The volume of the target is opened for changes, and other volumes for
+/// `purpose`. Closes the volumes even after an error. `command` is the name of the command.
 ///
 /// # Errors
 /// Fails if a source failed, if the volume of the target cannot be opened, if a volume cannot be closed, or

@@ -1,8 +1,8 @@
 //! The task `instructions` counts the instructions of the hot calls, and compares them with another commit or
 //! with the counts of `docs/results/instructions.md`.
 //!
-//! Counts of instructions do not depend on the load of the machine, so a small loss is visible. Two commits
-//! are built with the same toolchain and run the same program of calls (`hot_calls`), that of this commit.
+//! Counts of instructions do not depend on the load of the machine, so a small loss is visible. The same
+//! toolchain builds both commits, and both run this commit's version of the program of calls (`hot_calls`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,7 +120,8 @@ fn copy_program(tree: &Path) -> Result<()> {
 /// Builds the program in `tree`, and returns the instructions of one call of each kind.
 fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     let mut build = Command::new(env!("CARGO"));
-    // The manifest names the package, because the package may have another name in an older commit.
+    // The arguments have the path of the manifest instead of the name of the package, because the package may
+    // have another name in an older commit.
     build.current_dir(tree).args([
         "build",
         "--release",

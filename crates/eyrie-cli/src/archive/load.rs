@@ -188,6 +188,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
         if first == path {
             return Err(Side::Source("it is a link to itself".to_owned()));
         }
+        // As in `make_parents`, the path may lead only through directories that this load made.
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
         if !inside
             || self

@@ -1,5 +1,5 @@
-//! The ranges of a file that have bytes, in all forms that GNU tar writes. This module parses and checks
-//! these forms, and writes the form of version 1.0.
+//! The list of the ranges of a file that have data. GNU tar writes this list in several forms. This module
+//! parses and checks all of them, and writes the form of version 1.0.
 
 use std::ops::Range;
 

@@ -67,7 +67,8 @@ impl<W: Write> ArchiveWriter<W> {
         if let Some(ustar) = header.as_ustar_mut() {
             if holes.is_some() {
                 // The true name is in the records. A program that does not know these records extracts the
-                // data without the holes. The other name keeps it from replacing a file of the true name.
+                // list and the data without the holes. The other name in the header prevents that such a
+                // program replaces a file of the true name.
                 let name = [b"GNUSparseFile/", &member.name[..]].concat();
                 ustar.name[..name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
             } else {

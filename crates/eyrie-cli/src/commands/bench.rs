@@ -360,8 +360,8 @@ fn measure(
     print(&report, output)
 }
 
-/// The page of a report. It is opened before the run and written after it, so a run that fails leaves an old
-/// page unchanged.
+/// The page of a report. The file is opened before the run, and written after the run. Therefore a page that
+/// cannot be written is noticed early, and a run that fails leaves an old page unchanged.
 struct ReportPage<'a> {
     path: &'a Path,
     file: File,

@@ -34,9 +34,9 @@ pub(super) struct FilesToChange {
 }
 
 impl FilesToChange {
-    /// Calls `change` for each file. With `follows_argument`, an argument that is a symbolic link stands for
-    /// the directory to which it leads. A directory comes before its entries. If a file cannot be changed,
-    /// the error is printed, and the next file follows.
+    /// Calls `change` for each file. A directory comes before its entries. If a file cannot be changed, the
+    /// error is printed, and the next file follows. `follows_argument` has the meaning of
+    /// [`Reach::follows_argument`].
     ///
     /// # Errors
     /// Fails if a file could not be read or changed, or if a volume cannot be opened or closed.
@@ -57,7 +57,8 @@ impl FilesToChange {
 pub(super) struct Reach {
     /// True if the command takes everything below a directory, too.
     pub recursive: bool,
-    /// True if an argument that is a symbolic link stands for the directory to which it leads.
+    /// True if an argument that is a symbolic link stands for the directory to which it leads. Has an effect
+    /// only if `recursive` is true.
     pub follows_argument: bool,
 }
 

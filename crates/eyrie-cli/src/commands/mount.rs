@@ -83,7 +83,8 @@ fn serve(arguments: &MountArgs, options: &MountOptions) -> Result<()> {
         background::notify_manager("READY=1");
         let ended = mount.wait();
         background::notify_manager("STOPPING=1");
-        // A mount that a signal has ended while it was in use ends with an error of the connection.
+        // If a signal ends a mount that is in use, `wait` returns an error of the connection. The user asked
+        // for this end, so the error is not reported.
         if interrupt::requested() { Ok(()) } else { ended.map_err(failure) }
     })
 }

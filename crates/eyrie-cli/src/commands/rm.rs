@@ -55,7 +55,8 @@ fn remove(
     let path = &inside.path;
     let refuse = |why: &str| Err(Failure::new("cannot remove", inside, why));
     let (last, text) = (path.components().next_back(), path.to_string_lossy());
-    // `Path` leaves out a dot at the end, but `rmdir` refuses such a path after the directory was emptied.
+    // `components` leaves out a dot at the end of a path, so this check also looks at the text of the path.
+    // Without the check, a removal would empty the directory, and only then would `rmdir` refuse the path.
     if last == Some(Component::ParentDir) || text.trim_end_matches('/').ends_with("/.") {
         return refuse("its last name is . or ..: use the name of the directory");
     }

@@ -147,7 +147,7 @@ fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Fa
         _ => reason(error),
     };
     let place = format!("{} of {inside}", text::escaped(name));
-    // An attribute that does not exist has an errno of its own.
+    // The exit status 3 belongs to `ENOENT`, but the errno of a missing attribute is `ENODATA`.
     let errno = if error.errno() == Errno::NODATA { Errno::NOENT } else { error.errno() };
     Failure::of_errno(errno, format_args!("cannot {what} the extended attribute"), place, why)
 }

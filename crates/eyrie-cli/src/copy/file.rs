@@ -116,6 +116,7 @@ pub(super) fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
         let copied = copy_range(input, output, run.clone(), buffer)?;
         bytes += copied;
         offset = run.end;
+        // The file ends inside the range, for example because another program has made the file shorter.
         if copied < run.end - run.start {
             break;
         }

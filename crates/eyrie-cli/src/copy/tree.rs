@@ -51,7 +51,8 @@ struct PendingDirectory {
 struct Task<S: Posix, D: Posix> {
     entry: WalkEntry<S>,
     stat: Stat,
-    /// The directory in which the copy is made. For the root of the tree, it is the root of the target.
+    /// The directory in which the copy is made. For the root of the tree, it is the root directory of the
+    /// target's file system.
     target: Dir<D>,
     /// The attributes of this directory, which are set when all its entries are complete. `None` for the
     /// root of the tree.
@@ -179,6 +180,8 @@ where
         self.climb(position);
     }
 
+    /// Goes up to the target directory above. A failure is fatal, because the copy then cannot reach that
+    /// directory.
     fn climb(&self, position: &mut TargetPosition<D>) {
         if let Err(error) = position.ladder.up() {
             self.note(Path::new(""), Err(Side::Fatal(failure::reason(&error))));

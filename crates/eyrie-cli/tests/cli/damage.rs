@@ -59,7 +59,7 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Commands that read a volume. They name objects of both base volumes that the tests damage.
+/// Commands that read a volume. They name objects of both volumes that the tests damage, `few` and `large`.
 const READING: &[&[&str]] = &[
     &["info", "vol"],
     &["df", "vol"],
@@ -220,7 +220,8 @@ fn meet_fields_of(base: &str, is_chosen: impl Fn(&str) -> bool) -> u32 {
 
 #[test]
 fn commands_end_for_any_field_value_of_tables() {
-    // Most values of the superblock leave nothing to repair, and most other values are not used.
+    // The number of repairs does not matter here. With most values of the superblock there is nothing to
+    // repair, and most fields of the other tables are not used.
     let _ = meet_fields_of("few", |structure| TABLES.contains(&structure));
 }
 

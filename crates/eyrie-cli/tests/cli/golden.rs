@@ -80,7 +80,7 @@ fn every_golden_volume_opens_and_can_be_changed() {
         sandbox.succeed(["fsck", "vol"]);
         assert_eq!(sandbox.succeed(["kv", "get", "vol:/store", "new"]), "value", "{name}");
         if journal.is_some() {
-            // Records of the present version may now follow, so the anchor must have the present version.
+            // The journal may get records of the present version, so its anchor must have this version, too.
             assert_eq!(journal_version(&fs::read(&segment).unwrap()), 2, "{name}");
         }
     }

@@ -66,8 +66,9 @@ impl Program {
     }
 }
 
-/// Kills the service, and moves `/nest` with the open file `egg` away, so that another file has its path.
-/// Checks what a client reads before and after the start of the next service, which is returned.
+/// Kills the service, and moves `/nest` with the open file `egg` away. Another file then gets the path
+/// `/nest/egg`. Checks the reads of a client, before and after the start of the next service. Returns this
+/// service.
 pub fn replace_while_nobody_serves(
     service: Service,
     sandbox: &Sandbox,
@@ -79,7 +80,8 @@ pub fn replace_while_nobody_serves(
     sandbox.succeed(["mv", "vol:/nest", "vol:/old"]);
     sandbox.succeed(["mkdir", "vol:/nest"]);
     sandbox.succeed(["cp", "stone", "vol:/nest/egg"]);
-    // No service protects this read of bytes that are still mapped.
+    // The client still maps the bytes. But the read must fail, because another process may have reused their
+    // storage while no service ran.
     let mut bytes = [0; 4];
     assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::NOTCONN);
     let service = Service::start(sandbox);
@@ -126,8 +128,8 @@ fn volume_in_use_is_not_served() {
     sandbox.fail(1, &["sessions"], ["sessions", "vol"]);
 }
 
-/// Clients change a volume while its service is killed again and again. Every change whose command succeeded
-/// is there.
+/// Clients change a volume while its service is killed again and again. At the end, the volume has every
+/// change whose command succeeded.
 #[test]
 fn killed_services_lose_nothing_that_was_done() {
     let sandbox = Sandbox::with_volume("64M");
@@ -275,7 +277,9 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     program.end(service, &sandbox);
 }
 
-/// A client returns no bytes that it reads after another process has opened the volume of the killed service.
+/// Other processes open and change a volume after the kill of its service. A client of the killed service
+/// returns no bytes of the old contents: a read fails while no service runs, and has the new contents when a
+/// service runs again.
 #[test]
 fn changes_after_the_kill_of_a_service_reach_its_clients() {
     let sandbox = Sandbox::with_volume("64M");
@@ -345,8 +349,8 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// A failed run leaves an old page unchanged, and no other file. A run that succeeds replaces the bytes of
-/// the page, and nothing else.
+/// A failed run leaves an old page unchanged, and leaves no new file. A run that succeeds replaces the bytes
+/// of the page, and keeps its inode and its mode.
 #[test]
 fn failed_benchmark_keeps_the_old_page() {
     let sandbox = Sandbox::new();

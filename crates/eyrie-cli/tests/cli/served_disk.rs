@@ -83,8 +83,8 @@ fn pages_in_use_by_a_client_stay_in_memory() {
     program.end(service, &sandbox);
 }
 
-/// A program appends numbers to a file and synchronises it, while services are killed. Each number whose sync
-/// has succeeded is there.
+/// A program appends numbers to a file and synchronises the file, while services are killed. The file keeps
+/// each number whose sync has succeeded.
 #[test]
 fn synced_changes_outlive_the_kill_of_their_service() {
     let sandbox = on_disk("32M");
@@ -135,7 +135,7 @@ fn sync_after_a_kill_tells_of_lost_changes() {
     egg.sync_all().unwrap();
     service.kill();
     let service = Service::start(&sandbox);
-    // Nothing was lost.
+    // The sync before the kill made every change durable, so the next sync succeeds.
     assert_eq!(files.read("/egg").unwrap(), b"blue");
     egg.sync_all().unwrap();
     service.kill();
@@ -201,10 +201,10 @@ fn lost_files_are_not_mistaken_for_later_ones() {
     fs::create_dir(&tree).unwrap();
     (0..40).for_each(|number| fs::write(tree.join(number.to_string()), "mine").unwrap());
     sandbox.succeed(["import", "tree", "vol:/tree"]);
-    // The data fill the storage where the headers of the lost files were.
+    // The data of new files fill the storage in which the headers of the lost files were.
     let owner = Volume::open(sandbox.path("vol")).unwrap();
     let of_owner = owner.files(Credentials::of_process());
-    // There are too few of them to need new headers in the same places.
+    // These files are so few that they need no new headers in the same places.
     let data = |number: usize| vec![number as u8; if number < 115 { 256 << 10 } else { 64 << 10 }];
     let is_full = |&number: &usize| of_owner.write(format!("/data-{number}"), data(number)).is_err();
     let full = (0..200).find(is_full).unwrap();
@@ -227,8 +227,9 @@ fn lost_files_are_not_mistaken_for_later_ones() {
     program.end(service, &sandbox);
 }
 
-/// The first files of a service are lost with it, before any limit of generations but that of its start is
-/// durable. The next owner makes files with the same ids.
+/// A service is killed before its first files are durable. The only limit of generations that is durable then
+/// is the limit from the start of the service. The next owner makes files with the same ids, and these files
+/// must have other generations.
 #[test]
 fn generations_of_lost_files_are_not_given_to_later_ones() {
     assert!((0..10).any(|_| lose_files_and_reuse_their_ids()), "a drain came before each kill");

@@ -1,8 +1,8 @@
 //! Measures programs on a mounted volume, and on libfuse's `passthrough_ll` over a tmpfs, in alternation.
 //!
-//! Both file systems are served by a process with its default options, and keep their bytes in memory. Each
-//! row checks the bytes that it read, the sizes that it wrote, or the names that it made. `git status` and
-//! `find` are compared with the tmpfs itself, because they need only what the kernel has cached.
+//! A process with default options serves each of the two file systems, and both keep their bytes in memory.
+//! Each row checks the bytes that it read, the sizes that it wrote, or the names that it made. `git status`
+//! and `find` are compared with the tmpfs itself, because the caches of the kernel answer their calls.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -33,18 +33,20 @@ const LARGE_BYTES: usize = 64 << 20;
 /// Number of files that `tar` unpacks, and that git has checked out. `passthrough_ll` keeps a descriptor of
 /// each file that the kernel knows, so there are fewer if the limit of descriptors is lower.
 const TREE_FILES: u64 = 20_000;
-/// Number of descriptors for directories and for other files.
+/// Number of descriptors of the limit that are left for directories and for other files.
 const OTHER_DESCRIPTORS: u64 = 500;
+/// Number of directories of the tree that `tar` unpacks.
 const TREE_DIRECTORIES: u64 = 200;
 /// Maximum time of a call on the mount, divided by that on `passthrough_ll`.
 const RATIO: f64 = 1.0;
-/// The same for rows that the kernel answers from its caches on both sides, with the same code. Their ratios
-/// are 1 but for noise.
+/// The same limit for rows that the kernel answers from its caches on both sides, with the same code. Only
+/// noise makes their ratios differ from 1.
 const CACHED_RATIO: f64 = 1.05;
 /// Maximum time of `git status` and `find` on the mount, divided by that on tmpfs.
 const CHECKOUT_RATIO: f64 = 1.3;
 
-/// A row of calls. Each has its name, its limit, and the function that returns its microseconds a call.
+/// A row of calls: its name, the limit of its ratio, and the function that returns the mean time of a call in
+/// µs.
 type Row = (&'static str, f64, fn(&Path) -> Result<f64>);
 
 const ROWS: [Row; 11] = [
@@ -61,8 +63,8 @@ const ROWS: [Row; 11] = [
     ("unlink", RATIO, unlink),
 ];
 
-/// A mounted file system, and the process that serves it. A drop unmounts it, and kills the
-/// process 200 ms later unless it has ended.
+/// A mounted file system, and the process that serves it. A drop unmounts the file system. If the process has
+/// not ended then, the drop kills it after 200 ms.
 struct Served {
     dir: PathBuf,
     server: Child,
@@ -77,7 +79,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // If this fails, the server has ended or never mounted. The end of the process is seen below.
+        // If this unmount fails, the server has ended or never mounted. The code below handles both cases.
         let _ = Command::new("umount").arg(&self.dir).status();
         if !matches!(self.server.try_wait(), Ok(Some(_))) {
             std::thread::sleep(Duration::from_millis(200));

@@ -18,7 +18,7 @@ const HELD_MIB: f64 = 80.0;
 const ROUNDS: usize = 4;
 const GROWTH_MIB: f64 = 8.0;
 
-/// Looks a million objects up, which holds them, and then forgets them.
+/// Looks a million objects up, and then forgets them. Each look-up holds its object.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     in_scratch(memory, "nodes", |path| {
         let volume = Volume::create(path, VOLUME_BYTES)?;
@@ -28,7 +28,8 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
         (0..OBJECTS).try_for_each(|number| files.write(format!("/dir/{number}"), []))?;
         let nodes = volume.nodes();
         let dir = nodes.lookup(&user, nodes.root(), b"dir")?.id;
-        // The memory of this list is touched here, because it is not that of the holds.
+        // The list takes all of its memory here, before the first count, because the count is for the memory
+        // of the holds.
         let mut ids = vec![dir; OBJECTS as usize];
         let start = private_mib(std::process::id())?;
         let mut held = Vec::new();

@@ -1,5 +1,6 @@
-//! Measures creates by 1, 2 and 4 threads in one directory, on Eyrie and on tmpfs in alternation. The same
-//! threads in a volume each show how far the machine lets them scale.
+//! Measures creates by 1, 2 and 4 threads in one directory, on Eyrie and on tmpfs in alternation. For
+//! comparison, each thread also creates files in a volume of its own. Such threads share no lock of a volume,
+//! so their rates show the scaling that the machine permits.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,12 +21,12 @@ const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 512 << 20;
 /// Minimum rate of several threads, divided by the rate of one thread.
 const SCALING: f64 = 1.7;
-/// Minimum rate of several threads in one directory, divided by their rate in a volume each. With two threads
-/// the ratio is about 0.5 if both wait for one lock.
+/// Minimum rate of several threads in one directory, divided by the rate of as many threads that each have a
+/// volume of their own. With two threads the ratio is about 0.5 if both wait for one lock.
 const SHARE: f64 = 0.85;
 
-/// Creates [`FILES`] files in new directories, and removes them afterwards. Each of `threads` threads uses
-/// one of `systems`, in turn. Returns the rate, in millions a second.
+/// Creates [`FILES`] files in new directories, and removes them afterwards. Thread `n` uses the file system
+/// `systems[n % systems.len()]`. Returns the rate, in millions a second.
 fn rate<F: Posix + Sync>(systems: &[&F], threads: usize) -> Result<f64> {
     systems.iter().try_for_each(|fs| fs.create_dir("/dir"))?;
     let each = FILES / threads;

@@ -110,7 +110,8 @@ fn sqlite_round(mounted: &mut Mounted, database: &Path, pragmas: &str, found: u6
     Ok(last)
 }
 
-/// Returns one line with a transaction. It prints its number when it is committed.
+/// Returns one line of SQL with a transaction. After the commit, the line prints the number of the
+/// transaction.
 fn transaction(number: u64) -> String {
     let rows: Vec<String> = (0..ROWS).map(|row| format!("({number}, {row}, hex(randomblob(300)))")).collect();
     format!("BEGIN; INSERT INTO t VALUES {}; COMMIT; SELECT {number};\n", rows.join(", "))
@@ -121,7 +122,7 @@ fn last_number(output: impl BufRead) -> Option<u64> {
     output.lines().map_while(std::result::Result::ok).filter_map(|line| line.parse().ok()).last()
 }
 
-/// Runs statements on a database. Returns what they print.
+/// Runs statements on a database. Returns the text that they print.
 fn sqlite3(database: &Path, statements: &str) -> Result<String> {
     let mut sqlite3 = command("sqlite3");
     sqlite3.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database).stdin(text_file(statements)?);
@@ -138,7 +139,7 @@ enum FileState {
     Removed,
 }
 
-/// A report of a thread: a path, and the state that it must have from now on.
+/// A report of a thread: a path, and the state that the file at this path must have from then on.
 type Report = (PathBuf, FileState);
 
 /// Kills the server under threads that create, rename and remove files, on both media.

@@ -66,8 +66,8 @@ pub fn run_dbench(directory: &Path) -> Result<String> {
     Ok(throughput)
 }
 
-/// Returns the line of the throughput. A line of a client begins with the number of its line in the load
-/// file, and is about a call with an unexpected result.
+/// Returns the line of the throughput. Fails if a call had an unexpected result. A client prints a line about
+/// each such call. That line begins with the number of the call's line in the load file, in brackets.
 fn dbench_throughput(text: &str) -> std::result::Result<&str, String> {
     let is_of_client = |line: &&str| {
         let rest = line.strip_prefix(['[', '(']).unwrap_or_default();

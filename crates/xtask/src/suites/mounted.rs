@@ -109,7 +109,7 @@ impl<'a> Mounted<'a> {
         Ok(())
     }
 
-    /// Unmounts the volume and mounts it again, so that the kernel has nothing of it in its caches.
+    /// Unmounts the volume and mounts it again, so that the caches of the kernel have nothing of the volume.
     pub fn remount(&mut self) -> Result<()> {
         self.unmount()?;
         self.mount()

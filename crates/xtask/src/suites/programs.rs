@@ -73,14 +73,15 @@ fn changes() -> String {
     sql
 }
 
-/// Runs statements on a database. Returns what they print.
+/// Runs statements on a database. Returns the text that they print.
 fn sqlite3(database: &Path, statements: &str) -> Result<String> {
     let mut sqlite3 = command("sqlite3");
     sqlite3.args(["-batch", "-bail", "-init", "/dev/null"]).arg(database).stdin(text_file(statements)?);
     succeed(&mut sqlite3, LIMIT_S)
 }
 
-/// Builds a program with many modules on the mount, and runs it. Then changes a module, and does so again.
+/// Builds a program with many modules on the mount, and runs it. Then changes a module, builds the program
+/// again, and runs it again.
 pub fn cargo(context: &Context) -> Result<String> {
     let mut mounted = Mounted::new(context, "cargo", "rw")?;
     let package = mounted.point().join("package");

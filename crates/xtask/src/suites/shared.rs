@@ -168,7 +168,7 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     let mut diff = command("diff");
     diff.args(["-r", "--no-dereference", "--exclude=.git"]);
     assert_same("diff", &succeed(diff.arg(source).arg(&there), LIMIT_S)?, "")?;
-    // The other mount sees a checkout of this one, and the other way around.
+    // Each mount shows the checkout that git makes in the other mount.
     for (one, other) in [(&there, &here), (&here, &there)] {
         run_git(one, &["checkout", "--quiet", if one == &there { "HEAD~5" } else { "main" }])?;
         std::thread::sleep(NOTICE);
@@ -202,7 +202,7 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     assert_same("the other mount", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)
 }
 
-/// Reads all files again and again until the others are done. Returns the number of files.
+/// Reads all files again and again until `is_done` is true. Returns the number of files that it has read.
 fn read_all(volume: &Volume, is_done: &AtomicBool) -> Result<u64> {
     let files = volume.files(Credentials::of_process());
     let mut count = 0;
@@ -217,7 +217,7 @@ fn read_all(volume: &Volume, is_done: &AtomicBool) -> Result<u64> {
             };
             match read {
                 Ok(read) => count += read,
-                // The others rename and remove what a walk is about to visit.
+                // The programs in the mounts rename and remove entries that this walk is about to visit.
                 Err(error) if [Errno::NOENT, Errno::NOTDIR].contains(&error.errno()) => {}
                 Err(error) => return Err(error.into()),
             }

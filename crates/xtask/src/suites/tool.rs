@@ -44,7 +44,8 @@ pub fn command(name: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Returns a file in memory with this text, at its start. A program can have it as its input.
+/// Returns a file in memory with this text. The position of the file is its start, so a program can read the
+/// file as its input.
 pub fn text_file(text: &str) -> Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("text", MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -107,7 +108,7 @@ fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Returns an error with both texts' first different line, unless the texts are equal.
+/// Returns an error unless two texts are equal. The error has the first line in which they differ.
 pub fn assert_same(what: &str, found: &str, expected: &str) -> Result<()> {
     if found == expected {
         return Ok(());

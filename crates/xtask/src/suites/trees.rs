@@ -163,7 +163,7 @@ fn there_and_back(
     }
     copy(&source, &there, &archive)?;
     compare(&source, &there)?;
-    // After another mount, all bytes come from the volume.
+    // After the remount, all bytes come from the volume.
     mounted.remount()?;
     compare(&source, &there)?;
     copy(&there, &back, &archive)?;
@@ -177,7 +177,7 @@ fn there_and_back(
 fn compare(one: &Path, other: &Path) -> Result<()> {
     let mut diff = command("diff");
     diff.args(["-r", "--no-dereference"]);
-    // A FIFO is compared by rsync, because diff calls it a difference.
+    // Only rsync compares the FIFO, because diff reports every FIFO as a difference.
     let differences = succeed(diff.arg("--exclude=fifo").arg(one).arg(other), LIMIT_S)?;
     assert_same("diff", &differences, "")?;
     compare_attributes(one, other)
@@ -189,8 +189,8 @@ pub fn compare_attributes(one: &Path, other: &Path) -> Result<()> {
     assert_same("rsync --dry-run", &changes, "")
 }
 
-/// Returns a tree on the disk with libraries of the toolchain, the documents of the host, and one of each
-/// unusual file. The first call makes it.
+/// Returns a tree on the disk with libraries of the toolchain, the documents of the host, and files with
+/// unusual names, kinds and attributes. The first call makes the tree.
 pub fn source_tree(context: &Context) -> Result<PathBuf> {
     let tree = context.scratch(Home::Disk).join("tree");
     if tree.exists() {

@@ -14,7 +14,8 @@ const USER: u32 = 65_534;
 /// Time limit of one program, in seconds.
 const LIMIT_S: u64 = 60;
 
-/// The device of FUSE, open to all users as most systems have it. A drop gives it its old mode.
+/// The device of FUSE, which all users may open while this value lives, as on most systems. A drop restores
+/// the old mode of the device.
 struct OpenDevice {
     old: fs::Permissions,
 }
@@ -77,7 +78,7 @@ fn use_mount(home: &Path, point: &Path) -> Result<()> {
     let files =
         "mkdir $MNT/d; echo egg > $MNT/d/nest; mv $MNT/d/nest $MNT/d/f; chmod 640 $MNT/d/f; cat $MNT/d/f";
     assert_same("a file of the user", &succeed(&mut shell(USER, files), LIMIT_S)?, "egg\n")?;
-    // The kernel checks permissions for users.
+    // The mount of a user has the option `default_permissions`, so the kernel checks permissions.
     let closed = "chmod 0 $MNT/d/f; if cat $MNT/d/f 2>/dev/null; then exit 1; fi; chmod 640 $MNT/d/f";
     succeed(&mut shell(USER, closed), LIMIT_S)?;
     for (who, path) in [(0, "$MNT/d"), (1, "$MNT/d")] {

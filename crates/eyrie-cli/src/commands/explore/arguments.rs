@@ -185,7 +185,8 @@ pub struct ImageArg {
     pub links: Vec<ProcessEnd>,
     /// Number of events before the crash.
     pub after: usize,
-    /// For each line that recovery reads, the index of the line's chosen content.
+    /// For each line (or sector of a disk) that recovery reads, in the order of the reads: the index of its
+    /// content among those that the crash may leave.
     pub picks: Vec<usize>,
     /// A second crash, in the recovery of this image.
     pub again: Option<RecoveryCrash>,

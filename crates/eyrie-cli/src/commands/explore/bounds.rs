@@ -9,8 +9,8 @@ use crate::interrupt;
 
 /// The time for built-in scripts, unless the user gives a time or `--exhaustive`.
 pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(60);
-/// In a run with kills, each process opens the volume that the previous process left. This is the maximum
-/// number of processes that end, by a kill or a power failure, before the last one.
+/// Maximum number of processes that end, by a kill or a power failure, before the last process of a run with
+/// kills. Each process of such a run opens the volume that the previous process left.
 const MAX_KILLED: u32 = 3;
 
 /// Returns the limits for the images of each crash.

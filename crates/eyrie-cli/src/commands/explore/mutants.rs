@@ -1,6 +1,7 @@
 //! Breaks each rule of crash safety in a process of its own, for `--mutants`. Each broken rule must make at
-//! least one exploration fail. The rules of threads are left out, because only tests under the scheduler
-//! notice them.
+//! least one exploration fail. Two kinds of rules are left out, because no exploration notices that they are
+//! broken: only tests under the scheduler notice the rules of threads, and only tests with services notice
+//! the rules of processes.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -43,7 +44,7 @@ fn rule(id: &str) -> Result<SafetyRule> {
     }
 }
 
-/// True if a run of the explorer can notice that the rule is broken.
+/// Returns true if a run of the explorer can notice that the rule is broken.
 fn is_explored(rule: SafetyRule) -> bool {
     !matches!(rule.entry().on, On::Scheduler | On::Services)
 }

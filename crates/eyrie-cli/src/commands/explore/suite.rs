@@ -48,7 +48,8 @@ fn wrong(
     Failure::of_line(text)
 }
 
-/// The results of one kind of script.
+/// The results of one kind of script. The counts have the names and meanings of those in [`ExploreReport`],
+/// and are sums over all scripts. But `distinct` counts only images that no earlier script or kind had.
 #[derive(Default)]
 struct Workload {
     name: &'static str,

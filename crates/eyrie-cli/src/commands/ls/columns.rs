@@ -31,8 +31,8 @@ impl Columns {
         }
     }
 
-    /// Returns the columns before the name, as one line for each file whose attributes are known. A column is
-    /// equally wide in all lines.
+    /// Returns the columns before the name, as one line for each file whose attributes are known. Each column
+    /// has the same width in all lines.
     pub fn lines(&self, shown: &[Listed]) -> Vec<String> {
         let rows = shown.iter().filter_map(|listed| Some(self.row(listed.stat.as_ref()?, listed.has_acl)));
         let rows: Vec<[String; COLUMNS]> = rows.collect();
