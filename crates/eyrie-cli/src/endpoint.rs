@@ -262,8 +262,8 @@ pub fn with_both<T>(
 /// `purpose`. Closes the volumes even after an error. `command` is the name of the command.
 ///
 /// # Errors
-/// Fails if a source failed, if the volume of the target cannot be opened, if a volume cannot be closed, or
-/// if there are several sources and the target is not a directory. Fails after an interrupt.
+/// Fails if a source failed, if the volume of the target cannot be opened, or if a volume cannot be closed.
+/// Fails if there are several sources and the target is not a directory. Fails after an interrupt.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,

@@ -17,9 +17,9 @@ const NANOS: i128 = 1_000_000_000;
 /// everything after the year.
 fn civil(seconds: i64, format: &str) -> String {
     // The time of a file may have any number of seconds, but jiff supports years only up to 9999. The
-    // Gregorian calendar repeats after 400 years. So the time is moved by whole cycles of 400 years to a year
-    // from 1970 to 2369, and jiff formats the moved time. The years of these cycles are then added to the
-    // year of the moved time.
+    // Gregorian calendar repeats after 400 years. So this function moves the time by whole cycles of 400
+    // years to a year from 1970 to 2369, and lets jiff format the moved time. Then it adds the years of these
+    // cycles to the year of the moved time.
     let cycles = seconds.div_euclid(CALENDAR_SECONDS);
     let second = seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());

@@ -29,6 +29,8 @@ impl Table {
         self.names.get(&number).cloned().unwrap_or_else(|| number.to_string())
     }
 
+    /// Returns the number of the entry `name`. Text that is no known name may be a number, except the largest
+    /// number of 32 bits: a change of the owner to that number would leave the owner unchanged.
     fn number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied().or_else(|| name.parse().ok().filter(|&number| number != u32::MAX))
     }

@@ -81,7 +81,7 @@ fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
 /// Returns the inode flags of a directory.
 fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFlags, Side> {
     let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
-    // The walk reports a directory that cannot be opened.
+    // The walk reports a directory that cannot be opened, so this function does not report it.
     let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return Ok(InodeFlags::empty()) };
     flags_or_none(File::from_handle(entry.dir().clone(), handle, false).inode_flags())
 }

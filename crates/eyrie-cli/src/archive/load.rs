@@ -29,7 +29,7 @@ struct Loader<'a, R, D: Posix> {
     /// The target directory and the directories that this load made, with the attributes that they get at the
     /// end. `None` if the archive has no member for the directory.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
-    /// The inode flags that files and directories get at the very end, because they forbid changes.
+    /// The inode flags that files and directories get at the very end, because these flags forbid changes.
     flags: BTreeMap<PathBuf, InodeFlags>,
     buffer: Vec<u8>,
 }
@@ -205,7 +205,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
         self.tree.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
     }
 
-    /// Removes an earlier file at `path`, because a later member replaces it. A directory stays.
+    /// Removes an earlier file at `path`, because a later member replaces that file. A directory stays.
     fn make_room(&mut self, path: &Path) -> Result<(), Side> {
         self.flags.remove(path);
         let path = self.tree.path(path);

@@ -14,8 +14,9 @@ pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) struct Member {
     /// The name as the archive has it.
     pub name: Vec<u8>,
-    /// The attributes. A member that was read from an archive has 0 for the file system, the inode number and
-    /// the allocated bytes, 1 link, and the modification time as the time of change.
+    /// The attributes. An archive has only some of them. In a member that was read from an archive, the file
+    /// system, the inode number and the allocated bytes are 0, the number of links is 1, and the time of
+    /// change is the time of modification.
     pub stat: Stat,
     pub xattrs: Xattrs,
     pub flags: InodeFlags,
@@ -26,12 +27,12 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) enum Body {
     Directory,
-    /// A file of `stat.size` bytes. Bytes outside these ranges are 0.
+    /// A file of `stat.size` bytes, with its ranges of data. Bytes outside these ranges are 0.
     File(Vec<Range<u64>>),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A hard link to an earlier member of this name. Its `stat.size` is 0.
     Link(Vec<u8>),
-    /// A pipe or a device. `stat.kind` tells which.
+    /// A pipe or a device: see `stat.kind`.
     Special,
 }

@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of bytes that one read skips.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result with a reason for the user. After an error the reader is no longer usable.
+/// Result with a reason for the user. After an error, the [`ArchiveReader`] must not be used again.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The next member of an archive.
@@ -262,7 +262,7 @@ impl<R: Read> ArchiveReader<R> {
         })
     }
 
-    /// Reads the size of a file, which includes its holes, and the ranges that have bytes.
+    /// Reads the size of a file, which includes its holes, and its ranges of data.
     fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
         let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
             return Ok((stored, whole(stored)));

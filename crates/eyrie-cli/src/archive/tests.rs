@@ -336,8 +336,8 @@ fn damaged_archive_is_an_error_or_loads_something() {
         for _ in 0..random.random_range(1..4) {
             let at = random.random_range(0..damaged.len());
             damaged[at] = random.random();
-            // A damaged header with a right checksum passes the first check. Half of the blocks that are no
-            // headers get a checksum, too.
+            // The code below corrects the checksum of a damaged header, so that the header passes the first
+            // check. It also writes a checksum into half of the damaged blocks that are no headers.
             let block = at / 512 * 512;
             if let Some(bytes) = damaged.get_mut(block..block + 512)
                 && (bytes[257..262] == *b"ustar" || random.random())

@@ -18,7 +18,7 @@ pub(super) struct VisitedFile<'t> {
     pub path: &'t Path,
     /// The place of the file, for messages.
     pub place: Inside,
-    /// True for a symbolic link below an argument. The link then is not followed.
+    /// True for a symbolic link below an argument. Commands do not follow such a link.
     pub is_link_below: bool,
 }
 

@@ -67,8 +67,8 @@ pub(super) fn shown(flags: InodeFlags) -> String {
     [letter(InodeFlags::IMMUTABLE, 'i'), letter(InodeFlags::APPEND_ONLY, 'a')].iter().collect()
 }
 
-/// Opens a file whose flags are read or set. `None` for a symbolic link below an argument, and for an object
-/// that has no flags if the command `skips` such objects.
+/// Opens a file whose flags are read or set. Returns `None` for a symbolic link below an argument. If `skips`
+/// is true, also returns `None` for an object that has no flags.
 pub(super) fn open(target: &VisitedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
     if target.is_link_below
         || skips && !target.files.stat(Target::Follow(target.path.into()))?.kind.has_inode_flags()

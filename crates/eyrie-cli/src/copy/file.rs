@@ -9,8 +9,9 @@ use super::side::{OnSide, Side};
 
 /// Maximum number of bytes of one read or write.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// Bytes of a page. A file of one page or less is read to its end, without a search for holes, because most
-/// files of procfs and sysfs report a size of 0 or of one page, whatever number of bytes they have.
+/// Bytes of a page. A file of one page or less is read to its end, without a search for holes. The reported
+/// size of such a file may be wrong: most files of procfs and sysfs report a size of 0 or of one page,
+/// whatever number of bytes they have.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Opens the file of a walk for reading. Another program may have replaced the file since the walk found it.

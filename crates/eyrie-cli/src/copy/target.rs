@@ -33,7 +33,8 @@ impl<'a> TargetTree<'a> {
         join(self.root, relative)
     }
 
-    /// Makes a directory. [`TargetTree::finish_directory`] sets its attributes later.
+    /// Makes a directory. [`TargetTree::finish_directory`] sets its attributes later. Until then only its
+    /// owner may use the directory.
     pub fn directory<D: Posix + Clone>(&self, spot: &Spot<'_, D>) -> eyrie::Result<()> {
         spot.target.mkdir(spot.name.into(), 0o700)
     }

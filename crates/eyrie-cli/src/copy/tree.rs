@@ -54,8 +54,8 @@ struct Task<S: Posix, D: Posix> {
     /// The directory in which the copy is made. For the root of the tree, it is the root directory of the
     /// target's file system.
     target: Dir<D>,
-    /// The attributes of this directory, which are set when all its entries are complete. `None` for the
-    /// root of the tree.
+    /// The attributes of the directory `target`, which are set when all its entries are complete. `None` for
+    /// the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
 }
 

@@ -139,7 +139,8 @@ fn sync_after_a_kill_tells_of_lost_changes() {
     assert_eq!(files.read("/egg").unwrap(), b"blue");
     egg.sync_all().unwrap();
     service.kill();
-    // This service makes nothing durable but its own number.
+    // The start of a service makes only numbers of the volume durable, such as the number of owners. No sync
+    // follows the write, so the kill undoes the write.
     let service = Service::start(&sandbox);
     egg.write_all_at(b"grey", 0).unwrap();
     service.kill();

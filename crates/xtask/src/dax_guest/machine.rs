@@ -123,7 +123,7 @@ impl Boot {
         Ok(std::mem::take(&mut self.log))
     }
 
-    /// Makes an error that says what the guest did, with the end of its console.
+    /// Makes an error with the text `what` about the guest, and the last lines of its console.
     fn failure(&self, what: &str) -> Box<dyn Error> {
         let log = &self.log[self.log.len().saturating_sub(SHOWN_LINES)..];
         format!("the guest {what}. Its console:\n  {}", log.join("\n  ")).into()

@@ -166,7 +166,7 @@ fn not_the_hosts(runs: &[Calls], theirs: &Calls) -> u64 {
     let recurs = |call: &&u64| others.iter().all(|run| has_near(run, **call));
     let recurring = first.busy.iter().filter(recurs).count() as u64;
     let slow = runs.iter().filter(|run| !run.is_like(theirs)).map(|run| run.above(LONGEST));
-    // One slow run may be caused by the host. Only if most runs are slow, Eyrie is the cause.
+    // The host may cause one slow run. Only if most runs are slow, Eyrie counts as the cause.
     let slow: Vec<u64> = slow.collect();
     if 2 * slow.len() > runs.len() { slow.iter().copied().fold(recurring, u64::max) } else { recurring }
 }

@@ -25,8 +25,8 @@ quit
 const STRESS_S: &str = "15";
 /// Stressors that check results of their calls, and that tmpfs supports.
 ///
-/// `xattr` is not among them. It gives one file 4,096 attributes, and Eyrie rewrites all attributes of a file
-/// with each change, so one operation takes half a minute.
+/// The stressor `xattr` is left out. It gives one file 4,096 attributes, and Eyrie rewrites all attributes of
+/// a file with each change, so one operation takes half a minute.
 const STRESSORS: [&str; 14] = [
     "chmod",
     "copy-file",
@@ -98,7 +98,7 @@ pub fn run_postmark(directory: &Path) -> Result<String> {
     postmark_report(&text)
 }
 
-/// Returns a remark about a report. Fails if postmark has not removed each file that it made, or has told of
+/// Returns a remark about a report. Fails if postmark has not removed each file that it made, or has reported
 /// an error.
 fn postmark_report(text: &str) -> Result<String> {
     if let Some(line) = text.lines().find(|line| line.to_lowercase().contains("error")) {
@@ -155,7 +155,7 @@ pub fn stress_operations(text: &str) -> BTreeMap<&str, u64> {
     operations.collect()
 }
 
-/// True if stress-ng tells of a failed check.
+/// Returns true if stress-ng reports a failed check.
 pub fn has_failure(text: &str) -> bool {
     text.lines().any(|line| line.contains(" fail:") || line.contains(" error:"))
 }

@@ -217,7 +217,7 @@ pub fn look_ups(context: &Context) -> Result<String> {
     ))
 }
 
-/// A load that a thread repeats. It gets the mount, and the number of the repetition.
+/// A load that a thread repeats. The function gets the mount, and the number of the repetition.
 type Load = fn(&Context, &Mounted, u64) -> Result<()>;
 
 /// The loads of the mixed run.

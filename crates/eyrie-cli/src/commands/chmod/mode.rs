@@ -36,7 +36,8 @@ enum Source {
     Value,
     /// The value, and execution if the file is a directory or somebody may execute it (`X`).
     ExecuteIfAny,
-    /// The permissions that the users in the value have in the file (`g=u`).
+    /// The permissions that a class of users has in the file (such as the owner in `g=u`). The value has the
+    /// bits of this class.
     Present,
 }
 
@@ -144,7 +145,7 @@ impl Change {
             Source::ExecuteIfAny => {}
             Source::Present => {
                 let present = value & mode;
-                // The value has the bits of one user, so two of the three digits are 0.
+                // The value has the bits of one class of users, so two of the three digits are 0.
                 value = ((present >> 6 | present >> 3 | present) & 7) * 0o111;
             }
         }

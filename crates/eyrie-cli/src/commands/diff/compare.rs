@@ -132,7 +132,7 @@ impl BetweenFileSystems for Compare<'_> {
                 }
                 (_, (_, None)) => break,
             };
-            // An interrupt ends the comparison of two files early, and its result then has no meaning. So the
+            // An interrupt ends the comparison of two files early, and the result then has no meaning. So the
             // check for an interrupt follows the comparison.
             interrupt::check("diff")?;
             if let Some(difference) = difference

@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use super::LsArgs;
 use super::listed::Listed;
 
-/// Sorts `entries`, of which `listed` returns the file. Equal times and sizes are sorted by name.
+/// Sorts `entries`. `listed` returns the file of an entry. Equal times and sizes are sorted by name.
 pub(super) fn sort<T>(arguments: &LsArgs, entries: &mut [T], listed: impl Fn(&T) -> &Listed) {
     entries.sort_by(|left, right| {
         let (left, right) = (listed(left), listed(right));

@@ -4,10 +4,10 @@
 //! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is the
 //! median time of its batches in all counted rounds, divided by [`BATCH`]. The first [`WARM_UP`] rounds are
 //! not counted, because in them memory pages are faulted in. The keys that a batch erases are put before the
-//! timed part, and renamed files get their old names back after the timed part. The files that a batch
-//! creates are removed by the next batch, which measures the removal. Each row of the result has the number
-//! of different blocks, files or keys that its operations touched. Measuring fails if that number is too
-//! small for the way in which the operation chooses its targets ([`is_covering`]).
+//! timed part, and renamed files get their old names back after the timed part. After each batch that creates
+//! files, a batch of the operation `Unlink` removes these files and measures the removal. Each row of the
+//! result has the number of different blocks, files or keys that its operations touched. Measuring fails if
+//! that number is too small for the way in which the operation chooses its targets ([`is_covering`]).
 //!
 //! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each, except a get in
 //! place, which reads one byte. Paths have three components. Every operation on a name first writes the

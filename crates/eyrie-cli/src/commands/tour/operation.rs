@@ -98,8 +98,8 @@ pub struct Row {
     pub scale: Scale,
 }
 
-/// Groups of operations. Those of one group are measured together, because one makes the files that the next
-/// needs.
+/// Groups of operations. The operations of one group are measured together, because each makes the files that
+/// the next operation needs.
 const GROUPS: [&[Operation]; 13] = [
     &[Operation::Open],
     &[Operation::Stat],
