@@ -46,7 +46,7 @@ struct Sandbox {
 
 impl Sandbox {
     fn new() -> Sandbox {
-        // The clients in the process of the test keep or break the same rules as the command.
+        // The clients in the process of the test break the same rule as the commands that the test starts.
         #[cfg(feature = "mutants")]
         eyrie_sim::explore::mutants::break_rule_of_environment();
         Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }

@@ -420,8 +420,8 @@ fn benchmark_compares_with_a_client_of_a_service() {
     assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 1, "the run leaves nothing");
 }
 
-/// Another process, which the test starts from its own program, locks a file of the volume. When it is
-/// killed, its locks end.
+/// Another process, which the test starts from its own program, locks a file of the volume. The kill of that
+/// process ends its locks.
 #[test]
 fn locks_of_a_killed_client_are_released() {
     const LOCKER: &str = "EYRIE_TEST_LOCKER";

@@ -39,8 +39,8 @@ fn commands_use_a_served_volume_on_a_disk() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// Bytes in place stay while their reader holds a pin, although another client makes the service evict pages
-/// all the time.
+/// Bytes that a client reads in place stay in memory while the client holds a pin. At the same time, another
+/// client makes the service evict pages again and again.
 #[test]
 fn pages_in_use_by_a_client_stay_in_memory() {
     const VALUE: usize = 64 << 10;
@@ -176,8 +176,8 @@ fn changes_after_the_kill_of_a_disk_service_reach_its_clients() {
     program.end(service, &sandbox);
 }
 
-/// The ids, the generations and the storage of files that were lost with their service belong to other files
-/// afterwards.
+/// Files are lost with their service. Their ids and their storage then belong to other files, and a handle of
+/// a lost file must not reach these other files.
 #[test]
 fn lost_files_are_not_mistaken_for_later_ones() {
     const FILES: usize = 300;

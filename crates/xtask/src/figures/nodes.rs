@@ -10,12 +10,12 @@ use crate::run::{Result, private_mib};
 
 const OBJECTS: u32 = 1_000_000;
 const VOLUME_BYTES: u64 = 2 << 30;
-/// Maximum memory of a million holds, in MiB: 17 bytes for each slot of hash tables that are at least 7/16
-/// full after growth, and the memory of the smaller tables before the last growth.
+/// Maximum memory of a million holds, in MiB. A slot of the hash tables takes 17 bytes, and after a growth at
+/// least 7/16 of the slots are full. The limit also has room for the smaller tables before the last growth.
 const HELD_MIB: f64 = 80.0;
-/// Number of times that all objects are held and released, and maximum growth of the memory of all holds from
-/// the first time to the last, in MiB.
+/// Number of times that all objects are held and released.
 const ROUNDS: usize = 4;
+/// Maximum growth of the memory of all holds from the first round to the last, in MiB.
 const GROWTH_MIB: f64 = 8.0;
 
 /// Looks a million objects up, and then forgets them. Each look-up holds its object.

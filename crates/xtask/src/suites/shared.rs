@@ -104,8 +104,8 @@ impl Drop for SharedVolume<'_> {
     }
 }
 
-/// Clones a repository in one mount and builds in the other one, while a third process reads all files
-/// through the library. Kills the service in the middle of a build.
+/// Clones a repository in one mount and builds in the other one, while this process reads all files through
+/// the library. Kills the service in the middle of a build.
 pub fn shared(context: &Context) -> Result<String> {
     let directory = context.memory.join("shared");
     let mut shared = SharedVolume { eyrie: &context.eyrie, directory, service: None, mounts: Vec::new() };

@@ -1,4 +1,4 @@
-//! The suite of a user without privileges, who mounts by `fusermount3`.
+//! The suite of a user without privileges, who mounts with `fusermount3`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
