@@ -119,7 +119,7 @@ fn trouble_has_a_status_of_its_own() {
 #[test]
 fn status_of_a_difference_does_not_need_a_reader() {
     let sandbox = sandbox_with_trees();
-    // More lines than the buffer of the output and the pipe have room for.
+    // The differences have more lines than fit into the buffer of the output and the pipe.
     fs::create_dir(sandbox.path("tree/many")).unwrap();
     for number in 0..2000 {
         fs::write(sandbox.path(format!("tree/many/{}{number}", "n".repeat(200))), "").unwrap();

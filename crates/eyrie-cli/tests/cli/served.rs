@@ -277,9 +277,8 @@ fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     program.end(service, &sandbox);
 }
 
-/// Other processes open and change a volume after the kill of its service. A client of the killed service
-/// returns no bytes of the old contents: a read fails while no service runs, and has the new contents when a
-/// service runs again.
+/// Other processes open and change a volume after the kill of its service. In a client of the killed service,
+/// a read fails while no service runs. When the next service runs, a read has the changed contents.
 #[test]
 fn changes_after_the_kill_of_a_service_reach_its_clients() {
     let sandbox = Sandbox::with_volume("64M");

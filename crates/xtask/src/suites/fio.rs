@@ -38,7 +38,7 @@ fn job(mounted: &Mounted, name: &str) -> Command {
     fio
 }
 
-/// Writes and verifies with each engine. Verifies again after another mount, when all bytes come from the
+/// Writes and verifies with each engine. Verifies again after a remount, so that all bytes come from the
 /// volume.
 pub fn engines(context: &Context) -> Result<String> {
     let mut mounted = Mounted::new(context, "fio", "rw")?;

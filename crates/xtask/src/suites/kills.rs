@@ -91,7 +91,7 @@ fn sqlite_round(mounted: &mut Mounted, database: &Path, pragmas: &str, found: u6
     let reader = std::thread::spawn(move || last_number(BufReader::new(output)));
     kill_after(mounted, some_time(MAX_RUN_MS)? + Duration::from_millis(100))?;
     let ended = wait(&mut child, PATIENCE)?;
-    // The feeder ends with an error, because nobody reads its transactions any more.
+    // The feeder ends with an error, because its reader sqlite3 has ended.
     let _ = feeder.join();
     let reported = reader.join().map_err(|_| "a thread has panicked")?.unwrap_or(found);
     if ended.is_none_or(|status| status.success()) {

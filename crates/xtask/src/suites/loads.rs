@@ -43,7 +43,8 @@ const STRESSORS: [&str; 14] = [
     "sync-file",
     "utime",
 ];
-/// Limits of single stressors. Without them most of the time would go to the storage of large files.
+/// Limits of single stressors. Without these limits, the allocation of storage for large files would take
+/// most of the time.
 const STRESS_LIMITS: [&str; 3] = ["--fallocate-bytes=32M", "--hdd-bytes=64M", "--sync-file-bytes=64M"];
 /// Time limit of one program, in seconds.
 const LIMIT_S: u64 = 600;

@@ -29,7 +29,7 @@ const LOOKUPS: (u64, u64, u64) = (100_000, 1000, 100);
 /// Maximum growth of the memory of a server from its first round of look-ups to the last, in MiB.
 const GROWTH_MIB: f64 = 16.0;
 
-/// Runs each stressor of stress-ng's class of file systems. A stressor may only fail or be skipped if it does
+/// Runs each stressor of stress-ng's class of file systems. A stressor may fail or be skipped only if it does
 /// the same on tmpfs.
 pub fn stress_ng(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "stress-ng-long", "rw")?;
