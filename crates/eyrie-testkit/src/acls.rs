@@ -13,9 +13,9 @@ pub const ACLS: usize = 20;
 /// Number of ACLs that Linux accepts. They have the lowest indices.
 pub const GOOD_ACLS: usize = 11;
 
-/// Returns the bytes of an ACL. `index` selects its entries, and each three bits of `rights` are the rights
-/// of an entry. The users and groups are those of the module [`posix`](crate::posix), except in the ACL with
-/// 60 named users.
+/// Returns the bytes of an ACL. `index` selects its entries. Each entry has the next three bits of `rights`
+/// as its rights, from the lowest bits on. The users and groups are those of the module
+/// [`posix`](crate::posix), except in the ACL with 60 named users.
 pub fn acl(index: usize, rights: u32) -> Vec<u8> {
     let many: Vec<(u16, u32)> = (0..60).map(|user| (USER, 5000 + user)).collect();
     let (one, two, group) = ((USER, 1000), (USER, 1001), (NAMED_GROUP, 2000));

@@ -1,8 +1,9 @@
 //! Kills processes that change a volume on the host, one process after the other.
 //!
-//! Each writer of a process prints the number of a step to acknowledge this step and its earlier steps: on
-//! `paged` only after a sync, on other media after each step. After a kill, the volume must show the state
-//! after the last acknowledged step or after a later step.
+//! Each process has several writers: threads that make steps, each in a directory of its own. A writer prints
+//! the number of a step to acknowledge this step and its earlier steps. On `paged` it does so only after a
+//! sync, on other media after each step. After a kill, each directory must show the state after the last
+//! acknowledged step of its writer or after a later step.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
@@ -25,9 +26,9 @@ pub mod served;
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const FIRST: &str = "EYRIE_TEST_KILLED_FIRST";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// On average, one step in [`SYNCS`] is followed by a `sync`. On average, one kill in [`OPENING`] does not
-/// wait until the process has opened the volume.
+/// On average, one step in this number is followed by a `sync`.
 const SYNCS: u32 = 8;
+/// On average, one kill in this number does not wait until the process has opened the volume.
 const OPENING: u32 = 6;
 
 /// A series of kills.
@@ -71,6 +72,7 @@ pub fn run_if_child() {
     let first: usize = std::env::var(FIRST).expect("set").parse().expect("a number");
     let volume = Volume::open_with(Path::new(&path), paged()).expect("a volume");
     let needs_sync = volume.information().medium == "paged";
+    // The first line break ends a line that the test harness may have begun.
     say("\nopen");
     std::thread::scope(|scope| {
         for (index, &number) in steps.iter().enumerate() {
@@ -99,8 +101,8 @@ pub fn run_if_child() {
     });
 }
 
-/// Checks a volume, and raises `steps` to the steps that the volume shows. Returns the number of these
-/// further steps. `context` names the volume in messages.
+/// Checks a volume. Raises `steps` from the acknowledged steps to the steps that the volume shows, and
+/// returns the number of these further steps. `context` names the volume in messages.
 ///
 /// # Panics
 /// Panics if an acknowledged step is lost, or the volume is not sound.

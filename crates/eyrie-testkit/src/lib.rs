@@ -1,19 +1,21 @@
 //! Tests of engines: random Ops, comparison with the reference model and the kernel, crashes, damage,
 //! threads.
 //!
-//! - [`ops`] makes Ops from a seed. [`oracle`] runs an engine beside the model and compares them after every
-//!   step.
+//! - [`ops`] makes Ops from a seed, and [`acls`] makes access control lists for them. [`oracle`] runs an
+//!   engine beside the model and compares them after every step.
 //! - [`crash`] explores crashes in Ops, in open and close, and in the creation of a volume. [`power`]
-//!   simulates power failures of a disk. [`planted`] leaves out points of the code, and the runs of `crash`
-//!   and `power` must notice each missing point.
+//!   simulates power failures of a disk. [`planted`] leaves out points of the code, such as fences and
+//!   flushes, one at a time. The runs of `crash` and `power` must notice each missing point. [`mutants`]
+//!   breaks the rules of crash safety one after another, and tests must notice each broken rule.
 //! - [`linear`] finds an order of concurrent calls that explains their answers.
-//! - [`posix`] compares the POSIX calls with the kernel's.
+//! - [`posix`] compares the POSIX calls with those of the kernel.
 //! - [`hostile`] damages volumes and then uses them.
 //! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
-//! Most programs in `src/bin` run some of these tests for longer, or in another machine. `hot_calls` makes
-//! calls whose instructions `cargo xtask instructions` counts.
+//! Most programs in `src/bin` run some of these tests for longer. `dax_guest` runs its steps in a virtual
+//! machine with persistent memory. `hot_calls` makes the calls whose instructions `cargo xtask instructions`
+//! counts.
 //!
 //! Invariant: all random draws come from one seed, so a seed replays a failure that does not depend on the
 //! order of threads or on the moment of a kill.

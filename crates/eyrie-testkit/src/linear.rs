@@ -157,8 +157,9 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
 /// Returns an order of the calls, as (thread, call) indices, in which a copy of `start` gives the answers
 /// that the threads recorded. Returns `None` if no such order exists.
 ///
-/// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
-/// thread with a pin. `NoSpace` is always right. A call with this answer changed nothing.
+/// If the model answers `Stale`, any recorded answer is right, because engines may still show a removed
+/// object to a thread with a pin. The recorded answer `NoSpace` is always right. A call with this answer
+/// changed nothing.
 pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize, usize)>> {
     let mut order = Vec::new();
     search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)
@@ -199,7 +200,7 @@ fn search(
         return true;
     }
     // The calls of a thread do not overlap. The earliest end of all remaining calls is therefore the end of
-    // some thread's next call.
+    // some thread's next call. A call that began after this end cannot be the next one in the order.
     let first_end =
         threads.iter().map(|&thread| history[thread][done[thread]].ended).min().unwrap_or(u64::MAX);
     for thread in threads {

@@ -1,4 +1,5 @@
-//! Runs the tests of a program with one broken rule of the catalogue after another.
+//! Breaks the rules of crash safety one after another. The tests of a program must notice each broken rule.
+//! The rules are those of the catalogue, [`SafetyRule`].
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -6,13 +7,15 @@ use std::process::{Command, Output};
 pub use eyrie_medium::rules::On;
 use eyrie_medium::rules::{BROKEN_RULE, SafetyRule};
 
-/// Breaks each rule that runs of the kind `on` notice, one after another. For each rule, this program runs
-/// again in a process of its own, with the tests that the catalogue names for this rule. One of them must
-/// fail. Without a broken rule the same tests must pass. The tests break the rule of their process with
-/// `break_rule_of_environment`, so the program must have the feature `mutants`.
+/// Breaks each rule that the catalogue assigns to runs of the kind `on`, one after another. For each rule,
+/// this program runs again in a process of its own, with the tests that the catalogue names for the rule. At
+/// least one of these tests must fail. All of them must pass in a process without a broken rule.
+///
+/// The environment variable [`BROKEN_RULE`] tells a process its rule. The tests break this rule with
+/// `break_rule_of_environment`, so the program must have the feature `mutants` of `eyrie-medium`.
 ///
 /// # Panics
-/// Panics if a broken rule is not noticed.
+/// Panics if no test notices a broken rule, or if a test fails without a broken rule.
 pub fn every_broken_rule_is_noticed(on: On) {
     let broken = || SafetyRule::ALL.iter().filter(|rule| rule.entry().on == on);
     assert!(broken().count() > 0);

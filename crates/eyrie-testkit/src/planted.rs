@@ -1,5 +1,5 @@
-//! Plants bugs: leaves out one point of the code at a time. For each missing point, at least one trial must
-//! fail.
+//! Plants bugs: leaves out one point of the code at a time. A point is a fence, publish, checksum, flush or
+//! write. For each missing point, at least one trial must fail.
 
 use std::collections::BTreeSet;
 

@@ -97,7 +97,7 @@ impl StepScript {
     /// later one.
     ///
     /// # Errors
-    /// The volume's error, or an error that none of these steps leaves the files that `place` has.
+    /// The volume's error. Fails if none of these steps leaves the files that `place` has.
     pub fn found(seed: u64, place: &StepDirectory, acknowledged: u64) -> Result<StepScript> {
         let found = place.contents()?;
         let mut script = StepScript::new(seed);

@@ -448,7 +448,8 @@ impl Manifest {
     }
 }
 
-/// Returns the checksum of a file's data or the target of a symbolic link, and the runs of data.
+/// Returns the fields `content` and `data` of a line: the checksum of a file's data with the runs of data, or
+/// the target of a symbolic link without runs. The checksum covers whole units of [`HOLE_UNIT`] bytes.
 fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, FixtureSteps)> {
     if metadata.is_symlink() {
         return Ok((fs::read_link(path)?.into_os_string().into_encoded_bytes(), Vec::new()));

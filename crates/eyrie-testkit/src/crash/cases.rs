@@ -44,7 +44,7 @@ fn few(name: &'static str) -> CaseVolume {
     CaseVolume::after(name, true, &changes)
 }
 
-/// Returns a volume with files that have trees, a large extent and holes.
+/// Returns a volume with files that have trees, a large extent, holes, and storage without written bytes.
 fn large() -> CaseVolume {
     let changes = [
         // An overwrite turns an extent of more than 16 KiB into a tree.
@@ -284,7 +284,8 @@ pub fn lifecycle() -> Vec<Case> {
         case(&few, traced, &[op(write("b", 0, 5000)), op(file("new", 5000)), CaseAct::Close]),
         case(&few, traced, &[CaseAct::Close]),
         case(&few, traced, &[op(write("c", 8, 8))]),
-        // These cases need more headers than the first chunk has. The second chunk is in memory that held
+        // These two cases need more headers than the first header chunk has. In the first case this thread
+        // reserves the headers, in the second case another thread. The second chunk is in memory that held
         // other data before.
         case(&few, before, &[headers(250), op(file("new", 100))]),
         case(&few, before, &[elsewhere(250), op(file("new", 100))]),

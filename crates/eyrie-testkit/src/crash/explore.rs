@@ -7,12 +7,13 @@ use eyrie_sim::explore::{self, Counts, Limits};
 
 use super::Case;
 
-/// A crash that left a wrong volume. Its message has all numbers that [`replay`] needs.
+/// A crash that left a wrong volume, or a run that failed without a crash. The message has all numbers that
+/// [`replay`] needs.
 #[derive(Clone, Debug)]
 pub struct CaseFailure {
     /// The case.
     pub case: String,
-    /// The point that was left out on purpose.
+    /// The point that was left out on purpose. `None` if the run had all points.
     pub dropped: Option<Site>,
     /// The crash.
     pub crash: explore::CrashFailure,

@@ -1,4 +1,5 @@
-//! The crash run: power fails at every fence of an Op and after the Op, and inside close, open and recovery.
+//! The crash run: simulates power failures at every fence of an Op and after the Op, and inside close, open
+//! and recovery.
 //!
 //! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens the
 //! images that a crash can leave and that recovery can distinguish, within limits. Each image must open, be
@@ -7,8 +8,8 @@
 //! Ops. [`plant`] leaves out one point of the engine at a time, and some run must notice the missing point.
 //! [`damage`] changes bytes that a checksum covers.
 //!
-//! One exception: a crash may leave the modification time and the change time of a write in flight without
-//! its bytes.
+//! One exception: of a write in flight, a crash may leave the new modification time and change time without
+//! the new bytes.
 
 pub mod cases;
 mod creation;

@@ -15,8 +15,8 @@ use crate::planted::{Planted, plant_each};
 /// crash is wrong, further images of this crash hardly ever are. So a run opens no more of them, and another
 /// run must notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
-/// Limits for killed scripts, and for the search for the points that recovery meets. In both cases two images
-/// of each crash are enough.
+/// Limits for killed scripts, and for the runs that only collect the points that they meet. In both cases two
+/// images of each crash are enough.
 const FEW_IMAGES: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.
@@ -99,9 +99,9 @@ impl PlantTrial<'_> {
     }
 }
 
-/// Leaves out each point that a run meets, one at a time, until one of these runs fails. The runs are the
-/// `cases`, a killed script, the creation of a volume, and the opening of volumes with damaged bytes. Returns
-/// the result for each point.
+/// Leaves out each point that a run meets, one at a time. For each missing point, tries the runs that meet
+/// the point until one of them fails. The runs are the `cases`, a killed script, the creation of a volume,
+/// and the opening of volumes with damaged bytes. Returns the result for each point.
 ///
 /// # Panics
 /// Panics if a run fails while no point is left out.

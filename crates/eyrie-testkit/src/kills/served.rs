@@ -1,7 +1,8 @@
 //! Kills services of a volume and their clients.
 //!
-//! A client goes on with the next service after its service was killed. It repeats no change and loses none.
-//! So the volume must show, for each writer, the state after the last acknowledged step or a later one.
+//! A client whose service is killed goes on with the next service. The client repeats no change and loses
+//! none. So the volume must show, for each writer, the state after the last acknowledged step or after a
+//! later step.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ use super::{Killed, StepCounts, WritingProcess, say, verify};
 
 /// Name of the environment variable of a service: the path of its volume.
 const SERVED: &str = "EYRIE_TEST_KILLED_SERVICE";
-/// On average, one of this many kills comes after a stop of the client for some milliseconds.
+/// On average, at one kill in this number, a client is stopped (`SIGSTOP`) from up to 5 ms before the kill
+/// until after it.
 const STOPS: u32 = 8;
 
 /// A series of kills of services and of clients.
@@ -110,8 +112,8 @@ impl ServedKillSeries {
         counts
     }
 
-    /// Kills a client, and raises the steps of its writers to the acknowledged ones. Returns the number of
-    /// newly acknowledged steps.
+    /// Kills a client, and raises the steps of its writers to the steps that they acknowledged. Returns the
+    /// number of newly acknowledged steps.
     fn end(&self, process: WritingProcess, client: usize, steps: &mut [u64]) -> u64 {
         let first = client * self.writers;
         let ended = process.kill();

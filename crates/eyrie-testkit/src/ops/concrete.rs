@@ -120,8 +120,8 @@ impl Ids {
     /// Returns the Op of `step`. Callers have checked that all objects of the step exist.
     fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
-        // The set-id mode follows from the number of the step. A draw for this mode would change all later
-        // draws of the seed.
+        // The treatment of set-id bits follows from the number of the step. A draw for it would change all
+        // later draws of the seed.
         let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
         let id = |handle: ObjectHandle| self.0[&handle];
         let new = |part| {

@@ -13,7 +13,7 @@ use crate::acls::{ACLS, GOOD_ACLS};
 /// Lengths of data, in bytes. The large lengths at the end are drawn less often.
 const LENGTHS: [usize; 16] =
     [0, 1, 7, 8, 9, 63, 64, 65, 100, 4095, 4096, 4097, 8192, 100 << 10, (2 << 20) - 1, (2 << 20) + 1];
-/// Number of small lengths.
+/// Number of small lengths, which are the first ones.
 const SMALL_LENGTHS: usize = 13;
 /// Offsets and sizes, in bytes. The generator also draws offsets near the end of the file.
 const OFFSETS: [u64; 14] = [
@@ -32,14 +32,14 @@ const OFFSETS: [u64; 14] = [
     1 << 62,
     i64::MAX as u64,
 ];
-/// Number of offsets below 1 GiB.
+/// Number of offsets below 1 GiB, which are the first ones.
 const NEAR_OFFSETS: usize = 10;
 /// Size of a block, in bytes.
 const BLOCK: u64 = 4096;
 /// Lengths of extended attributes, in bytes. Engines refuse the last length. An object may have no room for
 /// several attributes of the large lengths.
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
-/// Number of small lengths.
+/// Number of small lengths, which are the first ones.
 const SMALL_XATTR_LENGTHS: usize = 8;
 /// Approximate number of directories of a run. It is small, so that steps often use the same directory.
 const DIRECTORIES: usize = 6;
@@ -141,8 +141,8 @@ struct Universe<'a> {
 }
 
 impl Universe<'_> {
-    /// Visits the entries of `dir` in the order of [`OpName::good`], because engines list entries in
-    /// different orders.
+    /// Visits the entries of `dir` in the order of [`OpName::good`]. Engines list entries in different
+    /// orders, but a seed must draw the same steps with every engine.
     fn entries(&self, dir: ObjectHandle, visit: &mut dyn FnMut(OpName, ObjectId)) {
         let Some(dir) = self.ids.get(dir) else { return };
         for name in OpName::good() {
@@ -227,7 +227,8 @@ impl OpGenerator {
                 Action::RemoveXattr { object, name }
             }),
             (mix.set_acl, |g, u| {
-                // Directories are few, but their ACLs are inherited.
+                // Half of the draws take a directory. Directories are few, but new objects inherit their
+                // ACLs.
                 let object = if g.random.random() { g.dir(u) } else { g.object(u) };
                 let kind = g.pick(&AclKind::ALL);
                 let acls = if g.random.random_ratio(1, 8) { ACLS } else { GOOD_ACLS };
@@ -321,7 +322,8 @@ impl OpGenerator {
                 if self.random.random_ratio(2, 3) {
                     return BatchPart::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() };
                 }
-                // The place of a part decides if it is a condition. A draw would change all later draws.
+                // The index of a part decides if the part is a condition. A further draw would change all
+                // later draws of the seed.
                 let name = self.name();
                 if index < 3 {
                     BatchPart::Erase { name }
@@ -416,8 +418,9 @@ impl OpGenerator {
         Bytes { length: self.pick(lengths), pattern }
     }
 
-    /// Draws an offset from the list, near the end of the file, or inside the file. If `is_sparse` is true,
-    /// also draws offsets of 2^63 and more.
+    /// Draws an offset from [`OFFSETS`], near the end of the file, or inside the file. If `is_sparse` is
+    /// false, the draws from the list stay below 1 GiB. If it is true, the function also draws offsets of
+    /// 2^63 and more.
     fn offset(&mut self, universe: &Universe<'_>, object: ObjectHandle) -> u64 {
         let size = universe
             .ids
@@ -437,8 +440,9 @@ impl OpGenerator {
         Owner { mode: self.random.random_range(0..=0o7777), uid: self.random.random(), gid: 100 }
     }
 
-    /// Draws the owner of a new object. Half of the owners in a directory with a default ACL, and few others,
-    /// have the bit [`Owner::INHERITS`], with which an Op fails in a directory without a default ACL.
+    /// Draws the owner of a new object, with or without the bit [`Owner::INHERITS`]. In a directory with a
+    /// default ACL, half of the owners have this bit. In other directories few owners have it, because an Op
+    /// with this bit fails there.
     fn owner_in(&mut self, universe: &Universe<'_>, dir: ObjectHandle) -> Owner {
         let owner = self.owner();
         let id = universe.ids.get(dir);
@@ -459,7 +463,8 @@ impl OpGenerator {
             gid: random.random::<bool>().then_some(owner.gid),
             accessed: random.random::<bool>().then_some(time),
             modified: random.random::<bool>().then_some(time),
-            // This takes no further random number, so that the sequences of all seeds stay the same.
+            // `size` and `flags` follow from numbers that are drawn above. Further draws would change all
+            // later draws of the seed.
             size: owner.uid.is_multiple_of(10).then_some(u64::from(owner.uid) % (1 << 16)),
             flags: owner.mode.is_multiple_of(12).then(|| InodeFlags::from_bits_truncate(owner.uid as u8)),
             ..AttributeChange::default()

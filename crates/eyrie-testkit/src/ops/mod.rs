@@ -172,7 +172,7 @@ pub enum Action {
     SetXattr { object: ObjectHandle, name: OpName, bytes: Bytes, mode: XattrMode },
     /// Removes an extended attribute.
     RemoveXattr { object: ObjectHandle, name: OpName },
-    /// Sets or removes an ACL: the one that [`acl`](crate::acls::acl) makes of these numbers.
+    /// Sets or removes an ACL. [`acl`](crate::acls::acl) makes its bytes from `index` and `rights`.
     SetAcl { object: ObjectHandle, kind: AclKind, index: usize, rights: u32 },
     /// Puts a value.
     Put { dir: ObjectHandle, name: OpName, bytes: Bytes, owner: Owner },

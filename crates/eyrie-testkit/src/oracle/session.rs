@@ -28,7 +28,7 @@ pub(super) struct OracleSession<'a> {
     ids: Ids,
     /// The number of times that each object is open.
     opens: BTreeMap<ObjectHandle, u32>,
-    /// The last versions of each file, of the engine and of the model.
+    /// The last versions of each file: the version in the engine, and the version in the model.
     versions: RefCell<BTreeMap<ObjectId, (Version, Version)>>,
     count: u32,
     options: OracleOptions,
@@ -192,8 +192,8 @@ impl<'a> OracleSession<'a> {
         if id.kind() == Kind::File { self.compare_conditions(dir, name, id) } else { Ok(()) }
     }
 
-    /// Checks that a condition with the version of the file holds, and that one with another version does
-    /// not.
+    /// Checks that a condition with the version of the file holds, and that a condition with another version
+    /// does not.
     fn compare_conditions(&self, dir: ObjectId, name: &[u8], id: ObjectId) -> Verdict {
         let version = self.engine.version(id).map_err(|error| format!("version of {id:?}: {error}"))?;
         let [session, generation, changes] = version.raw();
@@ -207,8 +207,8 @@ impl<'a> OracleSession<'a> {
         Ok(())
     }
 
-    /// Checks that the version of a file has changed if the bytes have changed since the last call for this
-    /// file.
+    /// Checks that the engine gave the file a new version if its bytes have changed since the last call for
+    /// this file. The version in the model tells if they have changed.
     fn compare_version(&self, id: ObjectId) -> Verdict {
         let of =
             |engine: &dyn Engine| engine.version(id).map_err(|error| format!("version of {id:?}: {error}"));
