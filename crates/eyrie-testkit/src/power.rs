@@ -187,6 +187,7 @@ impl PowerRun {
     /// Panics if the volume cannot be opened, is not sound, or has none of these states. The message begins
     /// with `what`.
     pub fn power_failure(&mut self, what: &str) {
+        // On average, `odds` of four unflushed sector writes survive.
         let odds = self.random.random_range(0..=4);
         let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
         let engine = self.disk.open(survivor).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -215,7 +216,7 @@ impl PowerRun {
     }
 
     /// Returns the disk, and the states that its volume may have after a failure. The disk is shared with
-    /// this run, so the result also has later writes of the run.
+    /// this run, so later writes of the run also change the result.
     pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
         LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }
@@ -235,7 +236,8 @@ pub struct LeftDisk {
 }
 
 impl LeftDisk {
-    /// Opens and checks the volume after several different power failures.
+    /// Opens and checks the volume after each of five power failures. On average they keep none, a quarter,
+    /// half, three quarters and all of the unflushed sector writes.
     ///
     /// # Errors
     /// A description of the first error.
@@ -278,7 +280,8 @@ impl LeftDisk {
         drop(self.disk.open(whole.clone()).map_err(|error| format!("after a kill: {error}"))?);
         let calls = whole.calls() - before;
         // The first and the last calls differ most. The calls between them write one page after the other, so
-        // one of them is enough.
+        // a kill at one of these calls is enough. With `calls + 1` no call fails, and the kill comes just
+        // after the open.
         let middle = random.random_range(1..=calls.max(1));
         for call in BTreeSet::from([1, 2, 3, middle, calls, calls + 1]) {
             let next = killed.killed();

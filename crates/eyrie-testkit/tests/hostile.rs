@@ -10,7 +10,7 @@ use eyrie_testkit::hostile::{Damage, HostileReport, Image, LowestSlots, bases, d
 
 const IMAGES: u64 = 100_000;
 const DISKS: u64 = 10_000;
-/// Number of images before the first measurement of memory, and between two measurements.
+/// Number of images (or disks) before the first measurement of memory, and between two measurements.
 const WARM_UP: u64 = 5000;
 /// Maximum growth of memory after the first measurement, in bytes.
 const MAX_GROWTH: u64 = 64 << 20;

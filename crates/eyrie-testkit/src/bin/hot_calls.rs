@@ -9,7 +9,7 @@
 //! CALL is one of `open`, `stat`, `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
 //!
 //! Time stamps are constants, because callgrind, which counts the instructions, cannot run the clock of the
-//! kernel's shared page.
+//! vDSO.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ fn path(kind: &str, number: usize) -> String {
 fn prepare(dir: &Path) -> Result<()> {
     let (place, now) = (dir.join("volume"), Time::new(1_000_000_000, 0));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // The hash seed decides which pages of a directory split.
+    // The hash seed decides which pages of a directory split, so it is the same in every volume.
     let options = Options { medium: MediumChoice::Dram, ..fixed_options(64 << 20, now) };
     drop(Scm::create(&place, Some(256 << 20), &options, Owner { mode: 0o755, uid, gid }, now)?);
     let volume = Volume::open(place)?;

@@ -17,9 +17,11 @@ const MAX_OBJECTS: usize = 2000;
 const MAX_ENTRIES: usize = 4000;
 /// Maximum number of bytes to read at either end of an object, and at each start of data or of a hole.
 const MAX_BYTES: usize = 16 << 10;
-/// Maximum number of starts of data and of holes to look for in a file.
+/// Maximum number of starts of data and of holes to look for in a file, and of objects whose attributes are
+/// read again after the changes.
 const MAX_PIECES: usize = 16;
-/// Maximum number of entries whose objects are changed. Up to half as many directories are changed first.
+/// Maximum number of entries whose objects are changed, spread over all entries. Before them, the first
+/// directories are changed, up to half as many.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
@@ -135,7 +137,7 @@ fn link_unnamed(engine: &Scm, dir: ObjectId, number: u8) {
     }
 }
 
-/// Makes and moves a file in a directory, with a whiteout at the old name, and removes both.
+/// Makes a file in a directory, moves it with a whiteout at the old name, and removes both names.
 fn leave_whiteout(engine: &Scm, dir: ObjectId) {
     create(engine, dir, b"\x06old", Kind::File, Content::Empty);
     let Ok(id) = engine.reserve(Kind::CharDevice) else { return };

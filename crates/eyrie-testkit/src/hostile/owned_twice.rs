@@ -1,4 +1,4 @@
-//! Images in which storage or a header has two owners.
+//! Images in which an extent has two owners, or a header has more names than it counts.
 
 use eyrie_engine::object::pointer::Pointer;
 

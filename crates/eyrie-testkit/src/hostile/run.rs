@@ -136,8 +136,8 @@ fn run_each(
     report
 }
 
-/// Returns the count of panics of this process since the first call of this function. It includes panics of
-/// threads that are never joined.
+/// Returns the count of panics of this process since the first call of this function. The count includes
+/// panics of threads that are never joined.
 fn panics() -> &'static AtomicU64 {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();

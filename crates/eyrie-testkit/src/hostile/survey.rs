@@ -53,11 +53,11 @@ pub(super) struct Survey {
     pub pointers: Vec<u64>,
     /// Words that hold an object id: slots of directories, and parents.
     pub ids: Vec<u64>,
-    /// Words that hold a count, a size, or another number such as a bitmap.
+    /// Words that hold a count, a size, a bitmap or another number.
     pub counts: Vec<u64>,
     /// Hot copies of files and symbolic links. Each begins with the root pointer and the size.
     pub files: Vec<u64>,
-    /// The objects in the root, by name: the id and the hot copy.
+    /// The objects in the root, by name: the id, and the offset of the current hot copy.
     pub named: HashMap<Vec<u8>, (ObjectId, u64)>,
     /// Headers of objects.
     pub headers: Vec<u64>,
@@ -141,7 +141,8 @@ impl Survey {
         let saved = word(VOLUME_PAGE.offset() + std::mem::offset_of!(VolumePage, saved_addr) as u64);
         let clean = word(VOLUME_PAGE.offset() + std::mem::offset_of!(VolumePage, clean) as u64);
         if saved == 0 || clean == 0 {
-            // The words at `saved` belong to something else by now.
+            // Without the clean mark, the saved allocator is not valid, and its storage may be in use for
+            // something else.
             return;
         }
         self.place("Saved allocator", PartOf::Tables, saved);

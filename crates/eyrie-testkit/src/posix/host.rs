@@ -97,8 +97,9 @@ impl HostSide {
         tree::read(&self.host, self.xattrs).expect("root reads everything")
     }
 
-    /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
-    /// to a driver, apply options and limits of its mount, or not support the call.
+    /// True if the host's answer cannot be compared. In these cases the host would wait for another process
+    /// (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not support
+    /// the call.
     pub fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
@@ -129,7 +130,8 @@ impl HostSide {
     }
 
     /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
-    /// volume keeps no such storage. This sets the same times of the file as the `fallocate`.
+    /// volume keeps no such storage. The hole sets the same times of the file as the `fallocate`, so it does
+    /// not disturb the comparison of times.
     fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
         let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
             return;

@@ -1,9 +1,8 @@
-//! Compares advisory locks with those of the kernel: random calls of several owners, and waits that would
-//! never end.
+//! Compares advisory locks with those of the kernel: random calls of several owners, and deadlocks.
 //!
-//! Each side has actors, which are threads. To the kernel, a thread with a table of descriptors of its own is
-//! a process of its own, as far as locks are concerned. After each call, a probe of a further owner compares
-//! all range locks of all files.
+//! Each side has actors, which are threads. For locks, the kernel treats a thread with a table of descriptors
+//! of its own as a process. A further actor on each side only probes: after each call, the test compares the
+//! range locks of all files that the two probing actors find.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -280,8 +279,8 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     }
 }
 
-/// Compares waits that would never end: each of two owners has locked a byte, and waits for the byte of the
-/// other. The root of this process must be an empty directory on a tmpfs.
+/// Compares the detection of deadlocks. Two owners have locked the same byte of different files, and each
+/// waits for the lock of the other. The root of this process must be an empty directory on a tmpfs.
 ///
 /// # Panics
 /// At the first difference.
@@ -289,7 +288,8 @@ pub fn compare_deadlocks_with_host() {
     let engine = &scm();
     make_files(engine);
     let owners = [RangeOwner::Process, RangeOwner::OpenFile];
-    // Waits that are no error never end, so each pair has a byte of its own.
+    // A deadlock that a side does not detect never ends, and its locks stay. So each pair of owners has a
+    // byte of its own.
     for (at, first, second) in (0..4).map(|pair| (pair as u64, owners[pair / 2], owners[pair % 2])) {
         let sides = [Side::of_kernel(), Side::of(engine)];
         let [expected, found] = sides.map(|side| deadlock_of(&side, at, first, second));

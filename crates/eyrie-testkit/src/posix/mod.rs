@@ -49,8 +49,8 @@ use self::calls::{SLOTS, Slots, perform};
 use self::host::HostSide;
 use self::tree::{PosixTree, Times};
 
-/// The host's rules for shared directories. They are read before the change of root, because the new root has
-/// no `/proc`.
+/// The host's rules for shared directories, such as `fs.protected_hardlinks`. They are read before the change
+/// of root, because the new root has no `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
 /// The directory `/proc/self/fd`, whose names lead to the open files of this process. It is opened before the
@@ -233,7 +233,8 @@ impl<P: Posix> PosixRun<P> {
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
-    /// Tries to leave out each call, and keeps it out if the remaining calls still show a difference.
+    /// Tries to leave out each call, from the last call to the first. A call stays out if the remaining calls
+    /// still show a difference.
     fn reduce(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>, mut what: String) -> Difference {
         let mut index = calls.len();
         while index > 0 {
@@ -314,6 +315,7 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     if enter_root() {
         return body();
     }
+    // The number is `TMPFS_MAGIC` of Linux.
     let tmpfs = |path: &&&str| rustix::fs::statfs(**path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let Some(tmpfs) = ["/dev/shm", "/tmp", "/run"].iter().find(tmpfs) else {
         eprintln!("skipped: there is no tmpfs to compare with");

@@ -1,5 +1,5 @@
-//! Plants bugs in the medium on a disk: leaves out a flush, a write or a checksum. [`plant`] tells for each
-//! bug if a trial noticed it.
+//! Plants bugs in the medium `paged`: leaves out a flush, a write or a checksum. [`plant`] tells for each bug
+//! if a trial noticed it.
 //!
 //! The trials simulate power failures between Ops, at writes and flushes of drains and recoveries, and after
 //! the creation of a journal. One trial damages the anchor. The trials also simulate kills of the process at
@@ -23,11 +23,11 @@ const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 2
 /// A disk with memory for every page, so that no page is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Number of power failures at one moment after which the disk is opened without a further failure. Each
-/// power failure keeps a random set of the unflushed sector writes.
+/// Number of power failures that are simulated at each moment. After each of them the disk is opened once,
+/// without a further failure. A power failure keeps a random set of the unflushed sector writes.
 const WAYS: u64 = 8;
-/// Number of calls at which power fails, from the start of each sequence of consecutive calls from one site.
-/// The later calls of such a sequence differ little.
+/// Maximum number of calls at which power fails in each sequence of consecutive calls from one site (a line
+/// of the sources). Power fails at the first calls. The later calls of such a sequence differ little.
 const ALIKE: u64 = 2;
 
 type Verdict = Result<(), String>;
@@ -74,7 +74,8 @@ enum MediumStep {
 
 /// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
-/// Free pages that each step with a store lends to the journal. The steps allocate none of them.
+/// Free pages that each step with a store lends to the journal, in case its lines need more room than the
+/// journal has. The steps allocate none of these pages.
 const LENT: Range<usize> = 400..480;
 
 /// Returns steps whose cuts have few pages, many pages, lines or fresh pages. The steps fill the journal.
@@ -196,6 +197,7 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
     Ok(())
 }
 
+/// Fails unless the pages in use have the bytes of one of `states`. Free pages may have any bytes.
 fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
     let _pin = pin();
     let mut bytes = vec![0; (PAGES * PAGE_SIZE) as usize];
@@ -216,7 +218,8 @@ fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
     ))
 }
 
-/// A run of the script on a disk. From one call on, all calls fail, as at a power failure.
+/// A run of the script on a disk. From a chosen write or flush on, all writes and flushes fail, as at a power
+/// failure.
 struct Interrupted {
     disk: SimulatedDisk,
     /// The contents that the disk may have after the failure.
@@ -226,6 +229,7 @@ struct Interrupted {
 }
 
 impl Interrupted {
+    /// Runs the script on a new disk, whose writes and flushes fail from number `call` on.
     fn at(plan: &FaultPlan, call: u64) -> Result<Interrupted, String> {
         let (medium, disk) = ROOMY.medium(plan).map_err(to_message)?;
         let mut states = vec![blank()];
@@ -248,6 +252,8 @@ impl Interrupted {
         Ok(Interrupted { disk, states, is_complete })
     }
 
+    /// Opens the disk after each of [`WAYS`] power failures. Then lets power fail inside the opens that
+    /// follow one more power failure, and inside the opens that follow a kill.
     fn survives(&self, random: &mut SmallRng) -> Verdict {
         let mut fail = || {
             let odds = random.random_range(0..=4);

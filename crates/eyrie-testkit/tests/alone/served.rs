@@ -1,5 +1,5 @@
-//! Kills a service at each site of its stores and fences. Its client goes on with the next service: each call
-//! returns as if no service had been killed.
+//! Kills a service at each site of its stores and fences. A site is a place in the sources. The client of the
+//! service goes on with the next service: each call returns as if no service had been killed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -37,7 +37,7 @@ enum Phase {
     Serving,
 }
 
-/// A moment at which a service is killed: at an event of a site.
+/// A moment at which a service is killed: at an event of a site. An event is a store, a publish or a fence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PlannedKill {
     phase: Phase,
@@ -77,6 +77,7 @@ struct KillAtSite {
 
 fn kill_this_process() {
     let _ = kill_process(getpid(), Signal::KILL);
+    // The sleep makes sure that this thread makes no further store.
     std::thread::sleep(Duration::from_secs(60));
 }
 
@@ -173,8 +174,9 @@ impl Supervisor {
         (child, input)
     }
 
-    /// Runs `body` while services run that are killed as planned, and then a last one. Returns the number of
-    /// services that were killed, and the events of the last one.
+    /// Runs `body`. Meanwhile one service runs for each of `kills`, one after the other, and then a last
+    /// service without a planned kill. Returns the number of services that were killed, and the events of the
+    /// last one.
     fn run(&self, kills: &[PlannedKill], body: impl FnOnce() + Send) -> (usize, Vec<(Phase, String, u64)>) {
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {

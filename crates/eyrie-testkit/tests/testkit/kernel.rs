@@ -266,6 +266,7 @@ fn compare(place: &Path, mix: OpMix, seed: u64, steps: u32, times: bool) {
             // A rename of an object over itself makes no whiteout.
             if actual.is_none() && model.attributes(id).is_ok() {
                 ids.insert(handle, id);
+                // The host keeps a descriptor of each object, so the model keeps the object open.
                 model.open(id).unwrap();
             }
         }

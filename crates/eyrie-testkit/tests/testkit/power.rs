@@ -97,8 +97,9 @@ fn no_write_is_too_large_for_the_journal() {
     }
 }
 
-/// Calls that store only to new pages need no second copy, and an attempt with too little room takes no
-/// storage. So these calls succeed on volumes that have room for one copy only.
+/// A drain writes new pages straight to their places, so a call that stores only to new pages needs no
+/// further storage for the journal. An attempt with too little room in the journal takes no storage. So these
+/// calls succeed on volumes with free storage for little more than their bytes.
 #[test]
 fn large_calls_on_new_pages_need_room_once() {
     let disk = |volume_bytes| Disk { volume_bytes, memory_bytes: 512 << 20 };
@@ -106,7 +107,8 @@ fn large_calls_on_new_pages_need_room_once() {
     let (engine, _) = disk(70 << 20).create().expect("a new volume");
     allocated_file(&engine, b"file", 64 << 20);
     engine.close().expect("the volume is not read-only");
-    // The extent of this value has 20 MiB if the volume has such an extent.
+    // The smallest extent for this value of 16.5 MiB has 20 MiB. Without a free extent of this size, the
+    // value becomes a tree.
     let value = vec![7; 33 << 19];
     let (engine, _) = disk(32 << 20).create().expect("a new volume");
     let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
@@ -114,8 +116,8 @@ fn large_calls_on_new_pages_need_room_once() {
     engine.close().expect("the volume is not read-only");
 }
 
-/// Two threads overwrite large allocated ranges while a third makes batches of many keys and a fourth syncs.
-/// The journal has the smallest default size.
+/// Two threads overwrite large allocated ranges, while a third thread makes batches of many keys and a fourth
+/// thread syncs. The journal has the smallest default size.
 #[test]
 fn large_calls_of_several_threads_fit_the_journal() {
     const LEN: usize = 1_200_000;
@@ -125,7 +127,8 @@ fn large_calls_of_several_threads_fit_the_journal() {
     let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
     let files: Vec<ObjectId> =
         (0..2).map(|number| allocated_file(&engine, &[b'a' + number], LEN as u64)).collect();
-    // As callers of an engine do, the test tries again after storage that waits for a drain has become free.
+    // Freed storage may wait for a drain. As callers of an engine do, the test reclaims it after `NoSpace`,
+    // and tries again.
     let apply = |op: &Op<'_>| {
         let applied = (0..20).find_map(|_| match engine.apply(op) {
             Err(Error::NoSpace) => {

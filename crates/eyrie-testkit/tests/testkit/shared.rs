@@ -1,4 +1,5 @@
-//! Compares calls through a service, and through its checks, with a tmpfs of the kernel.
+//! Compares calls with a tmpfs of the kernel: calls of a client through its service, and calls through only
+//! the checks of a service.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -154,7 +155,8 @@ impl Checked {
     }
 }
 
-/// Returns the time of an Op. The comparison needs this time, in place of the present of a service.
+/// Returns the time of an Op. A service takes the present time instead, but the comparison needs the times of
+/// its own clock.
 fn time_of(op: &Op<'_>) -> Time {
     match *op {
         Op::Create { time, .. }

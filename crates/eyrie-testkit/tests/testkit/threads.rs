@@ -2,7 +2,8 @@
 //! bytes may be torn or lost.
 //!
 //! [`linear`] tries all orders, so histories are short. The model starts with the contents of the engine, and
-//! ids are reserved before the threads start. Listings are not linearizable, so only the storm tests them.
+//! ids are reserved before the threads start. Listings are not linearizable, so only the storm tests them: a
+//! long run of random Ops on several threads, beside threads that read.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -302,6 +303,7 @@ fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) {
         let mut listed = BTreeSet::new();
         let mut files = Vec::new();
         let list = engine.list(dirs[0], 0, &mut |entry| {
+            // Writers remove names of one byte and make them again, so a listing may show such a name twice.
             assert!(listed.insert(entry.name.to_vec()) || entry.name.len() == 1, "listed twice");
             if entry.id.kind() == Kind::File {
                 files.push(entry.id);
@@ -334,7 +336,7 @@ fn a_storm_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// Runs the storm on a disk with little memory for pages. One of the writers also syncs at intervals.
+/// Runs the storm on a disk with little memory for pages.
 #[test]
 fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
@@ -396,8 +398,8 @@ fn readers_end_after_a_panic_of_a_writer() {
     assert_eq!(failed, 1);
 }
 
-/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. Afterwards compares
-/// `engine` with the engine that `reopen` returns.
+/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. One of the writers
+/// also syncs at intervals. Afterwards compares `engine` with the engine that `reopen` returns.
 fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
     let dirs = storm_directories(&engine);
     let failed = beside_readers(&engine, &dirs, |seed| {

@@ -27,7 +27,7 @@ pub struct DiskBase {
 }
 
 /// The options have the minimum of memory, so that the medium reads few pages ahead. The interval is so long
-/// that only calls drain.
+/// that no drain starts because of time.
 const OPTIONS: PagedOptions = PagedOptions::new(PagedOptions::MIN_MEMORY_BYTES, Duration::from_secs(1 << 20));
 
 /// Returns a disk that holds `bytes`.
@@ -54,6 +54,7 @@ impl DiskBase {
         let plain = with_feature(image.clone(), 0);
         let volume = CaseVolume { name, image: plain.into(), model: Arc::clone(model) };
         let mut volume = BaseVolume::new(volume).expect("memory");
+        // Damage to the volume begins with the bytes on the disk, which keep the feature.
         volume.bytes = image.into();
         DiskBase { name, journal: Journal::of(&bytes), bytes: bytes.into(), volume }
     }

@@ -72,8 +72,9 @@ impl<'b> HostileDisk<'b> {
         journal::mend_pages(&mut self.bytes, 0..pages);
     }
 
-    /// Opens the disk. If the checksums of pages are mended, the journal is replayed first, because its
-    /// records have checksums of pages, too, and the pages are then mended again.
+    /// Opens the disk. If the checksums of pages are mended, a first open replays the journal, whose records
+    /// have checksums of pages, too. The function then mends the checksums of the pages again, and opens the
+    /// result.
     pub(super) fn medium(&self) -> Result<Medium, Fault> {
         let hostile = disk(&self.bytes)?;
         let medium = opened(&hostile)?;

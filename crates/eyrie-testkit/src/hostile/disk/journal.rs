@@ -61,14 +61,16 @@ pub(super) fn has_checksums(disk: &[u8]) -> bool {
     half(disk, anchor(disk) + offset_of!(Anchor, version) as u64) == VERSION_WITH_CHECKSUMS
 }
 
-/// Returns the offset on the disk of a byte of a volume with or without checksums.
+/// Returns the offset on the disk of a byte of a volume with or without checksums. With checksums, a checksum
+/// page comes before each [`COVERED_PAGES`] pages. Pages 0 and 1 of the volume are an exception: they come
+/// before the first checksum page.
 pub(super) fn place(checksums: bool, at: u64) -> u64 {
     let page = at / PAGE_SIZE;
     let before = if checksums && page >= 2 { page / COVERED_PAGES + 1 } else { 0 };
     at.saturating_add(before * PAGE_SIZE)
 }
 
-/// Returns the offset of the entry of a page in the checksum pages.
+/// Returns the offset of the checksum of a page in the checksum pages.
 pub(super) fn entry_of(page: u64) -> u64 {
     let checksum_page = if page < COVERED_PAGES { 2 } else { page / COVERED_PAGES * (COVERED_PAGES + 1) };
     checksum_page * PAGE_SIZE + page % COVERED_PAGES * 4
@@ -85,8 +87,9 @@ fn own_start(disk: &[u8]) -> u64 {
     start(volume_bytes(disk), has_checksums(disk))
 }
 
-/// Makes the checksums of these pages valid, on a disk with checksums. Pages past the end of the disk are
-/// ignored.
+/// Makes the checksums of these pages valid, on a disk with checksums. Ignores pages past the end of the
+/// disk, and pages 0 and 1, which have no entry. A crc32c of 0 is stored as 1, because an entry of 0 matches
+/// no page.
 pub(super) fn mend_pages(disk: &mut [u8], pages: impl Iterator<Item = u64>) {
     for page in pages.filter(|&page| page >= 2) {
         let at = place(true, page * PAGE_SIZE) as usize;
@@ -124,8 +127,8 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Returns the end and the number of the records before the first record whose name (random id) differs from
-/// the anchor's.
+/// Returns the end and the number of the live records: those before the first record whose name (a random id)
+/// differs from the name in the anchor.
 pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
     let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
