@@ -18,7 +18,8 @@ pub enum Error {
     /// A call of another store failed.
     #[error("{0}")]
     Peer(String),
-    /// A side returned other bytes than the last write, or has too few or too many files.
+    /// A result is wrong. For example, a side returned other bytes than the last write stored, or has too
+    /// many files.
     #[error("{0}")]
     Wrong(String),
     /// A row touched too few of its blocks, files or keys.

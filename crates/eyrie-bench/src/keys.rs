@@ -7,8 +7,8 @@ use eyrie::{Batch, Host, HostStore, KeyRange, KeyValueStore, Order, Store, Volum
 
 use crate::error::Result;
 
-/// The moment at which a change of a key is durable: it then survives every failure that the storage of its
-/// side survives.
+/// The moment at which a change of a key is durable. From this moment on, the change survives every failure
+/// that the storage of its side survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Some time after the call, or never.
@@ -88,7 +88,7 @@ pub trait KeySession: Send {
 /// A store in a directory of a volume.
 pub(crate) struct VolumeKeys {
     pub store: Store,
-    /// The volume, if each call must be durable.
+    /// The volume, which each change then syncs. `None` if changes need not be durable.
     pub durable: Option<Arc<Volume>>,
 }
 
@@ -159,7 +159,7 @@ fn order(sorted: bool) -> Order {
 /// A store in a directory of the host, with one file for each key.
 pub(crate) struct HostKeys {
     store: Arc<HostStore>,
-    /// The file system, if each call must be durable.
+    /// The file system, which each change then syncs. `None` if changes need not be durable.
     durable: Option<Host>,
 }
 

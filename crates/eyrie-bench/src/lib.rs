@@ -1,6 +1,7 @@
 //! Workloads that run on volumes, on file systems of the host and on other stores, and their reports.
 //!
-//! [`run`](run()) makes the sides of a run, measures a [`Workload`] on all of them, and returns a
+//! A *side* is one of the things that a run compares: a volume of Eyrie, a file system of the host, a mount
+//! or another store. [`run`](run()) makes the sides, measures a [`Workload`] on all of them, and returns a
 //! [`BenchReport`]. Each workload is written once: the same code makes the calls on a volume, on the host and
 //! on a mount.
 //!
@@ -28,8 +29,9 @@
 //! ```
 //!
 //! Invariants:
-//! - The first round of a row does not count, unless it is the only round. Only calls are timed.
-//! - Every result is compared with the right one, and a run fails if one is wrong.
+//! - A row is one operation of a workload. The first round of a row does not count, unless it is the only
+//!   round. Only calls are timed.
+//! - Every result is compared with the right result, and a run fails if a result is wrong.
 //! - A run leaves nothing on the host: no file, no mount, no loop device.
 
 #![cfg_attr(not(feature = "peers"), forbid(unsafe_code))]

@@ -26,7 +26,7 @@ pub struct Machine {
     pub load: f64,
     /// Time of one reading of the clock, in ns. Latencies of single calls include it.
     pub clock_ns: f64,
-    /// Time to write to pages of memory that are new to this process, in ms for each MiB.
+    /// Time to write once to each page of memory that is new to this process, in ms for each MiB.
     pub first_touch_ms: f64,
     /// The same time, for memory that this process has just returned to the kernel. If this time is much
     /// shorter than the first one, a hypervisor had to provide the memory the first time.
@@ -73,7 +73,7 @@ pub fn peak_memory_bytes() -> u64 {
     bytes_of("/proc/self/status", "VmHWM")
 }
 
-/// Writes to each page of new memory, and returns the time in ms for each MiB.
+/// Writes to each page of new memory of this size, and returns the time in ms for each MiB.
 fn touch(bytes: usize) -> f64 {
     let started = Instant::now();
     let mut memory: Vec<u8> = Vec::with_capacity(bytes);
@@ -108,8 +108,9 @@ fn copy_rate(bytes: usize) -> f64 {
 }
 
 impl Machine {
-    /// Describes the machine, and writes to `bytes` of memory, or to half of the available memory if that is
-    /// less. The memory returns to the kernel, so the run gets memory that a hypervisor has provided before.
+    /// Describes the machine, and writes to `bytes` of memory, or to half of the available memory if this
+    /// half is less. The memory then returns to the kernel, so the run gets memory that a hypervisor has
+    /// already provided.
     pub fn prepare(bytes: u64) -> Machine {
         let touched = bytes.min(available_bytes() / 2).max(1 << 20);
         let first_touch_ms = touch(touched as usize);

@@ -16,8 +16,9 @@ use crate::error::{Error, Result};
 
 /// Bytes of an image beyond the requested room and an eighth of it, for the tables of the file system.
 const IMAGE_BYTES: u64 = 512 << 20;
-/// Attempts to unmount a busy file system, and the time between them.
+/// Maximum number of attempts to unmount a busy file system.
 const UNMOUNTS: u32 = 50;
+/// Time between two attempts to unmount, and between two looks at a service that starts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A process that serves a volume. It is stopped when this value is dropped.
@@ -93,7 +94,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // If a mount below it could not be removed, the directory stays. Its name tells where it comes from.
+        // An error is ignored: if a mount below the directory could not be removed, the directory stays. Its
+        // name tells where it comes from.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -106,8 +108,8 @@ pub(crate) struct HostMount {
     image: Option<PathBuf>,
 }
 
-/// Runs a program in a process group of its own. So an interrupt of the terminal does not reach the program,
-/// and no mount is left half made.
+/// Runs a program in a process group of its own. An interrupt of the terminal does not reach this group, so
+/// no mount is left half made. An error has the first line of the program's error output.
 fn run<I: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = I>,
@@ -157,10 +159,11 @@ impl HostMount {
         require_root()?;
         let made = File::create(&image).and_then(|file| file.set_len(bytes + bytes / 8 + IMAGE_BYTES));
         made.map_err(|error| format!("its image cannot be made: {error}"))?;
-        // From here on the drop removes the image.
+        // If a later step fails, the drop of this value removes the image.
         let mut mounted = HostMount { directory: PathBuf::new(), image: Some(image.clone()) };
         let options: &[&str] = match kind {
-            // All tables are written now, so that no thread of the kernel writes them during the run.
+            // With these options `mkfs` writes all tables, so that no thread of the kernel writes them during
+            // the run.
             "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             _ => &["-q", "-f"],
         };
@@ -184,7 +187,7 @@ impl Drop for HostMount {
                 done
             });
             if !unmounted {
-                // The file system disappears from the tree now, and ends with its last user.
+                // A lazy unmount takes the file system out of the tree at once, and ends with its last user.
                 let _ = unmount(&self.directory, UnmountFlags::DETACH);
             }
         }
@@ -215,10 +218,11 @@ pub(crate) fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |space| space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Returns the bytes that were written to the block device below a directory. `None` without a block device.
+/// Returns the bytes that were written to the block device of a directory's file system. `None` without a
+/// block device.
 pub(crate) fn device_written_bytes(directory: &Path) -> Option<u64> {
     const SECTOR_BYTES: u64 = 512;
-    /// The place of the written sectors among the numbers of the kernel's statistics.
+    /// Index of the written sectors among the numbers of the kernel's `stat` file.
     const WRITTEN: usize = 6;
     let device = fs::metadata(directory).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -31,7 +31,8 @@ pub struct SideInformation {
     pub used_bytes: Option<u64>,
 }
 
-/// The storage of a side. The fields of each variant are dropped in their order.
+/// The storage of a side. The fields of each variant are dropped in their order: a mount of a volume ends
+/// before the volume closes, and the volume closes before its service stops.
 enum Storage {
     Volume {
         mount: Option<(Mount, Host)>,
@@ -80,7 +81,8 @@ pub struct SideRequest {
     pub bytes: u64,
     /// True for a workload on keys. Only such a workload can run on a store that is no file system.
     pub keys: bool,
-    /// The command `eyrie`, which serves the volume of the side `served`. Without it that side is left out.
+    /// The path of the command `eyrie`, which serves the volume of the side `served`. Without this path the
+    /// side is left out.
     pub command: Option<PathBuf>,
 }
 
@@ -388,7 +390,7 @@ impl Side {
             Storage::Directory { path, mount: Some(_), .. } => {
                 let space = rustix::fs::statvfs(path).ok()?;
                 let used = space.f_blocks.checked_sub(space.f_bfree)?;
-                // A ramfs counts nothing.
+                // A ramfs does not count its blocks: it reports a size of 0.
                 (space.f_blocks > 0).then(|| used * space.f_frsize)
             }
             Storage::Directory { path, .. } | Storage::Peer { path, .. } => Some(bytes_below(path)),
@@ -429,7 +431,7 @@ impl SharedStorage {
         }
     }
 
-    /// Removes a store, which nobody may use any more.
+    /// Removes a store. Callers have dropped all their sessions of the store.
     ///
     /// # Errors
     /// Fails if the side cannot remove the directory of the store.

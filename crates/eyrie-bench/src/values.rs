@@ -7,7 +7,8 @@ use std::path::Path;
 
 /// Number of digits of a numbered name.
 const DIGITS: usize = 8;
-/// An odd number: the difference of consecutive words of a content, and of consecutive states of a generator.
+/// The difference of consecutive words of a [`Pattern`], and of consecutive states of a [`Chooser`]. The
+/// number is odd, so neither sequence repeats before 2^64 elements.
 const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Mixes the bits of a number, as the generator SplitMix64 does.
@@ -45,10 +46,10 @@ impl Chooser {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a number of the gamma distribution with shape 1.5 and this mean, at least 1. It is the
-    /// distribution of file sizes in filebench.
+    /// Returns a number of the gamma distribution with shape 1.5 and this mean, at least 1. In filebench the
+    /// sizes of files have this distribution.
     pub fn gamma(&mut self, mean: u64) -> u64 {
-        // The sum of an exponential number and of half the square of a normal number.
+        // The sum of an exponential number and of half the square of a normal number has shape 1 + 1/2.
         let mut open = || 1.0 - self.fraction();
         let exponential = -open().ln();
         let normal = (-2.0 * open().ln()).sqrt() * (std::f64::consts::TAU * open()).cos();
@@ -64,7 +65,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the content of the thing with this number after `version` changes.
+    /// Returns the bytes of the block, file or value with this number after `version` changes.
     pub fn new(number: u64, version: u32) -> Pattern {
         Pattern { first: mixed(mixed(number).wrapping_add(u64::from(version))) }
     }

@@ -11,7 +11,7 @@ pub enum TargetOrder {
     Each,
 }
 
-/// Probability below which chance does not explain what a row touches.
+/// If the probability that a row touches so few targets is below this value, chance does not explain it.
 const UNEXPLAINED: f64 = 1e-9;
 
 /// The targets of a row.
@@ -37,8 +37,8 @@ impl Targets {
     }
 
     /// Returns the number of different targets that `done` choices must touch: 90 % of the expected number.
-    /// Random choices may touch fewer if chance explains that, which matters if there are few targets. So a
-    /// run with many threads does not fail by chance.
+    /// Among few targets, random choices often touch fewer by chance. The result is then the smallest number
+    /// that chance explains, so that a run with many threads does not fail by chance.
     pub fn least(&self, done: u64) -> u64 {
         let (done, among) = (done as f64, self.among as f64);
         let least = match self.order {
@@ -59,8 +59,8 @@ fn explained(done: f64, among: f64) -> f64 {
     let untouched = (-load).exp();
     let deviation = (among * untouched * (1.0 - (1.0 + load) * untouched)).sqrt();
     let of_many = among * (1.0 - untouched) - 6.0 * deviation - 4.0;
-    // The probability that any `left` targets stay untouched is at most the number of such sets, multiplied
-    // by the probability for one set. `sets` is the logarithm of this number.
+    // The probability that any `left` targets stay untouched is at most the number of sets of `left` targets,
+    // multiplied by the probability for one set. `sets` is the natural logarithm of the number of sets.
     let mut sets = 0.0;
     for left in (1..=among.min(64.0) as u32).map(f64::from) {
         sets += ((among - left + 1.0) / left).ln();

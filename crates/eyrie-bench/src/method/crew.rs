@@ -50,7 +50,7 @@ impl Crew {
         for (number, (member, task)) in self.threads.iter().zip(tasks).enumerate() {
             let done = done.clone();
             let task: Task = Box::new(move || {
-                // The receiver lives until it has every result, so this cannot fail.
+                // The receiver lives until it has every result, so the send cannot fail.
                 let _ = done.send((number, task()));
             });
             member.queue.as_ref().expect("a thread has its queue until the crew is dropped").send(task).ok();
@@ -67,7 +67,7 @@ impl Drop for Crew {
     fn drop(&mut self) {
         self.threads.iter_mut().for_each(|member| drop(member.queue.take()));
         for thread in self.threads.iter_mut().filter_map(|member| member.thread.take()) {
-            // A panic was reported by `run`.
+            // An error is ignored, because `run` has reported the panic.
             let _ = thread.join();
         }
     }

@@ -34,8 +34,8 @@ impl Latency {
 /// The figures of one side in one row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Median of the rounds: µs for one operation. With several threads this is the inverse of the sum of the
-    /// rates of the threads.
+    /// Median of the rounds: µs for one operation. With several threads, the value of a round is the inverse
+    /// of the sum of the rates of the threads.
     pub us: f64,
     /// Lower and upper quartile of the rounds, in µs.
     pub quartiles_us: [f64; 2],
@@ -109,7 +109,7 @@ pub(super) fn quartiles(values: &[f64]) -> [f64; 2] {
     [quantile(values, 0.25), quantile(values, 0.75)]
 }
 
-/// Returns a number with about three digits.
+/// Returns a number with about three digits, or a dash if the number is not finite.
 pub fn digits(value: f64) -> String {
     match value {
         value if !value.is_finite() => "—".to_owned(),

@@ -72,6 +72,8 @@ struct Samples {
 type Lap = Option<(Duration, u64)>;
 
 /// Makes one round of a row on one side, and returns µs for one operation and the number of operations.
+/// `None` if the side lacks the operation. If `counts` is false, the round only warms up, and its tallies are
+/// dropped. If `single` is true, each call is timed by itself.
 fn round(
     crew: &Crew,
     bench: &mut Bench,
@@ -116,8 +118,9 @@ fn round(
     }
 }
 
-/// Makes all rounds of the rows of one group. Returns the samples by row and side, or `None` in place of the
-/// samples of a side that lacks the operation.
+/// Makes all rounds of the rows of one group. Row `first` of the plan is the first row of the group, and
+/// `share` is the group's part of the time for all rounds. Returns the samples by row and side, or `None` in
+/// place of the samples of a side that lacks the operation.
 fn group(
     crew: &Crew,
     benches: &mut [Bench],
@@ -132,7 +135,7 @@ fn group(
     let once = rows.iter().all(|row| row.once);
     let limit = rows.iter().map(|row| row.most).min().unwrap_or(u32::MAX);
     let (least, most) = (least.min(limit), most.min(limit));
-    // Round 0 does not count.
+    // Round 0 does not count, and a group of rows with a single round begins with round 1.
     let mut number = if once { 1 } else { 0 };
     loop {
         let is_over = number > least && (number > most || started.elapsed() > share);

@@ -15,8 +15,8 @@ pub struct RowPlan {
     pub name: String,
     /// The blocks, files or keys from which the row chooses.
     pub targets: Targets,
-    /// True for a row with a single round, which counts. Later rows need the files or keys that the row
-    /// makes.
+    /// True for a row with a single round, which counts. Such a row makes the files or keys that later rows
+    /// need.
     pub once: bool,
     /// Maximum number of counted rounds.
     pub most: u32,
@@ -58,7 +58,7 @@ impl Plan {
 /// The number of counted rounds of each row.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
-    /// Minimum number.
+    /// Minimum number. A row may limit its rounds to fewer (see [`RowPlan::most`]).
     pub least: u32,
     /// Maximum number.
     pub most: u32,

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::coverage::Coverage;
 use crate::error::{Error, Result};
 
-/// Limit of the recorded latencies, in ns. A longer latency is recorded as this one.
+/// Maximum of the recorded latencies, in ns. A longer latency is recorded as this maximum.
 const MOST_NS: u64 = 60_000_000_000;
 
 /// The work of one thread in one row, over all its counted rounds and the round for the latency.
@@ -98,16 +98,16 @@ impl Stopwatch {
         self.tally.coverage.add(target);
     }
 
-    /// Notes that a result was compared. Fails unless it was right.
+    /// Counts a compared result. `right` is true if it is the right result.
     ///
     /// # Errors
-    /// Fails with the text that `what` returns unless `right`.
+    /// Fails unless `right` is true. The error has the text that `what` returns.
     pub fn require(&mut self, right: bool, what: impl FnOnce() -> String) -> Result<()> {
         self.tally.compared += 1;
         if right { Ok(()) } else { Err(Error::wrong(what())) }
     }
 
-    /// Fails after an interrupt. Long preparations call it.
+    /// Fails after an interrupt. Long preparations call this method, because they time no calls.
     ///
     /// # Errors
     /// Only [`Error::Interrupted`].

@@ -1,4 +1,5 @@
 //! SQLite with a write-ahead log, prepared statements, one table, and a connection for each thread.
+//! `synchronous` is `FULL` if each call must be durable, and otherwise `OFF`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore, VisitPair};
 
-/// Largest value for which the table has no rowid, in bytes. SQLite's documentation advises this for rows up
-/// to about a twentieth of a page, and a page has 4 KiB.
+/// Largest size of values, in bytes, with which the table is `WITHOUT ROWID`. SQLite's documentation advises
+/// this for rows up to about a twentieth of a page, and a page has 4 KiB.
 const SMALL_BYTES: usize = 200;
 /// Longest time that a thread waits for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);

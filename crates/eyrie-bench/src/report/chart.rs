@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// Width of a chart, of the column of names, and of the place for a number after a bar.
+/// Width of a chart, of the column of names, and of the place for a number after a bar. All lengths are in
+/// units of the view box.
 const WIDTH: f64 = 920.0;
 const NAMES: f64 = 300.0;
 const VALUES: f64 = 64.0;
@@ -21,7 +22,7 @@ pub(super) struct Bar {
     pub ends: [f64; 2],
     /// The text after the bar.
     pub value: String,
-    /// The text that a pointer shows.
+    /// The text that appears when the pointer is on the bar.
     pub hint: String,
 }
 

@@ -31,9 +31,9 @@ pub struct BenchReport {
     pub skipped: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
-    /// Largest memory of this process, with its mapped volumes.
+    /// Largest memory of this process during its life, in bytes. Mapped volumes count.
     pub peak_memory_bytes: u64,
-    /// Time of the whole run.
+    /// Time of the whole run, in seconds.
     pub seconds: f64,
 }
 

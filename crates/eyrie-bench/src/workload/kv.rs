@@ -37,8 +37,7 @@ pub struct Keys {
     scales: Vec<StoreScale>,
     durability: Durability,
     wanted: Vec<KeyOperation>,
-    /// Number of gets, and number of single changes, in a round. `None` if they follow from the number of
-    /// keys.
+    /// Number of gets or of single changes in a round. `None` if it follows from the number of keys.
     calls: Option<u64>,
 }
 
@@ -247,7 +246,7 @@ struct LoadedStore {
     /// Number of keys of the store, including those of other threads.
     all: u64,
     value_bytes: usize,
-    /// The keys at which the next erases and the next batch begin.
+    /// The keys, counted from `first`, at which the next erases and the next batch begin.
     erased: u64,
     batched: u64,
 }
@@ -373,7 +372,7 @@ impl KeyWorker {
     fn load(&mut self, at: usize, watch: &mut Stopwatch) -> Result<bool> {
         let store = &mut self.stores[at];
         let all = self.work.scales[at].keys;
-        // A single thread has all keys.
+        // Only the thread of a run with one thread has all keys.
         if all == store.keys() {
             let name = format!("store-{at}");
             if store.session.take().is_some() {
@@ -460,7 +459,8 @@ impl KeyWorker {
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         let store = &mut self.stores[at];
         let (keys, first, start) = (store.keys(), store.first, store.erased);
-        // A stride spreads the keys over the store, so that a round erases no key twice.
+        // The keys of a round are a stride apart, which spreads them over the store. `calls * stride` is at
+        // most `keys`, so a round erases no key twice.
         let stride = (keys / calls).max(1);
         let number = |call: u64| (start + call * stride) % keys;
         store.erased = (start + 1) % keys;

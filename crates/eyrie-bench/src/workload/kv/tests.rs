@@ -1,4 +1,4 @@
-//! Stores whose results are wrong.
+//! Tests that stores with wrong results fail a run.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl KeySession for MapSession {
 /// Runs these operations on a store with `defect`.
 fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     const KEYS: u64 = 2000;
-    // A worker with a part of the keys loads them into the store that it has.
+    // A worker with only a part of the keys loads them into its existing store, and makes no new store.
     let scales = vec![StoreScale { keys: 2 * KEYS, value_bytes: 100 }];
     let work = Keys::of(scales, operations, 32);
     let directory = tempfile::tempdir().expect("a directory");

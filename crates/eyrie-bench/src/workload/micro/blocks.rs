@@ -103,8 +103,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         std::array::from_fn(|_| self.chooser.below(self.share.blocks))
     }
 
-    /// Returns the next blocks of a sequence through `all` blocks. After its last block a sequence begins
-    /// again.
+    /// Returns the next blocks of a sequence through `all` blocks. `sequence` is an index in `next`. After
+    /// its last block a sequence begins again.
     fn next_blocks(&mut self, sequence: usize, all: u64) -> [u64; TIMED_CALLS] {
         let first = self.next[sequence];
         self.next[sequence] = (first + TIMED_CALLS as u64) % all;
@@ -130,8 +130,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
     pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let mut blocks = self.random_blocks();
-            // A block that is chosen twice is written once. Sorting finds such blocks, and the swaps make the
-            // order random again.
+            // A block that is chosen twice is written once. Sorting finds such blocks, and the rotation and
+            // the swaps make the order random again.
             blocks.sort_unstable();
             let distinct = blocks.chunk_by(|left, right| left == right).count();
             let mut order: Vec<u64> =

@@ -16,7 +16,8 @@ const TIMED_CALLS: u64 = 64;
 /// the two directories, and `MADE` for the files that `create` makes.
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
 const MADE: u64 = 6 << 40;
-/// Distance of the first numbers of two threads, so that their names differ in a shared directory.
+/// Distance between the first numbers of two consecutive threads, so that the names of threads differ in a
+/// shared directory.
 const PER_THREAD: u64 = 1_000_000;
 
 /// Splits the numbers below `count` into ranges of at most [`TIMED_CALLS`] numbers. Returns the first number

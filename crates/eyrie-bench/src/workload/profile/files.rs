@@ -30,13 +30,15 @@ impl FileWork for Filebench {
         make_dir(&fs, &directory)?;
         let mut set = FileSet::new(self.numbers, part, directory);
         for file in 0..set.members.len() {
-            // Only the first file of each directory makes the directory. Its number is a multiple of the
-            // width.
+            // Only the first file of each directory makes the directory. The number of this file is a
+            // multiple of the width.
             if set.depth == 0 || !(file as u64).is_multiple_of(set.numbers.width) {
                 continue;
             }
             let path = set.path(file).to_owned();
             let levels: Vec<(usize, char)> = path.match_indices('/').map(|(at, _)| (at, '/')).collect();
+            // The first slash is the root, and the path before the second slash is the directory of the
+            // thread, which exists.
             for (at, _) in levels.into_iter().skip(2) {
                 make_dir(&fs, &path[..at])?;
             }

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::keys::KeySession;
 use crate::method::{Stopwatch, ThreadPart, Worker};
 
-/// Largest size of the log, in bytes. A log that would become larger becomes empty first. The log is smaller
-/// than a log in a file, because each append puts the whole value.
+/// Largest size of the log, in bytes. If an append would make the log larger, the log is emptied first. The
+/// limit is lower than for a log in a file, because each append puts the whole value.
 const LOG_VALUE_BYTES: usize = 64 << 10;
 
 /// The work of one thread of `webproxy` with keys: put, get and erase.

@@ -40,7 +40,8 @@ pub(super) struct FileSet {
 impl FileSet {
     pub fn new(numbers: Numbers, part: ThreadPart, directory: String) -> FileSet {
         let files = part.share(numbers.files);
-        // The depth at which directories of the mean width have room for all files.
+        // The number of levels, the level of the files included, at which directories of the mean width have
+        // room for all files.
         let depth = ((files as f64).ln() / (numbers.width as f64).ln()).ceil() as u32;
         FileSet {
             numbers,
@@ -88,7 +89,8 @@ impl FileSet {
         let at = self.chooser.below(self.existing.len() as u64) as usize;
         let file = self.existing.swap_remove(at);
         self.members[file].bytes = None;
-        // `add` takes one of the absent numbers at random, so that all numbers are used.
+        // The order in `absent` does not matter, because `add` takes one of its numbers at random. So all
+        // numbers are used.
         self.absent.push(file);
         file
     }
