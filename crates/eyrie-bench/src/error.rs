@@ -32,8 +32,8 @@ pub enum Error {
         /// The kind of the targets, such as blocks.
         unit: &'static str,
     },
-    /// The run cannot begin: its arguments do not fit together, the space is too small, or a side lacks what
-    /// the workload needs.
+    /// The run cannot begin: its arguments do not fit together, the space is too small, or a side lacks
+    /// something that the workload needs.
     #[error("{0}")]
     Request(String),
     /// A call outside the workload failed, such as the creation of a directory.

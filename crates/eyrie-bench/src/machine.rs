@@ -43,7 +43,7 @@ pub fn processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Pins this thread to a processor. Without the permission it stays free to move.
+/// Pins this thread to a processor. If the kernel refuses, the thread stays free to move.
 pub fn pin(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
@@ -68,7 +68,8 @@ pub fn available_bytes() -> u64 {
     bytes_of("/proc/meminfo", "MemAvailable")
 }
 
-/// Returns the largest size that the memory of this process has had, in bytes. It includes mapped volumes.
+/// Returns the largest size that the memory of this process has had, in bytes. The size includes mapped
+/// volumes.
 pub fn peak_memory_bytes() -> u64 {
     bytes_of("/proc/self/status", "VmHWM")
 }

@@ -21,7 +21,7 @@ const UNMOUNTS: u32 = 50;
 /// Time between two attempts to unmount, and between two looks at a service that starts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A process that serves a volume. It is stopped when this value is dropped.
+/// A process that serves a volume. The process is stopped when this value is dropped.
 pub(crate) struct ServiceProcess(Child);
 
 impl ServiceProcess {

@@ -1,5 +1,6 @@
 //! ACLs for random calls and Ops: the bytes of the extended attributes of Linux.
 
+// The tags of entries, and the id of an entry that names no user and no group, as in Linux.
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP: u16 = 0x04;

@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, SeekFrom, Timespec, Timestam
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Unit in which holes are compared, in bytes. It is large, because file systems differ in the exact ends of
-/// holes.
+/// Unit in which holes are compared, in bytes. The unit is large, because file systems differ in the exact
+/// ends of holes.
 const HOLE_UNIT: u64 = 64 << 10;
 
-/// Runs of data, in units of `HOLE_UNIT` bytes. A run is the number of its first unit, and the number of the
-/// unit after its last one.
+/// Runs of data, in units of `HOLE_UNIT` bytes. A run is a pair: the number of its first unit, and the number
+/// of the unit after its last unit.
 pub type FixtureSteps = Vec<(u64, u64)>;
 
 /// True if this process may create devices and give files away.
@@ -25,10 +25,10 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes a tree under the empty directory `root`. It has modes with every bit, times before 1970 and in the
-/// far future, hard links, dangling and looping symbolic links, holes, special files, and names of all kinds
-/// of bytes. It has owners and devices if the process is root, and extended attributes if the host supports
-/// them.
+/// Makes a tree under the empty directory `root`. The tree has modes with every bit, times before 1970 and in
+/// the far future, hard links, dangling and looping symbolic links, holes, special files, and names of all
+/// kinds of bytes. The tree has owners and devices if the process is root, and extended attributes if the
+/// host supports them.
 ///
 /// # Errors
 /// As the calls.

@@ -53,7 +53,7 @@ impl Targets {
 }
 
 /// Returns the smallest number of different targets that chance explains for `done` random choices. With many
-/// targets it is six standard deviations and four targets below the expected number.
+/// targets, this number is six standard deviations and four targets below the expected number.
 fn explained(done: f64, among: f64) -> f64 {
     let load = done / among;
     let untouched = (-load).exp();

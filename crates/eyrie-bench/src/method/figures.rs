@@ -50,7 +50,7 @@ pub struct Figures {
     pub rounds: usize,
     /// Number of operations in all counted rounds.
     pub operations: u64,
-    /// Number of results that were compared with the right ones.
+    /// Number of results that were compared with the right results.
     pub compared: u64,
     /// Bytes that the medium wrote for each operation, if it counts them.
     pub written_bytes: Option<f64>,

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - A run fails if a side returns wrong bytes, or if a row touches too few different blocks, files or keys.
-//! - Only the calls are timed: names and bytes are prepared before, and results are compared afterwards.
+//! - Only the calls are timed: bytes are prepared before, and results are compared afterwards. Numbered names
+//!   are written into reused memory.
 
 mod coverage;
 mod crew;

@@ -14,7 +14,7 @@ const MOST_NS: u64 = 60_000_000_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub coverage: Coverage,
-    /// Number of results that were compared with the right ones.
+    /// Number of results that were compared with the right results.
     pub compared: u64,
     /// The latencies of single calls in ns.
     pub latency: Option<Histogram<u64>>,
@@ -44,7 +44,7 @@ impl Stopwatch {
         (self.tally, self.spent, self.operations)
     }
 
-    /// Makes `count` calls, and adds their time. Calls must not prepare or compare anything.
+    /// Makes `count` calls, and adds their time. Calls must not prepare bytes or compare results.
     ///
     /// # Errors
     /// As the calls. Fails after an interrupt.

@@ -58,7 +58,7 @@ pub(crate) fn open(_: Peer, _: &Path, _: Durability, _: usize) -> Result<Arc<dyn
 /// Returns a text about the settings that give a store this durability.
 ///
 /// # Errors
-/// Never fails. It has this type because the function without the feature always fails.
+/// Never fails. The result has an error type because the function without the feature always fails.
 #[cfg(feature = "peers")]
 pub(crate) fn settings(peer: Peer, durability: Durability) -> std::result::Result<&'static str, String> {
     Ok(match (peer, durability) {

@@ -40,7 +40,7 @@ impl Workload for Catd {
     }
 
     fn bytes(&self, threads: u64) -> u64 {
-        // Each thread has its own files. With few threads, the volume has room for those of 16.
+        // Each thread has its own files. Runs with up to 16 threads get volumes of the same size.
         self.files * threads.max(16) * BLOCK_BYTES as u64 + (64 << 20)
     }
 
@@ -89,8 +89,8 @@ impl<P: Posix + Send> Worker for CatdWorker<P> {
         for first in (self.first..end).step_by(TIMED_CALLS as usize) {
             let count = TIMED_CALLS.min(end - first);
             if row == 1 {
-                // The files of these calls get equal bytes, the same ones in every round. Each round makes
-                // the files anew, so no file keeps these bytes from an earlier round.
+                // The files of these calls get equal bytes, and in every round the same bytes. The comparison
+                // still notices a lost append, because each round makes the files anew.
                 Pattern::new(first, 0).fill(&mut self.buffer[..BLOCK_BYTES], 0);
             }
             let (names, data) = (&mut self.names, &self.buffer[..BLOCK_BYTES]);

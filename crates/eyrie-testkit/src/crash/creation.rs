@@ -23,6 +23,7 @@ const HAS_ROOT: u64 = 2;
 
 type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;
 
+/// Opens the images of each crash in `events`, within `limits`, and calls `examine` with each of them.
 fn explore(
     case: &str,
     events: &[Event],

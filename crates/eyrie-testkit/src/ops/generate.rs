@@ -41,7 +41,8 @@ const BLOCK: u64 = 4096;
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
 /// Number of small lengths, which are the first ones.
 const SMALL_XATTR_LENGTHS: usize = 8;
-/// Approximate number of directories of a run. It is small, so that steps often use the same directory.
+/// Approximate number of directories of a run. The number is small, so that steps often use the same
+/// directory.
 const DIRECTORIES: usize = 6;
 
 /// Weights of the kinds of steps. A kind with weight 0 is never drawn.

@@ -27,11 +27,12 @@ const SHOWN_LINES: usize = 40;
 
 /// Makes `count` calls of each of `seeds` below two directories, and compares the answers and the trees, as
 /// [`compare_with_host`](super::compare_with_host) does. Leaves out calls for which `is_left_out` is true.
-/// Its second argument has the attributes of the object of the call, if there is one.
+/// The second argument of `is_left_out` has the attributes of the object of the call, if the call has an
+/// object.
 ///
-/// `roots` returns the directories, and a value that keeps them. The test with the name `test` (in the form
-/// `module::function`) must do nothing but call this function, because its program runs again for each
-/// directory. This process must be root.
+/// `roots` returns the directories, and a value that keeps them until this function returns. `None` skips the
+/// comparison. The test with the name `test` (in the form `module::function`) must do nothing but call this
+/// function, because its program runs again for each directory. This process must be root.
 ///
 /// # Panics
 /// Panics at the first difference, with the calls before it, or if a child process fails.

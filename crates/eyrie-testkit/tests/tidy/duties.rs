@@ -77,7 +77,7 @@ fn look_ups_and_reads_take_no_lock_and_make_no_system_call() {
 }
 
 /// The public functions of the library have an errno of the library. So a new version of `rustix` does not
-/// change the library, and a program needs no dependency on `rustix`.
+/// change the interface of the library, and a program needs no dependency on `rustix`.
 #[test]
 fn library_shows_no_type_of_rustix() {
     let (library, engine) = ("crates/eyrie/src", "crates/eyrie-engine/src");

@@ -3,7 +3,7 @@
 use super::{assert_none, read, root, sources};
 
 const PAGE: &str = "docs/troubleshooting.md";
-/// The files whose declared errors the page must all have.
+/// The files whose declared errors must all be on the page.
 const ERRORS: [&str; 2] = ["crates/eyrie-engine/src/error.rs", "crates/eyrie-medium/src/fault.rs"];
 /// The starts of statements in the engine that make the message of an error about a volume.
 const MAKERS: [&str; 4] = ["Error::volume(", "host_error(", "failed(", "let what ="];

@@ -30,10 +30,10 @@ pub enum DiskDamage {
     /// Makes the disk shorter or longer. If `keeps_anchor` is true, the anchor is copied to the new last
     /// page.
     Length { len: usize, keeps_anchor: bool },
-    /// Moves the start of the journal.
+    /// Moves the start of the journal: changes the sizes of the volume and of the journal in the anchor.
     Begin { volume_bytes: u64 },
-    /// Adds a record that no drain wrote. It has fresh pages with checksums, and changed pages with their
-    /// packed lines.
+    /// Adds a record that no drain wrote. The record lists fresh pages with their checksums, and changed
+    /// pages with their packed lines.
     Forge { fresh: Vec<(u64, u32)>, changed: Vec<(u64, u64, Vec<u8>)> },
     /// Damages the volume.
     Volume(Damage),
