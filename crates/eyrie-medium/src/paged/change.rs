@@ -18,9 +18,6 @@ use crate::sync::unpoisoned;
 
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
-/// Room for the entries of 8 pages, in bytes. An Op that requests more extra room is large. A large Op waits
-/// at half as many fresh pages as a small Op (`pace`).
-const LARGE_ROOM: u64 = 8 * PAGE_ENTRY;
 
 impl Pager {
     /// Lets an Op enter the gate when memory and the journal have room for its changes, and when the next
@@ -36,13 +33,14 @@ impl Pager {
         let room = ORDINARY_ROOM.saturating_add(extra).min(self.most_room_of_an_op());
         let is_swamped =
             || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
-        let is_large = extra > LARGE_ROOM;
+        // The room of an Op has an entry for each page that its data may take.
+        let pages = (extra / PAGE_ENTRY) as usize;
         let mut attempts = 0;
         loop {
             self.refuse_if_failed()?;
             let (reservation, reserved) = Reservation::new(&self.reserved, room);
             let swamped = is_swamped();
-            let ahead = !swamped && self.pace.is_ahead(is_large);
+            let ahead = !swamped && self.pace.is_ahead(pages);
             if !swamped && !ahead && self.recorded_bytes().saturating_add(reserved) <= self.room_of_a_cut() {
                 return Ok(self.turnstile.enter(reservation));
             }
@@ -51,7 +49,7 @@ impl Pager {
             if swamped || ahead && !self.expects_drain() {
                 // A drain of another thread may make room while this thread waits for the lock. A failure
                 // makes the volume read-only, which the next turn of the loop reports.
-                let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !self.pace.is_ahead(is_large));
+                let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !self.pace.is_ahead(pages));
             } else {
                 // A drain is in progress or expected, or the Ops inside have reserved the rest of the room.
                 self.wait(&mut attempts)?;

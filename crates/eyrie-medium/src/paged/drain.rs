@@ -26,6 +26,7 @@ use zerocopy::IntoBytes;
 
 use super::buffer::{PageBytes, page_buffer};
 use super::journal::{CutRecord, replay_own};
+use super::pace::MIN_FRESH;
 use super::page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
 use super::pager::{DrainState, Pager};
 use super::place_writes::PlaceWrites;
@@ -38,17 +39,20 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Maximum number of pages of a small cut, whose fresh pages may go to the journal. See
-/// [`CutContents::goes_to_its_place`].
-const SMALL_CUT_PAGES: usize = 16;
+/// Maximum number of pages of a small cut in a small journal. Volumes above 64 MiB have larger small
+/// cuts: see [`Pager::small_cut_pages`].
+const MIN_SMALL_CUT: usize = 16;
+/// Maximum number of pages of any small cut. The cut of a sync beside a writer of large files has about
+/// [`MIN_FRESH`] fresh pages and a few pages of metadata, and should still be small.
+const MAX_SMALL_CUT: usize = MIN_FRESH + 16;
 
 /// The contents of a cut.
 #[derive(Default)]
 struct CutContents {
     /// True if the drain is a checkpoint.
     is_checkpoint: bool,
-    /// True if the cut is small: it has at most [`SMALL_CUT_PAGES`] pages, the journal has room for all their
-    /// lines, and the drain is not a checkpoint.
+    /// True if the cut is small: it has at most [`Pager::small_cut_pages`] pages, the journal has room
+    /// for all their lines, and the drain is not a checkpoint.
     is_small: bool,
     record: CutRecord,
     /// Pages with lines in the record.
@@ -160,11 +164,12 @@ impl Pager {
         let Cut { number: cut, pages, lent, recorded } = self.take_cut();
         let mut gathered = std::mem::take(&mut state.gathered);
         let mut places = PlaceWrites::new(self, &mut gathered);
+        let small = self.small_cut_pages();
         let mut contents = CutContents {
             is_checkpoint,
             is_small: !is_checkpoint
-                && pages.len() <= SMALL_CUT_PAGES
-                && recorded + SMALL_CUT_PAGES as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
+                && pages.len() <= small
+                && recorded + small as u64 * most_room(PAGE_SIZE) <= self.room_of_a_cut(),
             record: CutRecord::new(self.has_checksums()),
             ..CutContents::default()
         };
@@ -192,7 +197,13 @@ impl Pager {
     /// Returns a size that the next record rarely exceeds: [`Pager::recorded_bytes`], and room for the fresh
     /// pages of a small cut.
     fn expected_bytes(&self) -> u64 {
-        self.recorded_bytes() + (SMALL_CUT_PAGES as u64 + 1) * PAGE_SIZE
+        self.recorded_bytes() + (self.small_cut_pages() as u64 + 1) * PAGE_SIZE
+    }
+
+    /// Returns the maximum number of pages of a small cut, whose fresh pages may go to the journal
+    /// ([`CutContents::goes_to_its_place`]): a 64th of the journal, so that checkpoints stay rare.
+    fn small_cut_pages(&self) -> usize {
+        ((self.journal_bytes / PAGE_SIZE / 64) as usize).clamp(MIN_SMALL_CUT, MAX_SMALL_CUT)
     }
 
     /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use crate::epoch;
 
-/// Number of fresh pages that never delay an Op: 128 KiB, which an SSD writes in about the time of a flush.
+/// The least limit of fresh pages: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
+/// An Op that makes at most this many pages fresh is small. So few fresh pages never delay a large Op.
+pub(super) const FEW: usize = 8;
 /// The number of pages that were fresh in the cuts since the last sync, divided by this number, is added to
 /// [`MIN_FRESH`]. Up to this sum, fresh pages delay no Op.
 const PART: usize = 8;
@@ -88,17 +90,23 @@ impl Pace {
         self.fresh.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of fresh pages above which large Ops wait.
+    /// Returns the number of fresh pages that large Ops do not exceed.
     fn most_fresh(&self) -> usize {
         MIN_FRESH + self.since_sync.load(Ordering::Relaxed) / PART
     }
 
-    /// Returns true if an Op must wait. Small Ops wait at twice as many pages, so that they seldom wait
-    /// because of the large Ops of other threads.
-    pub(super) fn is_ahead(&self, is_large: bool) -> bool {
+    /// Returns true if an Op that may make `pages` pages fresh must wait. The pages of one Op are always in
+    /// one cut, so a large Op waits for a cut of its own rather than exceed the limit together with others.
+    /// It never waits because of a few pages, which would delay Ops above the limit for ever. Small Ops
+    /// wait at twice as many fresh pages, so that they seldom wait because of the large Ops of other threads.
+    pub(super) fn is_ahead(&self, pages: usize) -> bool {
         let fresh = self.fresh.load(Ordering::Relaxed);
-        let counted = if is_large { fresh } else { fresh / 2 };
-        counted > MIN_FRESH && counted > self.most_fresh() && !self.is_syncer()
+        let is_over = if pages > FEW {
+            fresh > FEW && fresh.saturating_add(pages) > self.most_fresh()
+        } else {
+            fresh > 2 * MIN_FRESH && fresh / 2 > self.most_fresh()
+        };
+        is_over && !self.is_syncer()
     }
 
     /// Returns true if this thread synchronised last.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 
 use super::blocks::{Blocks, FileBlocks};
-use super::pace::MIN_FRESH;
+use super::pace::{FEW, MIN_FRESH};
 use super::page::{AHEAD, BUSY, RESIDENT};
 use super::places::Places;
 use super::read_ahead::Piece;
@@ -359,8 +359,8 @@ fn ops_leave_few_fresh_pages_to_the_next_sync() {
     assert_eq!(medium.durable_cut(), before);
     sync_elsewhere(&medium);
     let synced = medium.durable_cut();
-    // The limit grows by an eighth of the pages that become fresh, and an Op may exceed it by its own pages.
-    let limit = MIN_FRESH + PAGES as usize / 8 + 16;
+    // The limit grows by an eighth of the pages that become fresh, and includes the pages of each Op.
+    let limit = MIN_FRESH + PAGES as usize / 8 - 16;
     assert!(take_many(&medium).expect("no failure") <= limit);
     let drained = medium.durable_cut();
     assert!(drained > synced, "the Ops drained");
@@ -373,17 +373,30 @@ fn ops_leave_few_fresh_pages_to_the_next_sync() {
 fn small_ops_wait_at_twice_as_many_fresh_pages() {
     let medium = hooked(|_| Ok(()));
     sync_elsewhere(&medium);
-    let is_ahead = |is_large| pager(&medium).pace.is_ahead(is_large);
-    take(&medium, 2..2 + MIN_FRESH as u64, 1);
-    assert!(!is_ahead(true));
+    let is_ahead = |pages| pager(&medium).pace.is_ahead(pages);
+    let large = FEW + 1;
+    take(&medium, 2..2 + (MIN_FRESH - large) as u64, 1);
+    assert!(!is_ahead(large));
     take(&medium, 100..101, 1);
-    assert!(is_ahead(true) && !is_ahead(false));
-    take(&medium, 101..101 + MIN_FRESH as u64 + 1, 1);
-    assert!(is_ahead(false));
-    medium.mark_freed(addr(100 * 4096), 30 * 4096);
-    assert!(is_ahead(true) && !is_ahead(false), "freed pages do not count");
+    assert!(is_ahead(large) && !is_ahead(FEW));
+    take(&medium, 101..101 + (MIN_FRESH + large + 1) as u64, 1);
+    assert!(is_ahead(FEW));
+    medium.mark_freed(addr(100 * 4096), (MIN_FRESH + large + 2) as u64 * 4096);
+    assert!(!is_ahead(large) && !is_ahead(FEW), "freed pages do not count");
+}
+
+/// The pages of an Op count before the Op makes them fresh. So a sync waits for one large Op and not for two.
+#[test]
+fn large_op_waits_unless_few_pages_are_fresh() {
+    let medium = hooked(|_| Ok(()));
     sync_elsewhere(&medium);
-    assert!(!is_ahead(true));
+    let is_ahead = |pages| pager(&medium).pace.is_ahead(pages);
+    take(&medium, 2..2 + FEW as u64, 1);
+    assert!(!is_ahead(MIN_FRESH) && !is_ahead(PAGES as usize), "every Op goes on after a drain");
+    take(&medium, 100..101, 1);
+    assert!(is_ahead(MIN_FRESH) && is_ahead(PAGES as usize) && !is_ahead(MIN_FRESH - FEW - 1));
+    sync_elsewhere(&medium);
+    assert!(!is_ahead(MIN_FRESH));
 }
 
 /// If the drain of an Op that is ahead of its pace fails, the Op gets an error and does not wait for ever.

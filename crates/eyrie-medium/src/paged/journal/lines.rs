@@ -2,16 +2,17 @@
 
 use super::layout::{LINE, WORD};
 
-/// Appends the packed form of a line.
+/// Appends the packed form of a line: a byte with a bit for each word that is not zero, and these words.
 pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
-    let at = out.len();
-    out.push(0);
-    for (index, word) in line.as_chunks::<WORD>().0.iter().enumerate() {
-        if *word != [0; WORD] {
-            out[at] |= 1 << index;
-            out.extend_from_slice(word);
-        }
+    let words = line.as_chunks::<WORD>().0.iter();
+    let nonzero =
+        words.clone().enumerate().fold(0, |bits, (at, word)| bits | u8::from(*word != [0; WORD]) << at);
+    out.push(nonzero);
+    if nonzero == u8::MAX {
+        // One copy is faster than eight, and the pages of most files have few zero words.
+        return out.extend_from_slice(line);
     }
+    words.filter(|word| **word != [0; WORD]).for_each(|word| out.extend_from_slice(word));
 }
 
 /// Takes from `rest` the packed form of a line, as [`pack`] makes it, and returns the line. Returns `None` if
