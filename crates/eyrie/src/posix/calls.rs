@@ -467,8 +467,7 @@ pub trait Posix {
     /// As [`fsync`](Posix::fsync).
     fn fdatasync(&self, handle: &Self::Handle) -> Result<()>;
 
-    /// Returns the inode flags of an open file or directory. Flags that [`InodeFlags`] does not have are left
-    /// out.
+    /// Returns the inode flags of an open file or directory, without flags that [`InodeFlags`] lacks.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
@@ -483,8 +482,7 @@ pub trait Posix {
     /// Sets the inode flags of an open file or directory. [`Posix::inode_flags`] has an example.
     ///
     /// # Errors
-    /// As `FS_IOC_SETFLAGS`: `EPERM` unless the caller owns the file. `EPERM` also if the call changes a flag
-    /// and the caller lacks `CAP_LINUX_IMMUTABLE`.
+    /// `EPERM` unless the caller owns the file. A change of a flag also needs `CAP_LINUX_IMMUTABLE`.
     fn set_inode_flags(&self, handle: &Self::Handle, flags: InodeFlags) -> Result<()>;
 
     /// Returns the total and the free space of the file system.

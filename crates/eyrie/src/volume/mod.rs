@@ -56,9 +56,8 @@ pub type Store = Kvfs<VolumeEngine>;
 /// changes are lost:
 ///
 /// - `dram` and `pmem`: none. The changes of every call that had returned are there.
-/// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. A drain writes all changes
-///   to the disk. Background drains come every five seconds, unless [`PagedOptions::drain_interval`] has
-///   another time.
+/// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. Background drains come
+///   every five seconds, unless [`PagedOptions::drain_interval`] has another time.
 ///
 /// # Examples
 /// ```
@@ -159,8 +158,7 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume. A volume that was not closed is recovered. If a service shares the volume, this
-    /// process becomes a client of the service ([`Volume::is_served`]).
+    /// Opens a volume. A volume that was not closed is recovered. Of a served volume this is a client.
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
@@ -220,8 +218,7 @@ impl Volume {
     /// While the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
     /// volume.
     ///
-    /// On a block device, a read-only open takes only a shared `flock` of the device. So it keeps away only
-    /// those programs that lock the device with `flock`, too.
+    /// On a block device, a read-only open keeps away only programs that lock the device with `flock`.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -337,8 +334,7 @@ impl Volume {
     /// Gives the storage of all [allocation groups](VolumeOptions::group_size) that are wholly free back to
     /// the host. The same goes for memory that a background thread made the host provide before any call
     /// needed it. ([`Volume::close`] does the same for the groups that became free since the open.) Returns
-    /// the number of bytes that the host got back. A block device does not report this number, so for a
-    /// device the result is the size of the groups.
+    /// the number of bytes that the host got back, and for a block device the size of the groups.
     ///
     /// # Errors
     /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only. `EBUSY` if the volume is
@@ -395,8 +391,7 @@ impl Volume {
     }
 
     /// Returns the objects of the volume, for front-ends that know objects and not paths, such as a mount.
-    /// The kernel protects the links of a mount by the settings of the host, so these objects have the same
-    /// rules ([`AccessRules::of_host`]).
+    /// The kernel protects links of a mount by the host's rules, so these objects have the same ones.
     ///
     /// # Examples
     /// ```

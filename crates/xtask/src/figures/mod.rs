@@ -10,6 +10,7 @@ mod mount;
 mod nodes;
 mod scale;
 mod scans;
+mod shared;
 mod speed;
 mod stalls;
 mod threads;
@@ -36,6 +37,8 @@ pub enum FigureGroup {
     Threads,
     /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
     Scans,
+    /// Calls on a volume that a service shares, compared with an embedded volume
+    Shared,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
@@ -66,12 +69,27 @@ pub struct FiguresArgs {
     long: bool,
 }
 
-/// One step of the figures of scale, in a separate process.
+/// A step of a measurement that runs in a process of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ChildStep {
+    /// Makes a volume with the files in many directories, and closes it.
+    FillMany,
+    /// Makes a volume with the files in one directory, and closes it.
+    FillOne,
+    /// Opens the volume, and ends the process without closing the volume.
+    Open,
+    /// Reads a file of a served volume.
+    ReadServed,
+    /// Reads private memory.
+    CopyMemory,
+}
+
+/// One step of a measurement, in a separate process.
 #[derive(Debug, clap::Args)]
 pub struct ChildArgs {
     /// The step.
     #[arg(value_enum)]
-    step: scale::ScaleStep,
+    step: ChildStep,
     /// The volume.
     volume: PathBuf,
 }
@@ -111,6 +129,9 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     if wants(FigureGroup::Scans) {
         figures.extend(scans::measure(&directory(&arguments.memory)?)?);
     }
+    if wants(FigureGroup::Shared) {
+        figures.extend(shared::measure(&directory(&arguments.memory)?)?);
+    }
     if wants(FigureGroup::Stalls) {
         figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
     }
@@ -142,7 +163,12 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
 }
 
-/// Does one step of the figures of scale, in a process that [`scale::measure`] has started for this step.
+/// Does one step, in a process that a measurement has started for this step.
 pub fn child(child: &ChildArgs) -> Result<()> {
-    scale::step(child.step, &child.volume)
+    match child.step {
+        ChildStep::FillMany => scale::fill_many(&child.volume),
+        ChildStep::FillOne => scale::fill_one(&child.volume),
+        ChildStep::Open => scale::open(&child.volume),
+        step @ (ChildStep::ReadServed | ChildStep::CopyMemory) => shared::read(step, &child.volume),
+    }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use clap::ValueEnum;
 use eyrie::{Credentials, PosixExt, Volume};
 
 use super::figure::Figure;
@@ -19,18 +18,6 @@ const IN_ONE: u32 = 1000;
 const FILE_BYTES: usize = 1024;
 const VOLUME_BYTES: u64 = 4 << 30;
 const MIB: f64 = (1 << 20) as f64;
-
-/// A step of the measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ScaleStep {
-    /// Makes a volume with the files in many directories, and closes it.
-    FillMany,
-    /// Makes a volume with the files in one directory, and closes it.
-    FillOne,
-    /// Opens the volume, and ends the process without closing the volume. Prints the time of the open, the
-    /// private memory of the process, and 1 if the open made a recovery (otherwise 0).
-    Open,
-}
 
 /// Runs all steps below `memory`, a directory of the host.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
@@ -68,24 +55,25 @@ fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Runs one step, and prints its results.
-pub fn step(step: ScaleStep, path: &Path) -> Result<()> {
-    match step {
-        ScaleStep::FillMany => fill(path, IN_ONE),
-        ScaleStep::FillOne => fill(path, FILES),
-        ScaleStep::Open => {
-            let started = Instant::now();
-            let volume = Volume::open(path)?;
-            let ms = started.elapsed().as_secs_f64() * 1e3;
-            println!(
-                "{ms} {} {}",
-                private_mib(std::process::id())?,
-                u8::from(volume.information().recovered)
-            );
-            // The process exits without closing the volume, as if it were killed.
-            std::process::exit(0);
-        }
-    }
+/// Makes a volume with the files in many directories, and closes it.
+pub fn fill_many(path: &Path) -> Result<()> {
+    fill(path, IN_ONE)
+}
+
+/// Makes a volume with the files in one directory, and closes it.
+pub fn fill_one(path: &Path) -> Result<()> {
+    fill(path, FILES)
+}
+
+/// Opens the volume, and ends the process without closing the volume. Prints the time of the open, the
+/// private memory of the process, and 1 if the open made a recovery (otherwise 0).
+pub fn open(path: &Path) -> Result<()> {
+    let started = Instant::now();
+    let volume = Volume::open(path)?;
+    let ms = started.elapsed().as_secs_f64() * 1e3;
+    println!("{ms} {} {}", private_mib(std::process::id())?, u8::from(volume.information().recovered));
+    // The process exits without closing the volume, as if it were killed.
+    std::process::exit(0);
 }
 
 /// Makes a volume with `in_one` files in each directory, and prints the space that the files use, in MiB.

@@ -207,8 +207,7 @@ pub(crate) const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
     if free == 0 { None } else { Some((free.trailing_zeros() + first) % u32::BITS) }
 }
 
-/// The word of a slot. Bits 0 to 55 are the object id. Bits 56 to 63 are the unit of the page at which the
-/// record of the entry begins.
+/// The word of a slot. Bits 0 to 55 are the object id. Bits 56 to 63 are the unit at which the record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntrySlot(u64);
 

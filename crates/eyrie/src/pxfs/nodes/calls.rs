@@ -307,8 +307,7 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
-    /// number of bytes, which is smaller than `length` at the end of the first file. Each 1 MiB is one atomic
-    /// step.
+    /// number of bytes, which is smaller than `length` at the end of the first file. Each MiB is a step.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {

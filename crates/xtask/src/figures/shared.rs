@@ -1,0 +1,405 @@
+//! Measures a volume that a service shares, beside a volume that this process has for itself. The calls of
+//! both volumes alternate. Also measures the start of a client, and the processor time of a service without
+//! requests.
+//!
+//! A call that changes the served volume waits for the service, so its time depends on where the service is:
+//! awake on another processor, asleep, or on the processor of the client.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use eyrie::{Credentials, Files, OpenFlags, Posix, PosixExt, Store, Volume};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::figure::{Figure, median};
+use super::{ChildStep, in_scratch};
+use crate::run::{Result, eyrie_command};
+
+const VOLUME_BYTES: u64 = 1 << 30;
+/// Number of files in the measured directory, and of keys in the measured store.
+const NAMES: u32 = 1000;
+const BLOCK: usize = 4096;
+/// Size of the file that is read, in bytes. It does not fit into the caches of the processor.
+const FILE_BYTES: u64 = 256 << 20;
+/// Number of calls that are timed together.
+const BATCH: u32 = 1000;
+const ROUNDS: u32 = 41;
+/// Number of calls, each after a pause in which the service falls asleep.
+const PAUSED_CALLS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+const JOINS: u32 = 100;
+/// Length of one measurement of reading processes.
+const READING: Duration = Duration::from_secs(2);
+const READING_ROUNDS: usize = 3;
+/// Length of the time in which the service has no request.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A call that changes nothing, whose time on a served volume is close to that on an embedded one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ServedLookUp {
+    Open,
+    Stat,
+    Read,
+    Get,
+    List,
+}
+
+/// A call that changes the volume: one request to the service.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ServedChange {
+    Create,
+    Rename,
+    Put,
+    Erase,
+    Unlink,
+}
+
+const LOOK_UPS: [(ServedLookUp, &str); 5] = [
+    (ServedLookUp::Open, "open + close"),
+    (ServedLookUp::Stat, "stat"),
+    (ServedLookUp::Read, "read 4 KiB"),
+    (ServedLookUp::Get, "get 100 B"),
+    (ServedLookUp::List, "listing, an entry"),
+];
+/// The changes in the order of one round: each makes the names that a later one takes away.
+const CHANGES: [(ServedChange, &str); 5] = [
+    (ServedChange::Create, "create"),
+    (ServedChange::Rename, "rename"),
+    (ServedChange::Put, "put 100 B"),
+    (ServedChange::Erase, "erase"),
+    (ServedChange::Unlink, "unlink"),
+];
+
+/// A service in another process. A drop ends it.
+struct Service(Child);
+
+impl Service {
+    /// Starts a service of the volume, and waits until programs can connect.
+    fn start(eyrie: &Path, volume: &Path) -> Result<Service> {
+        let mut serve = Command::new(eyrie);
+        serve.arg("serve").arg("--foreground").arg(volume).stdout(Stdio::null()).stderr(Stdio::null());
+        let service = Service(serve.spawn()?);
+        for _ in 0..3000 {
+            let mut sessions = Command::new(eyrie);
+            sessions.arg("sessions").arg(volume);
+            if sessions.output()?.status.success() {
+                return Ok(service);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("the service did not start".into())
+    }
+
+    /// Returns the time for which the threads of the service have run on a processor.
+    fn processor_time(&self) -> Result<Duration> {
+        let mut total = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            total += text.split(' ').next().ok_or("schedstat is empty")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(total))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// An open volume with the files that the calls use.
+struct Side {
+    files: Files,
+    store: Store,
+    file: eyrie::File<Files>,
+    block: Vec<u8>,
+    volume: Volume,
+}
+
+/// Returns a number from 0 to `count - 1`. Numbers that follow one another are far apart.
+fn spread(number: u32, count: u64) -> u64 {
+    u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) % count
+}
+
+/// Makes the files of the look-ups in a new volume, and closes it.
+fn fill(path: &Path) -> Result<()> {
+    let volume = Volume::create(path, VOLUME_BYTES)?;
+    let files = volume.files(Credentials::of_process());
+    files.create_dir("/dir")?;
+    files.create_dir("/keys")?;
+    let store = volume.store("/keys", Credentials::of_process())?;
+    for number in 0..NAMES {
+        files.write(format!("/dir/file-{number:04}"), [5; 100])?;
+        store.put(format!("key-{number:04}"), [5; 100])?;
+    }
+    let file = files.options().write(true).create_new(true).open("/large")?;
+    for offset in (0..FILE_BYTES).step_by(1 << 20) {
+        file.write_all_at(&vec![5; 1 << 20], offset)?;
+    }
+    drop((files, store, file));
+    Ok(volume.close()?)
+}
+
+impl Side {
+    fn open(path: &Path) -> Result<Side> {
+        let volume = Volume::open(path)?;
+        let files = volume.files(Credentials::of_process());
+        Ok(Side {
+            store: volume.store("/keys", Credentials::of_process())?,
+            file: files.options().read(true).open("/large")?,
+            block: vec![0; BLOCK],
+            files,
+            volume,
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        drop((self.files, self.store, self.file));
+        Ok(self.volume.close()?)
+    }
+
+    /// Makes a batch of look-ups. Returns the mean time of one of them, in µs.
+    fn look_up(&mut self, call: ServedLookUp, round: u32) -> Result<f64> {
+        let numbers = (round * BATCH)..((round + 1) * BATCH);
+        let names: Vec<String> =
+            numbers.clone().map(|number| format!("/dir/file-{:04}", spread(number, NAMES.into()))).collect();
+        let started = Instant::now();
+        match call {
+            ServedLookUp::Open => {
+                for name in &names {
+                    self.files.close(self.files.open(name.into(), OpenFlags::READ, 0)?)?;
+                }
+            }
+            ServedLookUp::Stat => names.iter().try_for_each(|name| self.files.stat(name.into()).map(drop))?,
+            ServedLookUp::Read => {
+                for number in numbers {
+                    let offset = spread(number, FILE_BYTES / BLOCK as u64) * BLOCK as u64;
+                    self.file.read_exact_at(&mut self.block, offset)?;
+                }
+            }
+            ServedLookUp::Get => {
+                for name in &names {
+                    // The number of a file is that of a key.
+                    let key = [b"key-", &name.as_bytes()[name.len() - 4..]].concat();
+                    self.store.get_into(key, &mut self.block)?;
+                }
+            }
+            ServedLookUp::List => {
+                let mut found = 0;
+                for entry in self.files.read_dir("/dir")? {
+                    entry?;
+                    found += 1;
+                }
+                if found != NAMES {
+                    return Err(format!("a listing has {found} names, not {NAMES}").into());
+                }
+                return Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(NAMES));
+            }
+        }
+        let us = started.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH);
+        self.block.resize(BLOCK, 0);
+        Ok(us)
+    }
+
+    /// Makes a batch of changes. Returns the mean time of one of them, in µs.
+    fn change(&self, call: ServedChange) -> Result<f64> {
+        let names = |prefix: &str| -> Vec<String> {
+            (0..BATCH).map(|number| format!("{prefix}-{number:04}")).collect()
+        };
+        let (new, renamed, keys) = (names("/dir/new"), names("/dir/renamed"), names("new"));
+        let started = Instant::now();
+        match call {
+            ServedChange::Create => new.iter().try_for_each(|name| self.create(name))?,
+            ServedChange::Rename => {
+                for (new, renamed) in new.iter().zip(&renamed) {
+                    self.files.rename(new, renamed)?;
+                }
+            }
+            ServedChange::Put => keys.iter().try_for_each(|key| self.store.put(key, [6; 100]).map(drop))?,
+            ServedChange::Erase => keys.iter().try_for_each(|key| self.store.erase(key).map(drop))?,
+            ServedChange::Unlink => renamed.iter().try_for_each(|name| self.files.unlink(name.into()))?,
+        }
+        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH))
+    }
+
+    fn create(&self, name: &str) -> eyrie::Result<()> {
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+        self.files.close(self.files.open(name.into(), flags, 0o644)?)
+    }
+}
+
+/// Measures the volumes below `memory`, a directory of a tmpfs.
+pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
+    let eyrie = eyrie_command()?;
+    in_scratch(memory, "shared", |scratch| {
+        std::fs::create_dir(scratch)?;
+        let (embedded, served) = (scratch.join("embedded"), scratch.join("served"));
+        fill(&embedded)?;
+        fill(&served)?;
+        let mut figures = beside(&eyrie, &embedded, &served)?;
+        figures.extend(on_one_processor(&eyrie, &served)?);
+        figures.extend(readers(&eyrie, &served)?);
+        Ok(figures)
+    })
+}
+
+/// Compares calls on both volumes, and measures joins, pauses and a service without requests.
+fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
+    let service = Service::start(eyrie, served)?;
+    let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
+    if !shared.volume.is_served() {
+        return Err("the volume has no service".into());
+    }
+    let mut figures = Vec::new();
+    for (call, name) in LOOK_UPS {
+        let mut times = Vec::new();
+        // The first round brings the caches to their usual state, so it does not count.
+        for round in 0..=ROUNDS {
+            times.push((ours.look_up(call, round)?, shared.look_up(call, round)?));
+        }
+        let ratio = median(times[1..].iter().map(|(ours, shared)| shared / ours).collect());
+        let us = median(times[1..].iter().map(|(ours, _)| *ours).collect());
+        figures.push(Figure::at_most(format!("{name} ({us:.2} µs embedded)"), 1.05, ratio, " × embedded"));
+    }
+    let mut times = [(); CHANGES.len()].map(|()| Vec::new());
+    for round in 0..=ROUNDS {
+        for ((call, _), times) in CHANGES.into_iter().zip(&mut times) {
+            let pair = (ours.change(call)?, shared.change(call)?);
+            if round > 0 {
+                times.push(pair);
+            }
+        }
+    }
+    for ((_, name), times) in CHANGES.into_iter().zip(times) {
+        let more = median(times.iter().map(|(ours, shared)| shared - ours).collect());
+        let us = median(times.iter().map(|(ours, _)| *ours).collect());
+        let name = format!("{name}, service awake ({us:.2} µs embedded)");
+        figures.push(Figure::at_most(name, 0.9, more, " µs more"));
+    }
+    let mut paused = Vec::new();
+    for number in 0..PAUSED_CALLS {
+        let name = format!("/dir/paused-{number}");
+        std::thread::sleep(PAUSE);
+        let started = Instant::now();
+        shared.create(&name)?;
+        paused.push(started.elapsed().as_secs_f64() * 1e6);
+        shared.files.unlink((&name).into())?;
+    }
+    figures.push(Figure::at_most("create, service asleep", 60.0, median(paused), " µs"));
+    let mut joins = Vec::new();
+    for _ in 0..JOINS {
+        let started = Instant::now();
+        let volume = Volume::open(served)?;
+        joins.push(started.elapsed().as_secs_f64() * 1e3);
+        volume.close()?;
+    }
+    figures.push(Figure::at_most("join a session", 1.0, median(joins), " ms"));
+    // The service has gone to sleep when the measured time begins.
+    std::thread::sleep(Duration::from_millis(200));
+    let before = service.processor_time()?;
+    std::thread::sleep(IDLE);
+    let used = (service.processor_time()? - before).as_secs_f64() / IDLE.as_secs_f64();
+    figures.push(Figure::at_most("processor time of a service without requests", 0.001, used, ""));
+    ours.close()?;
+    shared.close()?;
+    Ok(figures)
+}
+
+/// Measures a create while the service and the client have one processor.
+fn on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
+    let all = sched_getaffinity(None)?;
+    let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).ok_or("no processor")?;
+    let mut one = CpuSet::new();
+    one.set(first);
+    // The service inherits the processors of this thread.
+    sched_setaffinity(None, &one)?;
+    let measured = (|| -> Result<f64> {
+        let _service = Service::start(eyrie, served)?;
+        let shared = Side::open(served)?;
+        let mut times = Vec::new();
+        for round in 0..=ROUNDS / 4 {
+            let us = shared.change(ServedChange::Create)?;
+            shared.change(ServedChange::Rename)?;
+            shared.change(ServedChange::Unlink)?;
+            if round > 0 {
+                times.push(us);
+            }
+        }
+        shared.close()?;
+        Ok(median(times))
+    })();
+    sched_setaffinity(None, &all)?;
+    Ok(vec![Figure::at_most("create, client and service on one processor", 12.0, measured?, " µs")])
+}
+
+/// Compares the rates of one and of two processes that read the served volume, or private memory.
+fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
+    let _service = Service::start(eyrie, served)?;
+    let mut parts = Vec::new();
+    for _ in 0..READING_ROUNDS {
+        let scaling = |step: &str| -> Result<f64> { Ok(rate(step, served, 2)? / rate(step, served, 1)?) };
+        parts.push(scaling("read-served")? / scaling("copy-memory")?);
+    }
+    let name = "two processes that read 4 KiB, relative to one process";
+    Ok(vec![Figure::at_least(name, 0.95, median(parts), " of the scaling of memcpy")])
+}
+
+/// Runs `count` processes at once, and returns the sum of their rates, in blocks a second.
+fn rate(step: &str, volume: &Path, count: usize) -> Result<f64> {
+    let program = std::env::current_exe()?;
+    let mut children = Vec::new();
+    for _ in 0..count {
+        let mut child = Command::new(&program);
+        child.args(["child", step]).arg(volume).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = child.spawn()?;
+        let mut printed = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut ready = String::new();
+        printed.read_line(&mut ready)?;
+        children.push((child, printed));
+    }
+    for (child, _) in &mut children {
+        child.stdin.take().ok_or("no standard input")?.write_all(b"\n")?;
+    }
+    let mut sum = 0.0;
+    for (child, printed) in &mut children {
+        let mut line = String::new();
+        printed.read_line(&mut line)?;
+        if !child.wait()?.success() {
+            return Err(format!("the step {step} failed").into());
+        }
+        sum += line.trim().parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+/// Reads random blocks for a fixed time, in a process of [`rate`]. Prints a line when the process is ready,
+/// begins at a line on its standard input, and prints the number of blocks a second.
+pub fn read(step: ChildStep, volume: &Path) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    let side = (step == ChildStep::ReadServed).then(|| Side::open(volume)).transpose()?;
+    let memory = if side.is_none() { vec![5; FILE_BYTES as usize] } else { Vec::new() };
+    let mut read_block = |number: u32| -> Result<()> {
+        let offset = spread(number, FILE_BYTES / BLOCK as u64) * BLOCK as u64;
+        match &side {
+            Some(side) => side.file.read_exact_at(&mut block, offset)?,
+            None => block.copy_from_slice(&memory[offset as usize..][..BLOCK]),
+        }
+        // The compiler must not leave out a copy that nothing reads.
+        std::hint::black_box(&block);
+        Ok(())
+    };
+    (0..(FILE_BYTES / BLOCK as u64) as u32).try_for_each(&mut read_block)?;
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new())?;
+    let (started, mut done) = (Instant::now(), 0_u32);
+    while started.elapsed() < READING {
+        (done..done + 1000).try_for_each(&mut read_block)?;
+        done += 1000;
+    }
+    println!("{}", f64::from(done) / started.elapsed().as_secs_f64());
+    side.map_or(Ok(()), Side::close)
+}
