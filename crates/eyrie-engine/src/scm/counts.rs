@@ -7,9 +7,9 @@
 //! A later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so
 //! growth between two parts does no harm.
 //!
-//! Readers never block on a lock. They retry while a redo record is being applied. A builder that does not
-//! get the locks stops building, and adds up the pages without them. The next reader continues the summary
-//! after the finished parts.
+//! Readers retry while Ops commit, or while a redo record is being applied. A builder that does not get the
+//! locks stops building, and adds up the pages without them. The next reader continues the summary after the
+//! finished parts. A reader waits for locks only after `ATTEMPTS` attempts, all of which met commits.
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -18,21 +18,21 @@ use smallvec::SmallVec;
 
 use super::Scm;
 use super::locks::LockedParent;
-use super::summaries::{DirectorySum, SumCoverage};
+use super::summaries::{HeldSum, ShardSum, SumCoverage};
 use crate::extent::Extent;
 use crate::notices::{Notice, may_have_changed};
-use crate::object::collection::{self, Collection, CollectionSummary};
+use crate::object::collection::{self, Collection, CollectionSummary, SHARDS};
 use crate::object::header::{Cold, Header, Hot};
 use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{Attributes, ObjectId, Result, Time};
 
-/// Maximum number of attempts to read a directory that Ops keep changing. After the last attempt, a reader
-/// accepts a sum of pages that an Op may have changed meanwhile.
+/// Number of attempts to read a directory that Ops keep changing. After the last attempt, a reader waits for
+/// the locks of all shards.
 const ATTEMPTS: usize = 100;
-/// Minimum number of buckets of a directory that gets a summary. Adding up the pages of a smaller directory
-/// takes less than a tenth of a microsecond.
-const LARGE: u64 = 4;
+/// Minimum number of buckets of a directory that gets a summary. From this number on, growth gives no entry
+/// another shard. So the entries of a shard stay the same, and one partial sum counts them.
+const LARGE: u64 = SHARDS as u64;
 /// Number of buckets that a builder adds up before it releases the locks. The number is small under
 /// `shuttle`, which explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
@@ -55,6 +55,13 @@ impl<'a> EntryChange<'a> {
     pub(super) fn removed(parent: &'a LockedParent, name: &'a [u8], id: ObjectId) -> EntryChange<'a> {
         EntryChange { parent, name, before: Some(id), after: None }
     }
+}
+
+/// A partial sum that an Op changes.
+struct ChangingSum<'a> {
+    dir: ObjectId,
+    shard: usize,
+    held: HeldSum<'a>,
 }
 
 /// The state of a directory at one moment.
@@ -95,15 +102,15 @@ impl Scm {
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
     /// which this call tries to complete. If this call cannot complete the summary, the sum comes from the
     /// pages, which are read without a lock. Ops on several shards may change pages during the read. So the
-    /// sum counts only if all pages had these contents at one moment. The caller holds a pin.
+    /// sum counts only if all pages had these contents at one moment. After many attempts, this call waits
+    /// for the locks of all shards. The caller holds a pin, and no lock of an object.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
-        let mut attempt = 0;
-        loop {
+        for attempt in 1.. {
+            let held = (attempt > ATTEMPTS).then(|| self.locks.hold(&[id]));
             if let Some(view) = self.known_view(id, header)? {
                 return Ok(view);
             }
-            attempt += 1;
-            if attempt < ATTEMPTS && self.build_summary(id, header)? {
+            if held.is_none() && self.build_summary(id, header)? {
                 continue;
             }
             let root = || Ok(header.hot(self.medium())?.root);
@@ -116,10 +123,11 @@ impl Scm {
                 && collection::versions(&self.volume, root)? == versions
                 && board.redo_records() == records
                 && header.selector(self.medium())? == hot.selector;
-            if unchanged || attempt >= ATTEMPTS || broken(SafetyRule::SumIsOfOneMoment) {
+            if unchanged || held.is_some() || broken(SafetyRule::SumIsOfOneMoment) {
                 return Ok(DirectoryView { hot, cold, summary });
             }
         }
+        unreachable!("the attempt with the locks returns")
     }
 
     /// Returns a directory's header and summary, if the summary is complete. The header is the same before
@@ -133,14 +141,11 @@ impl Scm {
             loop {
                 let (hot, cold) = header.hot_and_cold(medium)?;
                 let committed = |place: Addr, value| Ok(medium.load(place)? == value);
-                let Some(DirectorySum { times_version, mut summary, .. }) =
-                    self.summaries.read(id, committed)?
-                else {
+                // The explicit modification time counts if it was set after every change of an entry.
+                let Some(summary) = self.summaries.read(id, cold.times_version, committed)? else {
                     return Ok(None);
                 };
                 if header.selector(medium)? == hot.selector {
-                    // The explicit modification time counts if it was set after every change of an entry.
-                    summary.modified = summary.modified.filter(|_| times_version == cold.times_version);
                     return Ok(Some(DirectoryView { hot, cold, summary }));
                 }
             }
@@ -160,7 +165,7 @@ impl Scm {
             if collection.buckets()? < LARGE {
                 return Ok(false);
             }
-            let _ = collection.part(from, PART, 0);
+            let _ = collection.part(from, PART, 0, |_, _| ());
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             match self.build_part(id, header, PART) {
                 Ok(SumCoverage::Complete) => return Ok(true),
@@ -180,14 +185,15 @@ impl Scm {
     fn build_part(&self, id: ObjectId, header: Header, buckets: usize) -> Result<SumCoverage> {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let times_version = cold.times_version;
-        let new = DirectorySum { dir: id, times_version, summary: CollectionSummary::default() };
-        let (mut sum, coverage) = self.summaries.known(id).unwrap_or((new, SumCoverage::Before(0)));
+        let new = ([ShardSum::default(); SHARDS], SumCoverage::Before(0));
+        let (mut sums, coverage) = self.summaries.known(id).unwrap_or(new);
         let SumCoverage::Before(from) = coverage else { return Ok(SumCoverage::Complete) };
-        sum.begin_times_version(times_version);
-        let (part, next) = Collection::new(&self.volume, hot.root).part(from, buckets, times_version)?;
-        sum.summary.add(&part);
+        sums.iter_mut().for_each(|sum| sum.begin_times_version(times_version));
+        let collection = Collection::new(&self.volume, hot.root);
+        let next =
+            collection.part(from, buckets, times_version, |shard, part| sums[shard].summary.add(part))?;
         let coverage = next.map_or(SumCoverage::Complete, SumCoverage::Before);
-        self.summaries.keep(&sum, coverage);
+        self.summaries.keep(id, &sums, coverage);
         Ok(coverage)
     }
 
@@ -241,83 +247,88 @@ impl Scm {
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
-        // Ops on different shards may change one summary. The mutex makes them prepare and adopt their sums
-        // one after another.
-        let in_order = !broken(SafetyRule::SumsChangeOneAtATime);
-        let dirs = changes.iter().map(|change| change.parent.id).filter(|_| in_order);
-        let _sets = self.summaries.hold(dirs);
-        let mut prepared: SmallVec<[ObjectId; 2]> = SmallVec::new();
-        for (index, &EntryChange { parent, .. }) in changes.iter().enumerate() {
-            let dir = parent.id;
-            let is_first = changes[..index].iter().all(|change| change.parent.id != dir);
-            if !is_first {
-                continue;
-            }
-            let Some((sum, coverage)) = self.summaries.known(dir) else {
-                // There are two cases. If the slot is empty or belongs to another directory, `forget` changes
-                // nothing. If an Op that panicked has left a prepared sum, the sum may be wrong, and `forget`
-                // removes it.
-                self.summaries.forget(dir);
-                continue;
-            };
-            let of_dir = changes[index..].iter().filter(|change| change.parent.id == dir);
-            match (self.sum_after(sum, coverage, time, of_dir), transaction.witness()) {
-                (Some(sum), Some(witness)) => {
-                    self.summaries.prepare(&sum, witness);
-                    prepared.push(dir);
-                }
-                _ => self.summaries.forget(dir),
+        let mut sums = SmallVec::new();
+        for change in changes {
+            if self.count(change, time, &mut sums).is_none() {
+                self.summaries.forget(change.parent.id);
             }
         }
+        let forget = |sums: &[ChangingSum<'_>]| sums.iter().for_each(|sum| self.summaries.forget(sum.dir));
+        let Some(witness) = transaction.witness() else {
+            forget(&sums);
+            return transaction.commit_in_place();
+        };
+        let prepare = |sums: &[ChangingSum<'_>]| {
+            sums.iter().for_each(|ChangingSum { held, .. }| held.partial.prepare(&held.sum, witness));
+        };
+        // All sums have the same witness, so one commit changes all of them.
+        let early = if broken(SafetyRule::SumIsPreparedBeforeTheCommit) {
+            0
+        } else if broken(SafetyRule::OneCommitChangesAllSums) {
+            1.min(sums.len())
+        } else {
+            sums.len()
+        };
+        prepare(&sums[..early]);
         let result = transaction.commit_in_place();
-        for dir in prepared {
-            // After an error, it is unknown which words were committed. The next reader adds up the pages.
-            if result.is_ok() { self.summaries.adopt(dir) } else { self.summaries.forget(dir) }
+        prepare(&sums[early..]);
+        match &result {
+            Ok(_) => sums.iter().for_each(|sum| sum.held.partial.adopt()),
+            // It is unknown which words were committed. The next reader adds up the pages.
+            Err(_) => forget(&sums),
         }
         result
     }
 
-    /// Returns the sum after these changes of its directory. Returns `None` if the sum must be built from the
-    /// pages again.
-    fn sum_after<'a>(
-        &self,
-        mut sum: DirectorySum,
-        coverage: SumCoverage,
+    /// Adds a change of an entry to the sum of its shard in `sums`. Returns `None` if the directory has no
+    /// summary, or if its summary must be built from the pages again.
+    fn count<'a>(
+        &'a self,
+        change: &EntryChange<'_>,
         time: Time,
-        changes: impl Iterator<Item = &'a EntryChange<'a>>,
-    ) -> Option<DirectorySum> {
-        for &EntryChange { parent, name, before, after } in changes {
-            let collection = Collection::new(&self.volume, parent.hot.root);
-            if let SumCoverage::Before(cursor) = coverage
-                && collection.place(name) >= cursor
-            {
-                continue;
+        sums: &mut SmallVec<[ChangingSum<'a>; 2]>,
+    ) -> Option<()> {
+        let &EntryChange { parent, name, before, after } = change;
+        let (dir, collection) = (parent.id, Collection::new(&self.volume, parent.hot.root));
+        let shard = match parent.lock.shard(dir) {
+            Some(shard) => shard,
+            None => collection.shard(name).ok()?,
+        };
+        let index = match sums.iter().position(|sum| (sum.dir, sum.shard) == (dir, shard)) {
+            Some(index) => index,
+            None => {
+                sums.push(ChangingSum { dir, shard, held: self.summaries.held(dir, shard)? });
+                sums.len() - 1
             }
-            sum.begin_times_version(parent.times_version);
-            let CollectionSummary { entries, subdirectories, changed, modified } = sum.summary;
-            // A page keeps only the time of its last change. If `time` is older than the latest time of the
-            // directory, this Op may erase that latest time from the page. Then the maximum over all pages
-            // must be computed again.
-            if changed.is_some_and(|latest| time < latest) {
-                let around = collection.around(name, parent.times_version).ok()?;
-                if around.changed.is_some_and(|_| around.changed >= changed)
-                    || around.modified.is_some_and(|_| around.modified >= modified)
-                {
-                    return None;
-                }
-            }
-            let count = |id: Option<ObjectId>| u64::from(id.is_some());
-            let directories = |id: Option<ObjectId>| u64::from(id.is_some_and(ObjectId::is_directory));
-            sum.summary = CollectionSummary {
-                entries: entries.wrapping_add(count(after)).wrapping_sub(count(before)),
-                subdirectories: subdirectories
-                    .wrapping_add(directories(after))
-                    .wrapping_sub(directories(before)),
-                changed: changed.max(Some(time)),
-                modified: modified.max(Some(time)),
-            };
+        };
+        let HeldSum { sum, coverage, .. } = &mut sums[index].held;
+        if let SumCoverage::Before(cursor) = *coverage
+            && collection.place(name) >= cursor
+        {
+            return Some(());
         }
-        Some(sum)
+        sum.begin_times_version(parent.times_version);
+        let CollectionSummary { entries, subdirectories, changed, modified } = sum.summary;
+        // A page keeps only the time of its last change. If `time` is older than the latest time of the
+        // shard, this Op may erase that latest time from the page. Then the maximum over all pages must be
+        // computed again.
+        if changed.is_some_and(|latest| time < latest) {
+            let around = collection.around(name, parent.times_version).ok()?;
+            if around.changed.is_some_and(|_| around.changed >= changed)
+                || around.modified.is_some_and(|_| around.modified >= modified)
+            {
+                return None;
+            }
+        }
+        let count = |id: Option<ObjectId>| u64::from(id.is_some());
+        let directories = |id: Option<ObjectId>| u64::from(id.is_some_and(ObjectId::is_directory));
+        sum.summary = CollectionSummary {
+            entries: entries.wrapping_add(count(after)).wrapping_sub(count(before)),
+            subdirectories: subdirectories.wrapping_add(directories(after)).wrapping_sub(directories(before)),
+            changed: changed.max(Some(time)),
+            modified: modified.max(Some(time)),
+        };
+        Some(())
     }
 }
 

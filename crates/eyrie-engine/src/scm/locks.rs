@@ -62,6 +62,15 @@ pub(super) enum EntryLock {
     Directory(ObjectId),
 }
 
+impl EntryLock {
+    /// Returns the shard of `dir` whose lock this is, or `None` if it is the lock of all shards.
+    #[inline]
+    pub(super) fn shard(self, dir: ObjectId) -> Option<usize> {
+        let EntryLock::Shard(stripe) = self else { return None };
+        Some((stripe + STRIPES - stripe_of(dir)) % STRIPES / (STRIPES / SHARDS))
+    }
+}
+
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,

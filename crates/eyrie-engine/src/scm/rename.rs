@@ -246,8 +246,8 @@ impl Scm {
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
         // Making room may have replaced the directory's table. If both names are in one directory, `to` has
         // the newer state.
-        let to = &*to;
-        let from = if from.id == to.id { to } else { &*from };
+        let (to, lock) = (&*to, from.lock);
+        let from = if from.id == to.id { &LockedParent { lock, ..*to } } else { &*from };
         let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
         let left = left.or(request.whiteout.map(|new| new.id));
         let changes = [

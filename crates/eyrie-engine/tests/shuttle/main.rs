@@ -78,8 +78,8 @@ struct Start {
     known: Option<ObjectId>,
 }
 
-/// Number of entries of a directory with several bucket pages.
-const MANY: usize = 100;
+/// Number of entries of a directory with so many buckets that it gets a summary.
+const MANY: usize = 160;
 
 impl Start {
     /// Makes the volume inside an execution of shuttle, because locks work only there.

@@ -375,12 +375,20 @@ rules! {
             "a directory with few buckets uses all shards";
     }
     Threads in "eyrie-engine/src/scm/counts.rs" {
-        SumsChangeOneAtATime "sums-change-one-at-a-time" on Scheduler, "shards::ops_in_one":
-            "Ops that change one summary prepare, commit and adopt it one after another.",
-            "they do so without the mutex of its set";
+        SumIsPreparedBeforeTheCommit "sum-is-prepared-before-the-commit" on Scheduler, "directories::count":
+            "An Op prepares the new sum of a shard, with its witness, before its commit.",
+            "it prepares the sum after the commit";
+        OneCommitChangesAllSums "one-commit-changes-all-sums" on Scheduler, "directories::count":
+            "An Op on several shards prepares the sums of all of them before its commit.",
+            "it prepares the first sum before the commit, and the others after it";
         SumIsOfOneMoment "sum-is-of-one-moment" on Scheduler, "directories::large":
             "A sum of pages that were read without a lock counts only if no page has changed meanwhile.",
             "every such sum counts";
+    }
+    Threads in "eyrie-engine/src/scm/summaries.rs" {
+        SumsAreCollectedTwice "sums-are-collected-twice" on Scheduler, "directories::count":
+            "A reader believes the sums of the shards only if their numbers are the same in a second pass.",
+            "it believes those of the first pass";
     }
     Processes in "eyrie-medium/src/paged/remote.rs" {
         ClientWaitsForPages "client-waits-for-pages" on Services, "served_disk::pages_in_use":

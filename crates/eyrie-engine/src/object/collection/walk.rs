@@ -322,8 +322,8 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.buckets()?.count())
     }
 
-    /// Returns the summary of at most `count` buckets from the position `from` on, and the position after
-    /// these buckets. The position is `None` at the end of the collection.
+    /// Calls `add` with the shard and the summary of each of at most `count` buckets, from the position
+    /// `from` on. Returns the position after these buckets, or `None` at the end of the collection.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -332,19 +332,20 @@ impl Collection<'_> {
         from: u64,
         count: usize,
         times_version: u32,
-    ) -> Result<(CollectionSummary, Option<u64>)> {
+        mut add: impl FnMut(usize, &CollectionSummary),
+    ) -> Result<Option<u64>> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let buckets = table.all_buckets()?;
-        let (mut sum, mut at) = (CollectionSummary::default(), from);
+        let mut at = from;
         for _ in 0..count {
             let bucket = buckets.of(hash_at(at));
-            sum.add(&bucket_summary(&table, buckets, bucket, times_version)?);
+            add(buckets.shard(bucket), &bucket_summary(&table, buckets, bucket, times_version)?);
             match range_of(bucket, buckets.level(bucket)).1 {
-                LAST => return Ok((sum, None)),
+                LAST => return Ok(None),
                 last => at = last + 1,
             }
         }
-        Ok((sum, Some(at)))
+        Ok(Some(at))
     }
 
     /// Returns the position of a name in listings.
