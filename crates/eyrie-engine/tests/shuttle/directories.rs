@@ -1,5 +1,6 @@
 //! Tests of directories that are large enough to have a summary.
 
+use super::shards::Overtaken;
 use super::*;
 
 /// Returns Ops on a directory with many entries.
@@ -64,13 +65,23 @@ fn large_directory_counts_are_linearizable() {
     }
 }
 
+/// Creates a file in the large directory.
+fn create(start: &Start, name: &[u8], id: ObjectId) -> OpRecord {
+    let (dir, content) = (start.dirs[1], Content::Bytes(OLD));
+    OpRecord::new(&Op::Create { dir, name, id, owner: OWNER, content, time: LATER })
+}
+
 /// Runs the Ops of two threads beside a thread that reads the number of entries of the directory several
 /// times. Asserts that each of the numbers is the number of entries at the start, or at most `more` larger.
-fn count_beside(start: &Start, ops: [Vec<OpRecord>; 2], more: u64, seed: u64, schedules: usize) {
+/// The Ops `first` run before all others.
+fn count_beside(start: &Start, first: Vec<OpRecord>, ops: [Vec<OpRecord>; 2], more: u64, seed: u64) {
     let (start, dir) = (start.clone(), start.dirs[1]);
-    run(Bursts::new(seed, schedules), move || {
+    run(Bursts::new(seed, 60), move || {
         let engine = start.open();
         let count = |engine: &Scm| engine.attributes(dir).expect("sound").size;
+        for op in &first {
+            engine.apply(&op.decode().op()).expect("room");
+        }
         let before = count(&engine);
         let writers: Vec<_> = ops
             .iter()
@@ -93,24 +104,71 @@ fn count_beside(start: &Start, ops: [Vec<OpRecord>; 2], more: u64, seed: u64, sc
     });
 }
 
-/// Each thread creates an entry before it removes one, so a count is never below the one at the start.
+/// Each thread creates an entry before it removes one, so a count is never below the one at the start. The
+/// removed files have one name each, so no Op has a redo record.
 #[test]
 fn counts_beside_creates_and_unlinks_are_never_too_small() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
-    let (dir, owner, time, content) = (start.dirs[1], OWNER, LATER, Content::Bytes(OLD));
+    let (dir, time) = (start.dirs[1], LATER);
     start.known = Some(dir);
     for seed in 0..20 {
-        let ops = [0, 1].map(|thread: usize| {
-            let names = [0, 2].map(|n| 4 * seed + thread + n);
-            let pairs = names.into_iter().enumerate().flat_map(|(n, name)| {
-                let (new, id) = (format!("new-{name}").into_bytes(), start.fresh[2 * thread + n]);
-                let create = Op::Create { dir, name: &new, id, owner, content, time };
-                [OpRecord::new(&create), OpRecord::new(&Op::Unlink { dir, name: &entry(name), time })]
+        let name = |kind: &str, n: usize| format!("{kind}-{seed}-{n}").into_bytes();
+        let first = (0..4).map(|n| create(&start, &name("old", n), start.fresh[n])).collect();
+        let ops = [[0, 1], [2, 3]].map(|numbers| {
+            let pairs = numbers.into_iter().flat_map(|n| {
+                let unlink = Op::Unlink { dir, name: &name("old", n), time };
+                [create(&start, &name("new", n), start.fresh[4 + n]), OpRecord::new(&unlink)]
             });
             pairs.collect()
         });
-        count_beside(&start, ops, 2, seed as u64, 60);
+        count_beside(&start, first, ops, 2, seed);
+    }
+}
+
+/// While a reader adds up the sums of the shards, another thread changes two shards, first one that the reader
+/// has already read and then one that it has not. No Op has a redo record.
+#[test]
+fn counts_are_of_one_moment() {
+    let _alone = alone();
+    let mut start = Start::make_with(MANY);
+    start.known = Some(start.dirs[1]);
+    for (creates_first, steps) in
+        [true, false].into_iter().flat_map(|first| (0..100).map(move |n| (first, n)))
+    {
+        let start = start.clone();
+        run(Overtaken::new(steps, 1), move || {
+            let engine = start.open();
+            let dir = start.dirs[1];
+            let in_shard = |shard: u64| {
+                let is_in = |name: &Vec<u8>| engine.bucket_for_test(dir, name).expect("sound").1 % 8 == shard;
+                (MANY..).map(entry).find(is_in).expect("some name")
+            };
+            let (new, old) =
+                if creates_first { (in_shard(0), in_shard(7)) } else { (in_shard(7), in_shard(0)) };
+            let create_old = create(&start, &old, start.fresh[0]);
+            engine.apply(&create_old.decode().op()).expect("room");
+            let before = engine.attributes(dir).expect("sound").size;
+            let unlink = OpRecord::new(&Op::Unlink { dir, name: &old, time: LATER });
+            let mut ops = [create(&start, &new, start.fresh[1]), unlink];
+            if !creates_first {
+                ops.reverse();
+            }
+            let (reader, writer) = (Arc::clone(&engine), Arc::clone(&engine));
+            let reading = shuttle::thread::spawn(move || reader.attributes(dir).expect("sound").size);
+            let writing = shuttle::thread::spawn(move || {
+                ops.iter().for_each(|op| assert!(writer.apply(&op.decode().op()).is_ok()));
+            });
+            // The scheduler begins when three threads exist.
+            let third = shuttle::thread::spawn(|| ());
+            writing.join().expect("no panic");
+            third.join().expect("no panic");
+            let (now, less) = (reading.join().expect("no panic"), u64::from(!creates_first));
+            assert!(
+                (before - less..=before + 1 - less).contains(&now),
+                "{now} after {before}, {steps} steps"
+            );
+        });
     }
 }
 
@@ -137,26 +195,39 @@ fn counts_beside_renames_do_not_change() {
             };
             [0, 2].map(|n| rename(4 * seed + thread + n)).to_vec()
         });
-        count_beside(&start, ops, 0, seed as u64, 60);
+        count_beside(&start, Vec::new(), ops, 0, seed as u64);
     }
 }
 
-/// After the end of a create, a reader in another thread sees the new count. The create may be the one of an
-/// Op with an earlier time, which drops the summary.
+/// A reader that finds a new entry also counts it, and a reader that counts the entry also finds it. The new
+/// entry may have an earlier time than the others of its page, so that its Op drops the summary.
 #[test]
-fn count_after_a_look_up_includes_the_found_entry() {
+fn count_includes_exactly_the_entries_that_look_ups_find() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
-    let (dir, owner, content) = (start.dirs[1], OWNER, Content::Bytes(OLD));
-    start.known = Some(dir);
+    start.known = Some(start.dirs[1]);
     for (seed, time) in (0..).zip([LATER, Time::new(0, 0)].repeat(10)) {
-        let name = format!("new-{seed}").into_bytes();
-        let op = Op::Create { dir, name: &name, id: start.fresh[0], owner, content, time };
-        let counts = Request::Attributes(dir);
-        let lookup = Request::Lookup { dir, name: name.clone() };
-        let reads = vec![lookup.clone(), counts.clone(), lookup];
-        let scripts = vec![vec![Request::Apply(OpRecord::new(&op))], reads.clone(), reads];
-        explain(&start, scripts, seed, 60);
+        let start = start.clone();
+        run(Bursts::new(seed, 60), move || {
+            let (engine, dir, name) = (start.open(), start.dirs[1], format!("new-{seed}").into_bytes());
+            let count = |engine: &Scm| engine.attributes(dir).expect("sound").size;
+            let before = count(&engine);
+            let creating = shuttle::thread::spawn({
+                let (engine, name, id) = (Arc::clone(&engine), name.clone(), start.fresh[0]);
+                move || {
+                    let content = Content::Bytes(OLD);
+                    let op = Op::Create { dir, name: &name, id, owner: OWNER, content, time };
+                    engine.apply(&op).expect("room");
+                }
+            });
+            for _ in 0..2 {
+                let found = engine.lookup(dir, &name).expect("sound").is_some();
+                let counted = count(&engine);
+                let found_later = engine.lookup(dir, &name).expect("sound").is_some();
+                assert!((before + u64::from(found)..=before + u64::from(found_later)).contains(&counted));
+            }
+            creating.join().expect("no panic");
+        });
     }
 }
 

@@ -127,7 +127,7 @@ const THIRD: usize = 150;
 /// A scheduler for an Op that is overtaken. The first thread takes `steps` steps, then the second thread runs
 /// as long as it can, and then the third thread takes a random number of steps. From then on, all threads
 /// take single steps in a random order.
-struct Overtaken {
+pub(super) struct Overtaken {
     steps: usize,
     left: usize,
     left_of_third: usize,
@@ -137,7 +137,7 @@ struct Overtaken {
 }
 
 impl Overtaken {
-    fn new(steps: usize, executions: usize) -> Overtaken {
+    pub(super) fn new(steps: usize, executions: usize) -> Overtaken {
         let random = SmallRng::seed_from_u64(steps as u64);
         Overtaken { steps, left: steps, left_of_third: 0, random, executions, has_overtaken: false }
     }
