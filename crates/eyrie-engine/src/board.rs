@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 use eyrie_medium::sync::{interleave, wait};
 
 use crate::{Error, Result};
@@ -138,19 +138,19 @@ impl Board {
     /// Begins a session. Its client may read after this call.
     pub fn begin_session(&self, key: SessionKey) {
         interleave();
-        self.word(SESSIONS + key.place()).store(key.0, Ordering::SeqCst);
+        self.word_to_store(SESSIONS + key.place()).store(key.0, Ordering::SeqCst);
     }
 
     /// Ends a session. The owner then reuses storage without waiting for the pins of its client. The client
     /// sees the end before it sees reused storage, and drops the bytes that it has read.
     pub fn end_session(&self, key: SessionKey) {
         interleave();
-        self.word(SESSIONS + key.place()).store(0, Ordering::SeqCst);
+        self.word_to_store(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 
     /// Tells the clients that the owner has saved the volume, and makes no further change.
     pub fn set_saved(&self) {
-        self.word(SAVED).store(1, Ordering::Release);
+        self.word_to_store(SAVED).store(1, Ordering::Release);
     }
 
     /// True if the owner has saved the volume at its end. Otherwise a disk may have lost changes since the
@@ -162,6 +162,14 @@ impl Board {
     #[inline(always)]
     fn word(&self, index: usize) -> &AtomicU64 {
         &self.memory.words()[index]
+    }
+
+    /// Returns a word for a store that follows at once.
+    #[inline(always)]
+    #[track_caller]
+    fn word_to_store(&self, index: usize) -> &AtomicU64 {
+        announce_store();
+        self.word(index)
     }
 
     /// Runs `read`, and repeats it until a run overlapped with no application of a redo record. Returns the
@@ -205,8 +213,8 @@ impl Board {
     /// Runs `apply`, which applies a redo record. Readers of several words wait until `apply` has returned or
     /// panicked.
     pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
-        self.word(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
-        let _finish = CountOnDrop(self.word(REDO_FINISHED));
+        self.word_to_store(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
+        let _finish = CountOnDrop(self, REDO_FINISHED);
         apply()
     }
 
@@ -224,8 +232,8 @@ impl Board {
 
     /// Runs `change`, which may make cached paths wrong.
     pub(crate) fn changing_directories<T>(&self, change: impl FnOnce() -> T) -> T {
-        self.word(CHANGES_BEGUN).fetch_add(1, Ordering::AcqRel);
-        let _end = CountOnDrop(self.word(CHANGES_ENDED));
+        self.word_to_store(CHANGES_BEGUN).fetch_add(1, Ordering::AcqRel);
+        let _end = CountOnDrop(self, CHANGES_ENDED);
         change()
     }
 
@@ -237,7 +245,7 @@ impl Board {
 
     /// Tells readers that an object may have inode flags, before the first one gets any.
     pub(crate) fn set_has_flags(&self) {
-        self.word(HAS_FLAGS).store(1, Ordering::Release);
+        self.word_to_store(HAS_FLAGS).store(1, Ordering::Release);
     }
 
     /// Returns the number of orphans: objects without a name that handles keep alive.
@@ -248,16 +256,16 @@ impl Board {
 
     /// Adds `change` to the number of orphans.
     pub(crate) fn add_orphans(&self, change: i64) {
-        self.word(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
+        self.word_to_store(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
     }
 }
 
 /// Counts the end of a change, also if the change panics.
-struct CountOnDrop<'a>(&'a AtomicU64);
+struct CountOnDrop<'a>(&'a Board, usize);
 
 impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.word_to_store(self.1).fetch_add(1, Ordering::AcqRel);
     }
 }
 

@@ -9,7 +9,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+#[cfg(feature = "testing")]
+use std::panic::Location;
 use std::ptr::{self, NonNull};
+#[cfg(feature = "testing")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::time::Duration;
 
@@ -18,6 +22,8 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use crate::copy;
 use crate::fault::Fault;
+#[cfg(feature = "testing")]
+use crate::site::Caller;
 use crate::sync::{interleave, sleep};
 
 /// Rights of this process to shared memory.
@@ -52,6 +58,28 @@ const PIECE: usize = if cfg!(feature = "shuttle") { 16 } else { usize::MAX };
 
 /// The seals of a file of fixed size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+#[cfg(feature = "testing")]
+type StoreObserver = Box<dyn Fn(Caller) + Send + Sync>;
+#[cfg(feature = "testing")]
+static STORE_OBSERVER: OnceLock<StoreObserver> = OnceLock::new();
+
+/// Calls `observer` before each store of this process to shared memory, from now on. A process has one such
+/// observer: later calls change nothing.
+#[cfg(feature = "testing")]
+pub fn observe_stores(observer: impl Fn(Caller) + Send + Sync + 'static) {
+    let _ = STORE_OBSERVER.set(Box::new(observer));
+}
+
+/// Announces a store to shared memory, which follows at once, to the observer of a test.
+#[inline(always)]
+#[track_caller]
+pub fn announce_store() {
+    #[cfg(feature = "testing")]
+    if let Some(observer) = STORE_OBSERVER.get() {
+        observer(Location::caller());
+    }
+}
 
 fn io_fault(what: &str, errno: rustix::io::Errno) -> Fault {
     Fault::Io { what: what.to_string(), source: errno.into() }
@@ -215,6 +243,24 @@ impl SharedMemory {
         &self.short_words()[index]
     }
 
+    /// As [`SharedMemory::word`], for a store or an exchange that follows at once. A test can observe the
+    /// store.
+    #[inline]
+    #[track_caller]
+    pub fn word_to_store(&self, index: usize) -> &AtomicU64 {
+        announce_store();
+        self.word(index)
+    }
+
+    /// As [`SharedMemory::short_word`], for a store or an exchange that follows at once. A test can observe
+    /// the store.
+    #[inline]
+    #[track_caller]
+    pub fn short_word_to_store(&self, index: usize) -> &AtomicU32 {
+        announce_store();
+        self.short_word(index)
+    }
+
     /// Sleeps while a word of four bytes is `expected`, until another thread or process wakes a sleeper of
     /// the word, and at most for `limit`. May return early.
     pub fn sleep_on(&self, index: usize, expected: u32, limit: Duration) {
@@ -247,9 +293,11 @@ impl SharedMemory {
     ///
     /// # Panics
     /// If the range is outside the memory, or the process may only read it.
+    #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.require(offset, bytes.len());
         assert_eq!(self.access, SharedAccess::ReadWrite, "the memory is mapped for reading");
+        announce_store();
         compiler_fence(Ordering::Release);
         let mut at = offset;
         for piece in bytes.chunks(PIECE) {

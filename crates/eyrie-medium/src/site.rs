@@ -31,6 +31,8 @@ pub enum SiteKind {
     /// Makes any other call to the host, for example for files, their sizes and locks, address space or
     /// threads.
     Host,
+    /// Stores to memory that other processes map.
+    Share,
 }
 
 impl SiteKind {
@@ -47,6 +49,7 @@ impl SiteKind {
             SiteKind::Provision => "provision",
             SiteKind::Discard => "discard",
             SiteKind::Host => "host",
+            SiteKind::Share => "share",
         }
     }
 }

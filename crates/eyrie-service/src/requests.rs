@@ -78,11 +78,11 @@ impl Requests {
         if doorbell().load(Ordering::Relaxed) == 0 {
             return Answered::Nothing;
         }
-        let rung = doorbell().swap(0, Ordering::SeqCst);
+        let rung = joined.lanes.word_to_store(DOORBELL).swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
             if !self.answer(engine, who, joined, lane, waits_for_room) {
-                joined.lanes.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
+                joined.lanes.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
                 answered = Answered::Full;
             }
         }
@@ -152,7 +152,7 @@ impl Requests {
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
         let word = head / 4;
-        if joined.lanes.short_word(word).swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
+        if joined.lanes.short_word_to_store(word).swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
             joined.lanes.wake_one(word);
             self.has_woken = true;
         }

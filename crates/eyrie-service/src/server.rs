@@ -348,7 +348,7 @@ impl Service {
 
     fn set_asleep(&self, asleep: bool) {
         for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
-            joined.lanes.word(ASLEEP).store(asleep.into(), Ordering::SeqCst);
+            joined.lanes.word_to_store(ASLEEP).store(asleep.into(), Ordering::SeqCst);
         }
         // Every processor sees the stores before the service looks at the doorbells.
         fence(Ordering::SeqCst);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
-use crate::shared::{SharedAccess, SharedMemory};
+use crate::shared::{SharedAccess, SharedMemory, announce_store};
 
 /// The page is in memory.
 pub(super) const RESIDENT: u64 = 1;
@@ -113,7 +113,9 @@ impl Pages {
     /// Changes the flags from `seen` to `new`. Returns false, and changes nothing, if the flags are not
     /// `seen` any more.
     #[inline]
+    #[track_caller]
     pub(super) fn compare_exchange(&self, page: usize, seen: u64, new: u64) -> bool {
+        announce_store();
         self.flags(page).compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
@@ -121,10 +123,12 @@ impl Pages {
     /// other thread changes meanwhile. A thread that loads the new flags with acquire ordering also sees the
     /// bytes that the caller has read into the page.
     #[inline]
+    #[track_caller]
     pub(super) fn unlock(&self, page: usize, set: u64, clear: u64) {
         // This is a compare-and-exchange loop and not a store, because other threads set flags such as `WARM`
         // without the lock.
         let change = |flags: u64| Some((flags | set) & !(clear | BUSY));
+        announce_store();
         // The update cannot fail, because the closure always returns a value.
         let _ = self.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }

@@ -1,5 +1,6 @@
-//! Kills a service at each site of its stores and fences. A site is a place in the sources. The client of the
-//! service goes on with the next service: each call returns as if no service had been killed.
+//! Kills a service at each site of its stores and fences, and between its stores to memory that its clients
+//! map. A site is a place in the sources. The client goes on with the next service: each call returns as if no
+//! service had been killed. On a disk, a kill may undo changes, but none that was synchronised.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,21 +15,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Kvfs, Posix, PosixExt, Pxfs, Volume};
+use eyrie::{Credentials, Kvfs, MediumChoice, Posix, PosixExt, Pxfs, Volume};
 use eyrie_client::Client;
+use eyrie_engine::Errno;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_faults::Site;
+use eyrie_medium::shared::observe_stores;
 use eyrie_medium::sync::unpoisoned;
-use eyrie_medium::{Addr, Caller, Fault, Mapped, Medium, Observer, SiteKind};
+use eyrie_medium::{Addr, Caller, Fault, Mapped, Medium, Observer, PagedOptions, SiteKind};
 use eyrie_service::{ServeOptions, Service};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::alone;
 
-/// Names of the environment variables of a service: the directory of its volume, and its kill.
+/// Names of the environment variables of a service: the directory of its volume, its kill, and the mark of a
+/// volume on a disk.
 const PLACE: &str = "EYRIE_TEST_SERVED_PLACE";
 const KILL: &str = "EYRIE_TEST_SERVED_KILL";
+const DISK: &str = "EYRIE_TEST_SERVED_DISK";
+
+/// Number of numbers that a client appends.
+const NUMBERS: u8 = 6;
+/// Maximum number of kills at one site of stores to shared memory.
+const SHARED_KILLS: u64 = 8;
 
 /// Part of the life of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -134,14 +144,22 @@ fn serve_if_child() {
         is_due: AtomicBool::new(false),
         counts: Mutex::default(),
     });
-    let volume = place.join("volume");
-    let file = OpenOptions::new().read(true).write(true).open(segment_path(&volume)).expect("a volume");
-    let bytes = file.metadata().expect("a file").len();
-    let medium = Medium::dram(vec![(file, bytes)]).expect("a mapping").observed_by(observer.clone());
-    let engine = Scm::open_shared_on(medium).expect("sound");
-    let segment = File::open(segment_path(&volume)).expect("a volume");
-    let service = Service::start_on(engine, segment, &place.join("socket"), ServeOptions::default());
-    let service = service.expect("the socket is free");
+    let of_stores = Arc::clone(&observer);
+    observe_stores(move |caller| of_stores.at(SiteKind::Share, caller));
+    let (volume, socket) = (place.join("volume"), place.join("socket"));
+    let service = if std::env::var_os(DISK).is_some() {
+        let mut options = ServeOptions::default();
+        options.paged = PagedOptions::new(1 << 20, Duration::from_secs(60));
+        Service::start(&volume, &socket, options).expect("sound")
+    } else {
+        let file = OpenOptions::new().read(true).write(true).open(segment_path(&volume)).expect("a volume");
+        let bytes = file.metadata().expect("a file").len();
+        let medium = Medium::dram(vec![(file, bytes)]).expect("a mapping").observed_by(observer.clone());
+        let engine = Scm::open_shared_on(medium).expect("sound");
+        let segment = File::open(segment_path(&volume)).expect("a volume");
+        let service = Service::start_on(engine, segment, &socket, ServeOptions::default());
+        service.expect("the socket is free")
+    };
     let stopper = service.stopper();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read(&mut [0]);
@@ -159,6 +177,7 @@ fn serve_if_child() {
 struct Supervisor {
     place: PathBuf,
     test: &'static str,
+    is_on_disk: bool,
 }
 
 impl Supervisor {
@@ -167,6 +186,9 @@ impl Supervisor {
         command.args([self.test, "--exact", "--nocapture"]).env(PLACE, &self.place);
         if let Some(planned) = planned {
             command.env(KILL, planned.to_text());
+        }
+        if self.is_on_disk {
+            command.env(DISK, "1");
         }
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("the program can be started again");
@@ -215,8 +237,8 @@ impl Supervisor {
     }
 }
 
-/// Makes changes that succeed only once, and checks the result of each call.
-fn make_changes(socket: &Path) {
+/// Returns the files of a new client, which connects to the next service that starts.
+fn connected(socket: &Path) -> Pxfs<Client> {
     let started = Instant::now();
     let client = loop {
         match Client::connect(socket, false) {
@@ -225,7 +247,12 @@ fn make_changes(socket: &Path) {
         }
         std::thread::sleep(Duration::from_micros(300));
     };
-    let files = Pxfs::new(client, Credentials::of_process());
+    Pxfs::new(client, Credentials::of_process())
+}
+
+/// Makes changes that succeed only once, and checks the result of each call.
+fn make_changes(socket: &Path) {
+    let files = connected(socket);
     files.create_dir("/dir").unwrap();
     let file = files.options().read(true).write(true).create_new(true).open("/dir/log").unwrap();
     for number in 0..4_u8 {
@@ -253,6 +280,36 @@ fn make_changes(socket: &Path) {
     drop((file, keys));
 }
 
+/// Appends numbers to a file, reads it, and synchronises it after each number. A client whose changes may be
+/// lost gets an error. The next client then looks at the file, and appends the number if it was lost.
+fn append_synchronised_numbers(socket: &Path) {
+    let mut synchronised = 0;
+    while synchronised < NUMBERS {
+        let Err(error) = go_on_appending(&connected(socket), &mut synchronised) else { continue };
+        // The file itself may be lost until the first sync.
+        let may_be =
+            if synchronised == 0 { &[Errno::IO, Errno::STALE, Errno::NOENT][..] } else { &[Errno::IO] };
+        assert!(may_be.contains(&error.errno()), "{error} after {synchronised} numbers");
+    }
+}
+
+fn go_on_appending(files: &Pxfs<Client>, synchronised: &mut u8) -> eyrie::Result<()> {
+    let log = files.options().read(true).append(true).create(true).open("/log")?;
+    loop {
+        let bytes = files.read("/log")?;
+        assert!(bytes.iter().copied().eq(0..bytes.len() as u8), "{bytes:?}");
+        assert!(bytes.len() >= usize::from(*synchronised), "{bytes:?}, {synchronised} were synchronised");
+        if bytes.len() == usize::from(*synchronised) {
+            assert_eq!(log.append(&[*synchronised])?, 1);
+        }
+        log.sync_all()?;
+        *synchronised += 1;
+        if *synchronised == NUMBERS {
+            return Ok(());
+        }
+    }
+}
+
 /// Returns the changed volume as a text. Asserts that it is sound.
 fn contents(volume: &Path) -> String {
     let volume = Volume::open(volume).unwrap();
@@ -260,7 +317,7 @@ fn contents(volume: &Path) -> String {
     assert!(report.is_clean(), "{:#?}", report.findings);
     let files = volume.files(Credentials::of_process());
     let mut text = String::new();
-    for dir in ["/", "/dir"] {
+    for dir in ["/", "/dir"].into_iter().filter(|dir| files.exists(dir).unwrap()) {
         let mut names: Vec<_> = files.read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         for name in names {
@@ -278,18 +335,40 @@ fn contents(volume: &Path) -> String {
 }
 
 /// Returns the kills to try: at each site, before its first event and before its last one, and after its
-/// first event if the event is a store.
+/// first event if the event is a store of the volume. At each site of stores to shared memory, the kills come
+/// before some events all over the run.
 fn planned(events: &[(Phase, String, u64)], phase: Phase) -> Vec<PlannedKill> {
     let sites = events.iter().filter(|event| event.0 == phase);
     sites
         .flat_map(|(phase, site, count)| {
             let kill = |event, is_after| PlannedKill { phase: *phase, site: site.clone(), event, is_after };
+            if site.starts_with("share") {
+                let kills = (*count).min(SHARED_KILLS);
+                return (0..kills).map(|number| kill(1 + number * count / kills, false)).collect();
+            }
             let is_fence = site.starts_with("fence");
             let after = (!is_fence).then(|| kill(1, true));
             let last = (*count > 1).then(|| kill(*count, false));
-            [Some(kill(1, false)), after, last].into_iter().flatten()
+            [Some(kill(1, false)), after, last].into_iter().flatten().collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// Makes a volume, and changes it by `body` while services run that are killed as planned. Returns the number
+/// of services that were killed, the events of the last one, and the changed volume.
+fn run(
+    test: &'static str,
+    is_on_disk: bool,
+    kills: &[PlannedKill],
+    body: fn(&Path),
+) -> (usize, Vec<(Phase, String, u64)>, String) {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let volume = place.path().join("volume");
+    let medium = if is_on_disk { MediumChoice::Paged } else { MediumChoice::Dram };
+    Volume::options().size(8 << 20).medium(medium).create(&volume).unwrap().close().unwrap();
+    let supervisor = Supervisor { place: place.path().to_owned(), test, is_on_disk };
+    let (killed, events) = supervisor.run(kills, || body(&place.path().join("socket")));
+    (killed, events, contents(&volume))
 }
 
 #[test]
@@ -297,14 +376,7 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
     const TEST: &str = "served::client_goes_on_after_a_kill_at_each_site_of_its_service";
     serve_if_child();
     let _alone = alone();
-    let run = |kills: &[PlannedKill]| {
-        let place = tempfile::tempdir_in("/dev/shm").unwrap();
-        let volume = place.path().join("volume");
-        Volume::options().size(8 << 20).create(&volume).unwrap().close().unwrap();
-        let supervisor = Supervisor { place: place.path().to_owned(), test: TEST };
-        let (killed, events) = supervisor.run(kills, || make_changes(&place.path().join("socket")));
-        (killed, events, contents(&volume))
-    };
+    let run = |kills: &[PlannedKill]| run(TEST, false, kills, make_changes);
     let (killed, events, expected) = run(&[]);
     assert_eq!(killed, 0);
     let serving = planned(&events, Phase::Serving);
@@ -315,7 +387,9 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
         assert_eq!(found, expected, "after {kill:?}");
         done += killed;
     }
-    assert!(sites > 30 && done + 10 > serving.len(), "{done} of {} kills at {sites} sites", serving.len());
+    assert!(sites > 30 && done + 20 > serving.len(), "{done} of {} kills at {sites} sites", serving.len());
+    let is_covered = |file: &str| serving.iter().any(|kill| kill.site.contains(file));
+    assert!(["requests.rs", "board.rs", "server.rs"].into_iter().all(is_covered), "{serving:?}");
     // The next service is killed while it opens the volume.
     let first = &serving[serving.len() / 2];
     let (_, events, _) = run(std::slice::from_ref(first));
@@ -330,4 +404,26 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
     println!(
         "{done} kills at {sites} sites of a service, {done_opening} while the next one opens the volume"
     );
+}
+
+/// The kills come between the stores of a service of a disk to its lanes, its board and the flags of its
+/// pages. Nothing that a client has synchronised is lost, and each number is there once.
+#[test]
+fn synchronised_changes_outlive_a_kill_between_stores_to_shared_memory() {
+    const TEST: &str = "served::synchronised_changes_outlive_a_kill_between_stores_to_shared_memory";
+    serve_if_child();
+    let _alone = alone();
+    let run = |kills: &[PlannedKill]| run(TEST, true, kills, append_synchronised_numbers);
+    let (killed, events, expected) = run(&[]);
+    assert_eq!(killed, 0);
+    let mut done = 0;
+    let mut all = planned(&events, Phase::Serving);
+    all.extend(planned(&events, Phase::Opening));
+    for kill in &all {
+        let (killed, _, found) = run(std::slice::from_ref(kill));
+        assert_eq!(found, expected, "after {kill:?}");
+        done += killed;
+    }
+    assert!(done > 40 && 4 * done > 3 * all.len(), "{done} of {} kills", all.len());
+    println!("{done} kills between stores to shared memory");
 }
