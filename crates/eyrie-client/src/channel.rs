@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eyrie_engine::{Error, Result};
 use eyrie_medium::epoch::thread_index;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 use eyrie_medium::sync::sleep::can_spin;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, try_lock};
@@ -143,8 +144,10 @@ impl Channel {
         loop {
             // A service that has ended wakes no client, so this check comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
-                // The service may have answered just before it ended.
-                return state().load(Ordering::Acquire) == state::ANSWERED;
+                // The service may have answered just before it ended. It has forgotten the request then, so the
+                // next service would take the change for not made.
+                return !broken(SafetyRule::AnswerOfADeadServiceCounts)
+                    && state().load(Ordering::Acquire) == state::ANSWERED;
             }
             self.memory.sleep_on(word, state::WAITING, LOOK);
             if state().load(Ordering::Acquire) == state::ANSWERED {

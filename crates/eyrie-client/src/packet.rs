@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use eyrie_medium::host;
 use eyrie_medium::sync::{interleave, sleep};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -80,12 +81,13 @@ fn receive_by(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> io::Resu
 }
 
 /// True if the other side has closed its end of the socket.
+#[track_caller]
 pub fn is_closed(socket: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     interleave();
     let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut polled, Some(&now)) {
+    match host::call(|| poll(&mut polled, Some(&now))) {
         Ok(_) => polled[0]
             .revents()
             .intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR | PollFlags::NVAL),

@@ -1,12 +1,16 @@
 //! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
 
+use std::cell::RefCell;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, Errno, File, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
+use eyrie_medium::host::{self, HostObserver};
+use eyrie_medium::{Caller, SiteKind};
 
 use crate::Sandbox;
 use crate::served_disk::on_disk;
@@ -27,6 +31,19 @@ impl Service {
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// Suspends the service until [`Service::resume`].
+    pub fn suspend(&self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
+        assert!(status.unwrap().1.stopped());
+    }
+
+    pub fn resume(&self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     }
 
     /// Stops the service as a service manager does.
@@ -253,6 +270,48 @@ fn each_change_is_made_once_although_services_are_killed() {
     assert_eq!(files.read_dir("/dirs").unwrap().count(), 0);
     drop((log, keys));
     program.end(service.expect("it runs"), &sandbox);
+}
+
+/// Answers a request while its client is about to look if the service lives. Then kills the service, and
+/// starts the next one.
+struct AnswerAndDie {
+    sandbox: Rc<Sandbox>,
+    suspended: RefCell<Option<Service>>,
+    next: RefCell<Option<Service>>,
+}
+
+impl HostObserver for AnswerAndDie {
+    fn before_call(&self, _: SiteKind, caller: Caller) -> Result<(), rustix::io::Errno> {
+        if caller.file().ends_with("channel.rs")
+            && let Some(service) = self.suspended.take()
+        {
+            service.resume();
+            // The service answers one request after the other. So it has answered the first one, and
+            // forgotten it, before it makes this directory.
+            self.sandbox.succeed(["mkdir", "vol:/after"]);
+            service.kill();
+            self.next.replace(Some(Service::start(&self.sandbox)));
+        }
+        Ok(())
+    }
+}
+
+/// A client sees the end of its service before it has seen the answer.
+#[test]
+fn answer_of_a_killed_service_counts() {
+    let sandbox = Rc::new(Sandbox::with_volume("16M"));
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    let log = program.files.options().append(true).create(true).open("/log").unwrap();
+    service.suspend();
+    let suspended = RefCell::new(Some(service));
+    let observer =
+        Rc::new(AnswerAndDie { sandbox: Rc::clone(&sandbox), suspended, next: RefCell::default() });
+    host::observed_by(observer.clone(), || assert_eq!(log.append(b"egg").unwrap(), 3));
+    let service = observer.next.take().expect("the client looked if its service lives");
+    assert_eq!(program.files.read("/log").unwrap(), b"egg");
+    drop(log);
+    program.end(service, &sandbox);
 }
 
 /// A client whose pin keeps old storage does not fill the volume for others, because the service expels this

@@ -420,4 +420,9 @@ rules! {
             "A client of a disk notes that the kill of its service may have undone its changes.",
             "a later sync succeeds";
     }
+    Processes in "eyrie-client/src/channel.rs" {
+        AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":
+            "A client whose service has ended looks for an answer before it asks the next service.",
+            "it asks the next service at once, and makes an answered change again";
+    }
 }

@@ -12,7 +12,8 @@
 //!
 //! Two further mistakes are not noticed. A client that marks its request as made before it stores the data is
 //! right, because the service looks at a lane only after its bell. A client that finds its session ended and
-//! does not look for an answer again was right in each of the interleavings that ran.
+//! does not look for an answer again was right in each of the interleavings that ran. A test of the command,
+//! `answer_of_a_killed_service_counts`, notices this mistake.
 
 use super::*;
 
