@@ -8,6 +8,10 @@
 //! fails. A process after the first may also end by a power failure instead of a kill, so that the next
 //! process is killed while it recovers from that failure.
 //!
+//! In every second chain, the processes after the first open the volume as services do. The clients of a
+//! killed service know the number of its owner and the generations of its objects. So no later process may
+//! have the number or assign one of the generations, even if the kill undoes changes on a disk.
+//!
 //! A later process of a chain starts from durable bytes and pending stores. Its events begin with these
 //! stores and an [`Event::Kill`]. As in any run, marks among the events select the states that a power
 //! failure may leave. In this module the number of a mark is an index into `Process::states`.
@@ -16,6 +20,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use eyrie::{Credentials, Errno, Pxfs};
+use eyrie_engine::Error;
 use eyrie_engine::scm::Scm;
 use eyrie_faults::{CrashPoint, CrashPoints, CrashRule, Event, Recorder};
 
@@ -55,6 +60,14 @@ struct States {
     early: Option<usize>,
 }
 
+/// The numbers that the clients of services know. They are zero if there were no clients, or after a power
+/// failure, which ends the clients.
+#[derive(Clone, Copy, Default)]
+struct KnownNumbers {
+    owner: u64,
+    generation: u64,
+}
+
 /// The volume as the processes so far have left it.
 struct KilledVolume {
     /// The durable bytes.
@@ -63,6 +76,7 @@ struct KilledVolume {
     pending: Vec<Event>,
     /// The states that a power failure may now leave.
     states: States,
+    known: KnownNumbers,
 }
 
 impl KilledVolume {
@@ -83,6 +97,8 @@ struct Process {
     first: usize,
     /// The states that a power failure may leave after each mark.
     states: Vec<States>,
+    /// Numbers of events, and the numbers that clients know after these events.
+    known: Vec<(usize, KnownNumbers)>,
 }
 
 /// An exploration of chains.
@@ -128,14 +144,14 @@ impl Recorded {
         picks: &[usize],
     ) -> Result<Option<String>, NoImage> {
         let none = NoImage::Point { after };
-        let (Some(source), [ProcessEnd::Kill { after: first }, links @ ..]) = (&self.source, links) else {
+        let (Some(source), [ProcessEnd::Kill { after: first }, later @ ..]) = (&self.source, links) else {
             return Err(none);
         };
         let kills = KillLimits { moments: 0, processes: 0, limits: Limits::ALL };
         let chains = Chains { recorded: self, source, kills, images: 0, should_continue: &mut || true };
         let mut left = self.killed(*first).map_err(|_| none)?;
-        for link in links {
-            let process = match caught(|| chains.process(left)).unwrap_or_else(Err) {
+        for link in later {
+            let process = match caught(|| chains.process(links, left)).unwrap_or_else(Err) {
                 Ok(process) => process,
                 Err(what) => return Ok(Some(what)),
             };
@@ -144,7 +160,7 @@ impl Recorded {
                 ProcessEnd::Power { after, picks } => process.failed(self, *after, picks)?,
             };
         }
-        let process = match caught(|| chains.process(left)).unwrap_or_else(Err) {
+        let process = match caught(|| chains.process(links, left)).unwrap_or_else(Err) {
             Ok(process) => process,
             Err(what) => return Ok(Some(what)),
         };
@@ -169,7 +185,8 @@ impl Recorded {
         let points = CrashPoints::by(rule, base, events);
         let mut points = points.map_err(|error| CrashFailure::before(error.to_string()))?;
         points.skip_to(after);
-        Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states })
+        let known = KnownNumbers::default();
+        Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states, known })
     }
 
     fn trees<'a>(&'a self, states: &'a States) -> impl Iterator<Item = &'a Tree> {
@@ -213,7 +230,7 @@ impl Chains<'_> {
             links: links.clone(),
             ..CrashFailure { after, picks, ..CrashFailure::before(what) }
         };
-        let process = caught(|| self.process(left)).unwrap_or_else(Err);
+        let process = caught(|| self.process(&links, left)).unwrap_or_else(Err);
         let process = process.map_err(|what| wrong(0, Vec::new(), what))?;
         let further = |link: ProcessEnd| links.iter().cloned().chain([link]).collect::<Vec<_>>();
         let mut failed = Vec::new();
@@ -252,20 +269,25 @@ impl Chains<'_> {
         Ok(())
     }
 
-    /// Runs the next process of a chain: opens the volume that the process before it left, and continues the
-    /// script.
-    fn process(&self, left: KilledVolume) -> Result<Process, String> {
+    /// Runs the next process of a chain, after the processes of `links`: opens the volume that the process
+    /// before it left, and continues the script.
+    fn process(&self, links: &[ProcessEnd], left: KilledVolume) -> Result<Process, String> {
         let run = &self.recorded.run;
         let recorder = Recorder::of(run.plan.clone());
         let traced = Traced::holding(run.rule, &left.visible(), recorder.clone());
-        let engine = traced.and_then(|traced| Scm::open_on(traced.split().0)).map(Arc::new);
+        let is_service = matches!(links.first(), Some(ProcessEnd::Kill { after }) if after % 2 == 1);
+        let open = if is_service { Scm::open_shared_on } else { Scm::open_on };
+        let engine = traced.and_then(|traced| open(traced.split().0)).map(Arc::new);
         let engine = engine.map_err(|error| format!("open after a kill: {error}"))?;
         recorder.mark(1);
         let first = left.pending.len();
         let (events, states) = (left.pending.clone(), vec![left.states.clone()]);
-        let mut process = Process { left, events, first, states };
+        let mut process = Process { left, events, first, states, known: Vec::new() };
         process.events.push(Event::Mark(0));
         process.events.extend(recorder.take());
+        if is_service {
+            process.know(&engine)?;
+        }
 
         let found = try_tree(&*engine, TreeParts::ALL).map_err(|error| error.to_string())?;
         let States { calls, early } = process.states[0].clone();
@@ -319,12 +341,32 @@ impl Chains<'_> {
             recorder.mark(process.states.len() as u64);
             process.events.extend(recorder.take());
             process.states.push(States { calls: durable..=position, early: None });
+            if !process.known.is_empty() {
+                process.know(engine)?;
+            }
         }
         Ok(())
     }
 }
 
 impl Process {
+    /// Notes the numbers that clients know after the present events. Fails if clients knew the number of this
+    /// owner, or one of its generations, from an earlier service.
+    fn know(&mut self, engine: &Scm) -> Result<(), String> {
+        let text = |error: Error| error.to_string();
+        let (owner, generation) =
+            (engine.volume().owner_number().map_err(text)?, engine.volume().generation().map_err(text)?);
+        let known = self.left.known;
+        if owner <= known.owner || generation <= known.generation {
+            return Err(format!(
+                "owner {owner} of a served volume comes after {}, and its generation {generation} after {}",
+                known.owner, known.generation
+            ));
+        }
+        self.known.push((self.events.len(), KnownNumbers { owner, generation }));
+        Ok(())
+    }
+
     fn points(&self, recorded: &Recorded) -> Result<CrashPoints<'_>, CrashFailure> {
         let points = CrashPoints::by(recorded.run.rule, &self.left.durable, &self.events);
         let mut points = points.map_err(|error| CrashFailure::before(error.to_string()))?;
@@ -349,7 +391,9 @@ impl Process {
         let mut points = self.points(recorded)?;
         points.skip_to(self.first + after);
         let states = self.states(after).clone();
-        Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states })
+        let known = self.known.iter().rev().find(|(events, _)| *events <= self.first + after);
+        let known = known.map_or(self.left.known, |&(_, known)| known);
+        Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states, known })
     }
 
     /// Returns the volume after a power failure that follows the first `after` events of this process.
@@ -359,6 +403,7 @@ impl Process {
         let examined = examine(points.base(), &point, picks, &self.expected(recorded, &point));
         let (choices, _) = examined.map_err(|_| NoImage::Point { after })?;
         let durable = point.decided(points.base(), &choices);
-        Ok(KilledVolume { durable, pending: Vec::new(), states: self.states(after).clone() })
+        let (pending, states) = (Vec::new(), self.states(after).clone());
+        Ok(KilledVolume { durable, pending, states, known: KnownNumbers::default() })
     }
 }
