@@ -144,8 +144,8 @@ impl Channel {
         loop {
             // A service that has ended wakes no client, so this check comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
-                // The service may have answered just before it ended. It has forgotten the request then, so the
-                // next service would take the change for not made.
+                // The service may have answered just before it ended. It has then forgotten the request, and
+                // the next service would take the change for not made.
                 return !broken(SafetyRule::AnswerOfADeadServiceCounts)
                     && state().load(Ordering::Acquire) == state::ANSWERED;
             }

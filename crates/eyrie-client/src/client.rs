@@ -208,7 +208,7 @@ impl Client {
         // The reads before this call come before the loads below.
         fence(Ordering::Acquire);
         self.medium().check().is_ok()
-            && self.view.owner_number().is_ok_and(|owner| key.is_of_owner(owner))
+            && self.view.has_owner(|owner| key.is_of_owner(owner))
             && self.board().has_session(key)
     }
 

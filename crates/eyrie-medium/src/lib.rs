@@ -55,7 +55,7 @@ pub use observe::{Mapped, Observer};
 pub use paged::blocks::{Blocks, FileBlocks, SECTOR};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::overlay::Overlay;
-pub use paged::{Gate, PageOwner, PagedOptions, PagedStats};
+pub use paged::{Gate, PageOwner, PagedOptions, PagedStats, SharedPages};
 pub use provision::AHEAD_BYTES;
 pub use range_lock::{HostLockKind, HostRangeLock, RangeLockCall, range_lock};
 pub use site::{Caller, SiteKind};

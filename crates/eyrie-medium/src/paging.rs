@@ -15,7 +15,8 @@ use crate::medium::Medium;
 use crate::paged::blocks::Blocks;
 use crate::paged::journal::Anchor;
 use crate::paged::{
-    Drain, Gate, Keeper, MAX_JOURNAL_BYTES, PAGE_ENTRY, PagedOptions, Pager, Places, journal_bytes, most_room,
+    Drain, Gate, Keeper, MAX_JOURNAL_BYTES, PAGE_ENTRY, PagedOptions, Pager, Places, SharedPages,
+    journal_bytes, most_room,
 };
 use crate::site::{Caller, SiteKind};
 
@@ -88,6 +89,18 @@ impl Medium {
             Backing::Paged(keeper) => keeper.pages_file().zip(keeper.pager().flags_file()),
             _ => None,
         }
+    }
+
+    /// Returns the memory of the page cache that [`Medium::cache_files`] shares, so that it can be given back
+    /// after the medium has been dropped.
+    pub fn shared_pages(&self) -> Option<SharedPages> {
+        self.cache_files().map(|_| SharedPages(Arc::clone(&self.segments[0])))
+    }
+
+    /// True if pins that last for long keep more than twice as many pages of a disk in memory as the limit
+    /// permits.
+    pub fn is_overfull_by_pins(&self) -> bool {
+        matches!(&self.backing, Backing::Paged(keeper) if keeper.pager().is_overfull_by_pins())
     }
 
     /// Brings the first pages of a range into memory for another process, which holds a pin that this process

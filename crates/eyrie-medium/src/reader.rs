@@ -58,31 +58,34 @@ impl Medium {
 
     /// Loads a word that the next owner of the volume changes before it changes anything else, so that
     /// readers notice the new owner. The page cache of a dead owner keeps the old word. So, if the medium is
-    /// the page cache of another process, this call first checks that the owner lives.
+    /// the page cache of another process, this call asks if the owner lives, and returns `None` if it does:
+    /// a volume has no other owner while one lives. It does not look at the word then, whose page may be
+    /// absent and unreadable.
     ///
     /// # Errors
     /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.
     #[inline]
     #[track_caller]
-    pub fn load_of_owner(&self, addr: Addr) -> Result<u64, Fault> {
+    pub fn load_of_owner(&self, addr: Addr) -> Result<Option<u64>, Fault> {
         let word = self.resolve_word(addr)?;
         interleave();
         if !self.backing.reads_plainly() {
             return self.ask_owner(addr, word, Location::caller());
         }
-        Ok(word.load(Ordering::Acquire))
+        Ok(Some(word.load(Ordering::Acquire)))
     }
 
     #[cold]
-    fn ask_owner(&self, addr: Addr, word: &AtomicU64, caller: Caller) -> Result<u64, Fault> {
-        if let Backing::Remote(remote) = &self.backing
-            && !broken(SafetyRule::DeadOwnerIsNoticed)
-        {
-            remote.check_owner()?;
+    fn ask_owner(&self, addr: Addr, word: &AtomicU64, caller: Caller) -> Result<Option<u64>, Fault> {
+        if let Backing::Remote(remote) = &self.backing {
+            if !broken(SafetyRule::DeadOwnerIsNoticed) {
+                remote.check_owner()?;
+            }
+            return Ok(None);
         }
         let _pin = pin();
         self.backing.reading(self.mapped(), addr, 8, caller)?;
-        Ok(word.load(Ordering::Acquire))
+        Ok(Some(word.load(Ordering::Acquire)))
     }
 
     /// Makes a forked child accept the mapping that it has from its parent, for a medium that both processes

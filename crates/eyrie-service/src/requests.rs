@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
@@ -236,6 +236,7 @@ impl Requests {
                 return Ok(Done { number, data, ..Done::default() });
             }
             ServiceCall::BringPages => {
+                joined.last_page = Instant::now();
                 engine.volume().medium().bring(Addr::from_raw(request.id), request.number)?;
             }
             ServiceCall::EndWait => {

@@ -1,5 +1,7 @@
 //! The loop of the service: it accepts clients, and answers their requests in turn.
 
+mod expel;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -14,17 +16,18 @@ use eyrie_client::packet;
 use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
-use eyrie_engine::{Engine, Errno, Error, Result};
+use eyrie_engine::{Errno, Error, Result};
 use eyrie_medium::sync::sleep::{can_spin, wait_for_socket};
-use eyrie_medium::{Fault, PagedOptions};
+use eyrie_medium::{Fault, PagedOptions, SharedPages};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use self::expel::HeldPages;
 use crate::requests::{Answered, Requests};
-use crate::session::Session;
+use crate::session::{Session, SessionKeys};
 
 /// Time for which the service stays awake after a request: about twice the time to wake it.
 const AWAKE: Duration = Duration::from_micros(80);
@@ -35,8 +38,6 @@ const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
 const LOOK: Duration = Duration::from_millis(1);
-/// Time for which a request waits for storage that clients keep from being reused.
-const ROOM: Duration = Duration::from_millis(50);
 /// Minimum time that a new connection has to greet. Without a greeting it is ended after at most twice this
 /// time.
 const GREETING: Duration = Duration::from_secs(5);
@@ -96,8 +97,8 @@ pub struct Service {
     requests: Requests,
     /// Time since which at least one request has waited for free storage.
     full_since: Option<Instant>,
-    /// Number of sessions that began.
-    serial: u64,
+    keys: SessionKeys,
+    pages: HeldPages,
     may_spin: bool,
     /// At the limit of descriptors, the service closes this one so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
@@ -160,6 +161,8 @@ impl Service {
     /// `Fault` as for [`Service::start`].
     pub fn start_on(engine: Scm, segment: File, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = engine.closed_on_drop();
+        // The page with this number may later be unreadable.
+        let owner = engine.volume().owner_number()?;
         let listener = listen_at(socket)?;
         // A session has five descriptors, and the usual limit is 1024.
         let limit = getrlimit(Resource::Nofile);
@@ -185,7 +188,8 @@ impl Service {
             options,
             requests: Requests::new(),
             full_since: None,
-            serial: 0,
+            keys: SessionKeys::new(owner),
+            pages: HeldPages::default(),
             may_spin: can_spin(),
             spare: spare(),
         })
@@ -219,6 +223,10 @@ impl Service {
         engine.try_close()?;
         // The lock of the volume is still held, so the next service comes after this.
         engine.volume().board().set_saved();
+        // The clients still map the pages, but their sessions have ended.
+        let pages = engine.volume().medium().shared_pages();
+        drop(engine);
+        pages.into_iter().for_each(SharedPages::give_back);
         Ok(())
     }
 
@@ -240,6 +248,7 @@ impl Service {
                 }
                 if now - last_look >= LOOK {
                     last_look = now;
+                    self.expel_from_cache(now);
                     if self.poll(Some(Duration::ZERO))? {
                         return Ok(());
                     }
@@ -268,7 +277,7 @@ impl Service {
     /// request to answer. A request that waits for storage counts.
     ///
     /// A request that finds no free storage stays unanswered while a client keeps retired storage from being
-    /// reused. Each sweep tries it again. After [`ROOM`] the sweep expels such clients.
+    /// reused. Each sweep tries it again. After a while the sweep expels such clients.
     fn sweep(&mut self) -> bool {
         let waits = self.full_since.is_none_or(|since| self.wait_or_expel(since));
         let (mut has_work, mut is_full) = (false, false);
@@ -295,36 +304,6 @@ impl Service {
             first = [first, end].into_iter().flatten().min();
         }
         first
-    }
-
-    /// Returns true if a request that has waited for storage since `since` may still get some. After
-    /// [`ROOM`], expels the clients that keep storage from being reused, and returns false.
-    ///
-    /// Does not expel a process whose own request waits for storage, because only this service can end that
-    /// wait. All sessions of a process share one file of pins, so this file identifies the process. The
-    /// process id cannot identify it, because it is 0 for every process outside the namespace of the service.
-    #[cold]
-    fn wait_or_expel(&mut self, since: Instant) -> bool {
-        let waiting: Vec<_> =
-            self.sessions.values().filter(|session| session.lacks_room).map(Session::pins_file).collect();
-        let held: Vec<u64> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.pins_file()))
-            .map(|(&number, _)| number)
-            .collect();
-        if held.is_empty() || since.elapsed() < ROOM {
-            return !held.is_empty();
-        }
-        for number in held {
-            tracing::warn!(
-                process = self.sessions[&number].process,
-                "a client was expelled, because it kept storage from being reused in a full volume"
-            );
-            self.end(number);
-        }
-        self.engine.reclaim();
-        false
     }
 
     /// Ends a session.
@@ -463,7 +442,7 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            session.greet(&self.engine, &self.segment, &mut self.serial, &list)
+            session.greet(&self.engine, &self.segment, &mut self.keys, &list)
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];

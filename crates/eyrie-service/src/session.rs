@@ -52,6 +52,8 @@ pub struct Joined {
     /// Ids that the client has reserved and not used.
     pub reserved: HashSet<ObjectId>,
     pub watchers: Watchers,
+    /// Time of the last request for pages of a disk.
+    pub last_page: Instant,
     /// The clock of grace periods waits for the pins of the client until the session ends.
     pub pins: PinWatch,
 }
@@ -75,6 +77,26 @@ fn io_error(fault: Fault) -> io::Error {
     match fault {
         Fault::Io { source, .. } => source,
         fault => io::Error::other(fault.to_string()),
+    }
+}
+
+/// The source of the keys of sessions.
+pub struct SessionKeys {
+    /// Number of the owner of the volume, which is this process.
+    owner: u64,
+    /// Number of sessions that began.
+    serial: u64,
+}
+
+impl SessionKeys {
+    pub fn new(owner: u64) -> SessionKeys {
+        SessionKeys { owner, serial: 0 }
+    }
+
+    /// Returns a key that no session had before.
+    fn next(&mut self, place: usize) -> SessionKey {
+        self.serial += 1;
+        SessionKey::new(self.owner, self.serial, place)
     }
 }
 
@@ -107,7 +129,7 @@ impl Session {
         &mut self,
         engine: &Scm,
         segment: &File,
-        serial: &mut u64,
+        keys: &mut SessionKeys,
         list: &[SentSession],
     ) -> io::Result<()> {
         let mut hello = Hello::new_zeroed();
@@ -145,12 +167,10 @@ impl Session {
         })?);
         let pins = watch_pins(pins.into()).map_err(io_error)?;
         let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
-        let owner = volume.owner_number().map_err(io::Error::other)?;
         let Some(place) = volume.board().free_place() else {
             return self.refuse(Errno::AGAIN);
         };
-        *serial += 1;
-        let key = SessionKey::new(owner, *serial, place);
+        let key = keys.next(place);
         welcome.key = key.raw();
         let board = volume.board().file().ok_or_else(|| invalid("the volume is not shared"))?;
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
@@ -166,6 +186,7 @@ impl Session {
             claims,
             reserved: HashSet::new(),
             watchers: Watchers::default(),
+            last_page: Instant::now(),
             pins,
         });
         sent
@@ -181,6 +202,11 @@ impl Session {
     /// True if the client holds a pin that keeps storage from being reused.
     pub fn holds_back(&self) -> bool {
         self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back())
+    }
+
+    /// True if the client has requested pages of a disk since this time.
+    pub fn asked_for_pages_since(&self, time: Instant) -> bool {
+        self.joined.as_ref().is_some_and(|joined| joined.last_page >= time)
     }
 
     /// Returns the session as the list of sessions shows it.

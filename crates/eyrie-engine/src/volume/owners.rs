@@ -1,6 +1,7 @@
 //! The number of processes that have opened a volume for changes. By this number, clients of a dead service
 //! notice the next owner.
 
+use eyrie_medium::epoch::pin;
 use eyrie_medium::{Medium, Ordered};
 
 use super::view::VolumeView;
@@ -19,12 +20,18 @@ pub(super) fn count_owner(medium: &Medium, before: u64) -> Result<()> {
 impl VolumeView {
     /// Returns the number of processes that have opened the volume for changes. Each of them raises the
     /// number before it makes its first change. So a reader whose owner has ended can notice the next owner.
-    /// A client of a volume on a disk has no bytes of the next owner, and asks if its own owner lives.
     ///
     /// # Errors
-    /// `Fault`, also if the owner of a volume on a disk has ended.
-    #[inline(always)]
+    /// `Fault`.
     pub fn owner_number(&self) -> Result<u64> {
-        Ok(self.medium().load_of_owner(OWNERS)?)
+        let _pin = pin();
+        Ok(self.medium().load(OWNERS)?)
+    }
+
+    /// True if the owner of the volume is still the one whose number `is_own` accepts. A client of a volume
+    /// on a disk has no bytes of the next owner, and asks if its own owner lives.
+    #[inline(always)]
+    pub fn has_owner(&self, is_own: impl FnOnce(u64) -> bool) -> bool {
+        self.medium().load_of_owner(OWNERS).is_ok_and(|number| number.is_none_or(is_own))
     }
 }

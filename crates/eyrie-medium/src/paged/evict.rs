@@ -35,7 +35,7 @@ impl Pager {
             // After a failure of the disk no page is dropped, because memory may hold the only copy of a
             // change. A failed drain may even leave such a page clean. `failed` is loaded after the choice,
             // so no page that was chosen after the failure is dropped.
-            if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
+            if !leaving.is_empty() && !self.grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }
             self.drop_pages(&leaving);
@@ -90,21 +90,29 @@ impl Pager {
         }
     }
 
+    /// Waits until every pin from before the call has ended. Returns false if such a pin lasts too long.
+    fn grace_period(&self) -> bool {
+        let before = epoch::now();
+        let is_over = (0..PATIENCE).any(|attempt| {
+            if attempt > 10 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            before.is_over(epoch::advance())
+        });
+        self.is_held_back.store(!is_over, Ordering::Relaxed);
+        is_over
+    }
+
+    /// True if the last eviction ended because pins lasted too long, and the cache has twice as many pages as
+    /// its limit permits.
+    pub(crate) fn is_overfull_by_pins(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed) && self.resident() > 2 * self.limit()
+    }
+
     /// Gives the memory of neighbouring locked pages back, and unlocks them.
     fn drop_run(&self, first: usize, count: usize) {
         self.let_go(first, count);
         self.resident.fetch_sub(count, Ordering::Relaxed);
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
     }
-}
-
-/// Waits until every pin from before the call has ended. Returns false if such a pin lasts too long.
-fn grace_period() -> bool {
-    let before = epoch::now();
-    (0..PATIENCE).any(|attempt| {
-        if attempt > 10 {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        before.is_over(epoch::advance())
-    })
 }

@@ -119,7 +119,7 @@ impl Pager {
 
     /// Unlocks locked pages that do not become resident, and gives the bytes that were read for them back to
     /// the kernel.
-    fn let_go_and_unlock(&self, first: usize, count: usize) {
+    pub(super) fn let_go_and_unlock(&self, first: usize, count: usize) {
         self.let_go(first, count);
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
     }
@@ -173,8 +173,12 @@ impl Pager {
 
     /// Delays a thread that added pages to memory, if memory is above its limit, so that the keeper can evict
     /// pages in time. The thread does not wait for the keeper to finish, because the keeper may be waiting
-    /// for the end of this thread's pin.
+    /// for the end of this thread's pin. A service is not delayed while the pins of others keep the keeper
+    /// from evicting pages, because all of its clients would wait for nothing.
     pub(super) fn slow_down(&self, count: usize) {
+        if self.is_shared() && self.is_held_back.load(Ordering::Relaxed) {
+            return;
+        }
         let (excess, limit) = (self.resident().saturating_sub(self.limit()), self.limit());
         if excess > 0 {
             let pause = PAGE_DELAY * count as u32 * (1 + 16 * excess / limit) as u32;
@@ -231,7 +235,7 @@ impl Pager {
     }
 
     /// Locks a page that is not in memory. Returns false if the page is in memory or locked.
-    fn lock_absent(&self, page: usize) -> bool {
+    pub(super) fn lock_absent(&self, page: usize) -> bool {
         let flags = self.pages.flags(page).load(Ordering::Acquire);
         flags & (RESIDENT | BUSY) == 0 && self.pages.compare_exchange(page, flags, flags | BUSY)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::drain::Drain;
 use super::fetch::WORTH_ASKING;
+use super::holes;
 use super::pager::Pager;
 use super::read_ahead;
 use crate::fault::Fault;
@@ -34,14 +35,13 @@ fn ask_for_pressure() -> Option<File> {
 pub(crate) struct Keeper {
     pager: Arc<Pager>,
     threads: Vec<JoinHandle<()>>,
-    /// The file of the pages for other processes, if they may read the pages.
-    pages_file: Option<File>,
 }
 
 impl Keeper {
     /// Starts the threads. `pages_file` is the file of the pages, if other processes may read them.
     pub(crate) fn start(pager: Arc<Pager>, pages_file: Option<File>) -> Result<Keeper, Fault> {
-        let mut keeper = Keeper { pager, threads: Vec::new(), pages_file };
+        pages_file.into_iter().for_each(|file| _ = pager.pages_file.set(file));
+        let mut keeper = Keeper { pager, threads: Vec::new() };
         keeper.spawn("eyrie-keeper", keep)?;
         for _ in 0..read_ahead::THREADS {
             keeper.spawn("eyrie-ahead", Pager::keep_ahead)?;
@@ -63,7 +63,7 @@ impl Keeper {
     }
 
     pub(crate) fn pages_file(&self) -> Option<&File> {
-        self.pages_file.as_ref()
+        self.pager.pages_file.get()
     }
 }
 
@@ -87,15 +87,18 @@ fn keep(pager: &Pager) {
     // With a much longer interval, the addition below would overflow.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
+    let mut next_look = pager.is_shared().then(|| Instant::now() + holes::LOOK);
     loop {
         if pager.resident() > WORTH_ASKING {
             // The keeper subscribes once, at the first need. If the subscription fails, another one would
             // fail, too.
             pressure.get_or_insert_with(ask_for_pressure);
         }
-        let short = pager
-            .waker
-            .wait(pressure.as_ref().and_then(Option::as_ref), next.saturating_duration_since(Instant::now()));
+        let first = next_look.map_or(next, |look| next.min(look));
+        let short = pager.waker.wait(
+            pressure.as_ref().and_then(Option::as_ref),
+            first.saturating_duration_since(Instant::now()),
+        );
         if pager.waker.is_stopped() {
             return;
         }
@@ -106,6 +109,10 @@ fn keep(pager: &Pager) {
         }
         if due {
             next = Instant::now() + interval;
+        }
+        if next_look.is_some_and(|look| Instant::now() >= look) {
+            let pause = if pager.give_back_holes() { holes::NEXT_LOOK } else { holes::LOOK };
+            next_look = Some(Instant::now() + pause);
         }
         let resident = pager.resident.load(Ordering::Relaxed);
         // Under memory pressure a quarter of the pages is evicted, whatever the limit, because another

@@ -29,6 +29,7 @@ mod drain;
 mod evict;
 mod fetch;
 mod gate;
+mod holes;
 pub(crate) mod journal;
 mod keeper;
 mod options;
@@ -52,6 +53,7 @@ mod waker;
 
 pub(crate) use drain::Drain;
 pub use gate::Gate;
+pub use holes::SharedPages;
 pub(crate) use journal::MAX_JOURNAL_BYTES;
 pub(crate) use keeper::Keeper;
 pub use options::PagedOptions;

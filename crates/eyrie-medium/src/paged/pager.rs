@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::blocks::Blocks;
@@ -76,6 +76,10 @@ pub(crate) struct Pager {
     pub(super) journal_bytes: u64,
     /// True after a drain has failed.
     pub(super) failed: AtomicBool,
+    /// True if a pin that lasted too long ended the last eviction.
+    pub(super) is_held_back: AtomicBool,
+    /// The file of the pages for other processes, if they may read the pages.
+    pub(super) pages_file: OnceLock<File>,
     /// Id of the process that made the cache.
     pub(super) process: u32,
     pub(super) waker: Waker,
@@ -159,6 +163,8 @@ impl Pager {
             ahead: ReadAhead::new(count, options.limit()),
             journal_bytes: anchor.journal_bytes,
             failed: AtomicBool::new(false),
+            is_held_back: AtomicBool::new(false),
+            pages_file: OnceLock::new(),
             process: std::process::id(),
             waker: Waker::new()
                 .map_err(|source| Fault::Io { what: "creating an event descriptor".to_string(), source })?,

@@ -1,12 +1,16 @@
 //! Services of volumes on disks.
 
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, PosixExt, Volume};
 use eyrie_client::Client;
 use eyrie_client::protocol::{LaneRequest, ServiceCall};
 use eyrie_engine::Errno;
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::{Addr, Medium};
 
 use crate::hostile::RawSession;
 use crate::{ON_DISK, Served};
@@ -172,5 +176,152 @@ fn client_cannot_change_the_page_cache() {
         assert!(answer.error != 0, "{id}");
     }
     drop(session);
+    served.stop();
+}
+
+/// Size of a table of pins, and the words of the number of its slots and of the count of the first slot.
+const PINS: (usize, usize, usize) = (257 * 128, 0, 16);
+
+/// A session whose process holds a pin all the time.
+fn with_a_long_pin(served: &Served) -> (RawSession, SharedMemory) {
+    let pins = SharedMemory::create_for_readers(PINS.0).unwrap();
+    pins.words()[PINS.1].store(1, Ordering::SeqCst);
+    pins.words()[PINS.2].store(1, Ordering::SeqCst);
+    (RawSession::with_pins(served, pins.file().unwrap()), pins)
+}
+
+impl RawSession {
+    fn bring(&self, address: u64) {
+        let call = ServiceCall::BringPages as u32;
+        let request = LaneRequest { call, id: address, number: 1, ..LaneRequest::default() };
+        assert_eq!(self.ask(request, &[]).0.error, 0);
+    }
+
+    /// Returns the memory that the host has allocated for the page cache, in bytes.
+    fn cache_bytes(&self) -> u64 {
+        self.files[0].metadata().unwrap().blocks() * 512
+    }
+}
+
+fn eventually(mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never happened");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A client reads the whole file of the pages, so the host allocates each page that is not in the cache.
+#[test]
+fn holes_that_a_client_reads_do_not_stay_in_memory() {
+    let mut served = with_large_file(4 * MIB);
+    let files = served.files();
+    let session = RawSession::open(&served);
+    let pages = Medium::for_reading(&session.files[0], 64 * MIB).unwrap();
+    let mut bytes = vec![0; MIB as usize];
+    for round in 0..3 {
+        for at in (0..64 * MIB).step_by(MIB as usize) {
+            pages.read(Addr::from_raw(at), &mut bytes).unwrap();
+        }
+        assert!(round > 0 || session.cache_bytes() > 8 * MIB, "{}", session.cache_bytes());
+        eventually(|| session.cache_bytes() <= 6 * MIB);
+        assert!(files.read("/large").unwrap() == bytes_at(0, 4 * MIB));
+    }
+    drop((session, files));
+    served.stop();
+}
+
+/// A client that makes no call still maps the pages of a service that has been stopped.
+#[test]
+fn stopped_service_gives_its_page_cache_back() {
+    let mut served = with_large_file(4 * MIB);
+    let session = RawSession::open(&served);
+    assert!(session.cache_bytes() > 0);
+    served.end();
+    assert_eq!(session.cache_bytes(), 0);
+}
+
+/// The service does not pause for an eviction that waits for the pin of a client. The client goes on to
+/// request pages, so it is not expelled.
+#[test]
+fn long_pin_does_not_slow_other_clients() {
+    const BYTES: u64 = 40 * MIB;
+    let mut served = with_large_file(BYTES);
+    let files = served.files();
+    let large = files.open_file("/large").unwrap();
+    let (session, _pins) = with_a_long_pin(&served);
+    let mut page = vec![0; 8];
+    let rounds = (0..4).map(|round| {
+        session.bring(0);
+        let offset = |step: u64| (step * 7919 + round * 13) % (BYTES / 4096) * 4096;
+        let start = Instant::now();
+        for step in 0..200 {
+            large.read_exact_at(&mut page, offset(round * 200 + step)).unwrap();
+        }
+        start.elapsed()
+    });
+    // The first round fills the cache.
+    let fastest = rounds.skip(1).min().unwrap();
+    assert!(session.cache_bytes() > 2 * MIB, "the pin keeps pages: {}", session.cache_bytes());
+    assert!(fastest < Duration::from_millis(250), "{fastest:?}");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        session.bring(0);
+        large.read_exact_at(&mut page, 0).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(Client::sessions(&served.socket).unwrap().len(), 2);
+    drop((session, large, files));
+    served.stop();
+}
+
+/// The pin of a client keeps all pages in memory that others use. The client is expelled, and the cache has
+/// its limit again.
+#[test]
+fn client_whose_pin_overfills_the_cache_is_expelled() {
+    let mut served = with_large_file(8 * MIB);
+    let files = served.files();
+    let (session, _pins) = with_a_long_pin(&served);
+    let sessions = || Client::sessions(&served.socket).unwrap().len();
+    eventually(|| {
+        assert!(files.read("/large").unwrap() == bytes_at(0, 8 * MIB));
+        sessions() == 1
+    });
+    eventually(|| {
+        assert!(files.read("/large").unwrap() == bytes_at(0, 8 * MIB));
+        session.cache_bytes() <= 2 * MIB
+    });
+    assert_eq!(sessions(), 1);
+    drop((session, files));
+    served.stop();
+}
+
+/// Address of the page with the number of the owner (see `docs/format.md`).
+const VOLUME_PAGE: u64 = 2 * 4096;
+
+/// The page with the number of the owner leaves memory, and cannot be read again.
+#[test]
+fn unreadable_number_of_the_owner_ends_no_session() {
+    let mut served = with_large_file(0);
+    served.end();
+    std::fs::remove_dir_all(&served.path).unwrap();
+    let volume = Volume::options().size(32 << 20).checksums(true).create(&served.path).unwrap();
+    volume.files(Credentials::of_process()).write("/large", bytes_at(0, 12 * MIB)).unwrap();
+    volume.close().unwrap();
+    served.start();
+    let files = served.files();
+    assert!(files.read("/large").unwrap() == bytes_at(0, 12 * MIB));
+    let segment = File::options().read(true).write(true).open(served.path.join("segment-0000")).unwrap();
+    let at = Medium::place_bytes(VOLUME_PAGE + 4096, true) - 4096;
+    let mut page = vec![0; 4096];
+    segment.read_exact_at(&mut page, at).unwrap();
+    segment.write_all_at(&[0xee; 4096], at).unwrap();
+    for _ in 0..10 {
+        assert!(files.read("/large").unwrap() == bytes_at(0, 12 * MIB));
+    }
+    // A new client gets a session, too.
+    assert!(served.files().read("/large").unwrap() == bytes_at(0, 12 * MIB));
+    segment.write_all_at(&page, at).unwrap();
+    drop(files);
     served.stop();
 }

@@ -45,7 +45,7 @@ impl RawSession {
         RawSession::with_pins(served, &pins_file().unwrap())
     }
 
-    fn with_pins(served: &Served, pins: &File) -> RawSession {
+    pub fn with_pins(served: &Served, pins: &File) -> RawSession {
         let socket = socket_to(served);
         let claims = Claims::create().unwrap();
         let hello = Hello { magic: MAGIC, version: VERSION, purpose: OPEN_SESSION };

@@ -1,0 +1,107 @@
+//! Expels clients whose pins keep others from going on: in a full volume those that keep storage from being
+//! reused, and on a disk those that keep too many pages in memory for too long.
+
+use std::time::{Duration, Instant};
+
+use eyrie_engine::Engine;
+use eyrie_medium::epoch::{self, Epoch};
+
+use super::Service;
+use crate::session::Session;
+
+/// Time for which a request waits for storage that clients keep from being reused.
+const ROOM: Duration = Duration::from_millis(50);
+/// Time for which a pin may keep an overfull page cache from evicting pages, if its process requests no page
+/// meanwhile.
+const IDLE_PIN: Duration = Duration::from_secs(1);
+/// As [`IDLE_PIN`], for a process that goes on to request pages.
+const LONGEST_PIN: Duration = Duration::from_secs(30);
+
+/// The time since which pins keep a page cache overfull.
+#[derive(Default)]
+pub(super) struct HeldPages {
+    /// The epoch at which the clock stands still, and the time at which the service saw this first.
+    stuck: Option<(Epoch, Instant)>,
+}
+
+impl HeldPages {
+    /// Returns the time for which the clock of grace periods has stood still while the cache was overfull.
+    /// `None` if the cache is not overfull now.
+    fn held_for(&mut self, is_overfull: bool, now: Instant) -> Option<Duration> {
+        if !is_overfull {
+            self.stuck = None;
+            return None;
+        }
+        let epoch = epoch::now();
+        match self.stuck {
+            Some((since_epoch, since)) if since_epoch == epoch => Some(now.saturating_duration_since(since)),
+            _ => {
+                self.stuck = Some((epoch, now));
+                Some(Duration::ZERO)
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Returns true if a request that has waited for storage since `since` may still get some. After
+    /// [`ROOM`], expels the clients that keep storage from being reused, and returns false.
+    ///
+    /// Does not expel a process whose own request waits for storage, because only this service can end that
+    /// wait. All sessions of a process share one file of pins, so this file identifies the process. The
+    /// process id cannot identify it, because it is 0 for every process outside the namespace of the service.
+    #[cold]
+    pub(super) fn wait_or_expel(&mut self, since: Instant) -> bool {
+        let waiting: Vec<_> =
+            self.sessions.values().filter(|session| session.lacks_room).map(Session::pins_file).collect();
+        let held: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.pins_file()))
+            .map(|(&number, _)| number)
+            .collect();
+        if held.is_empty() || since.elapsed() < ROOM {
+            return !held.is_empty();
+        }
+        for number in held {
+            tracing::warn!(
+                process = self.sessions[&number].process,
+                "a client was expelled, because it kept storage from being reused in a full volume"
+            );
+            self.end(number);
+        }
+        self.engine.reclaim();
+        false
+    }
+
+    /// Expels the clients whose pins have kept too many pages of a disk in memory for too long. A process
+    /// that requests pages goes on, but not without end.
+    pub(super) fn expel_from_cache(&mut self, now: Instant) {
+        let is_overfull = self.engine.volume().medium().is_overfull_by_pins();
+        let Some(held_for) = self.pages.held_for(is_overfull, now) else { return };
+        if held_for < IDLE_PIN {
+            return;
+        }
+        let recently = |session: &&Session| {
+            now.checked_sub(IDLE_PIN).is_some_and(|since| session.asked_for_pages_since(since))
+        };
+        let active: Vec<_> = if held_for < LONGEST_PIN {
+            self.sessions.values().filter(recently).map(Session::pins_file).collect()
+        } else {
+            Vec::new()
+        };
+        let held: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.holds_back() && !active.contains(&session.pins_file()))
+            .map(|(&number, _)| number)
+            .collect();
+        for number in held {
+            tracing::warn!(
+                process = self.sessions[&number].process,
+                "a client was expelled, because it kept too many pages in memory for too long"
+            );
+            self.end(number);
+        }
+    }
+}
