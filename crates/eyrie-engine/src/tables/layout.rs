@@ -181,7 +181,8 @@ pub struct VolumePage {
     pub saved_checksum: U32,
     /// Zero.
     pub reserved_2: [u8; 36],
-    /// Number of processes that have opened the volume for changes. Counted on media that processes share.
+    /// Number of processes that have opened the volume for changes since it was made. Each process raises
+    /// the number before its first change.
     pub owners: U64,
     /// Zero.
     pub reserved_3: [u8; 56],
@@ -194,13 +195,14 @@ pub struct VolumePage {
     pub reserved_4: [u8; 2496],
 }
 
-/// Number of results of requests that a volume keeps. Each owner keeps at most one, so no result of the last
-/// 31 owners is overwritten.
+/// Number of results of requests that a volume keeps. Each owner keeps at most one. So the results of the
+/// present owner and of the 31 owners before it are there.
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The
 /// change was made if the object that it makes exists and has the change time of this record. A change that
-/// makes no object was made if the object that it changes exists and has this change time.
+/// makes no object was made if the object that it changes exists and has this change time. The record of a
+/// write names no object, and the write counts as not made.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {

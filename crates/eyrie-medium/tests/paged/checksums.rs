@@ -149,7 +149,7 @@ fn unreadable_checksum_page_is_an_error_of_its_pages() {
     assert_eq!(read(&medium, 1024).expect("it matches"), 1024 | 1 << 40);
     medium.checkpoint().expect("drained");
     assert_eq!(scrubbed(&open_many(&disk)), []);
-    // A replay writes the checksum page anew. Then only the pages of the journal have entries.
+    // A replay writes the checksum page anew. Then only pages that the journal's record lists have entries.
     let medium = open_many(&replayed);
     replayed.make_bad(SECOND_CHECKSUM_PAGE, false);
     assert_eq!(read(&medium, 1026).expect("it was recorded"), 0x0909_0909_0909_0909);
@@ -195,8 +195,8 @@ fn superblocks_are_at_the_start_and_have_no_entry() {
     assert_eq!(scrubbed(&open_many(&damaged(&disk, 100))), []);
 }
 
-/// The journal has one line of a page, and the disk damages another line. The replay must not make the
-/// damaged page right.
+/// The journal has one line of a page, and the disk damages another line. The replay must not give the
+/// damaged page a checksum that matches the damage.
 #[test]
 fn replay_keeps_damage_visible() {
     let disk = checked_disk();
@@ -212,7 +212,7 @@ fn replay_keeps_damage_visible() {
 }
 
 /// The test drains fresh pages in small and in large cuts, changed pages, and a record that is larger than
-/// the journal. Pages also leave memory.
+/// the journal.
 #[test]
 fn every_way_to_the_disk_keeps_checksums() {
     let disk = checked_disk();
@@ -243,7 +243,7 @@ fn every_way_to_the_disk_keeps_checksums() {
         }
     }
     medium.drain().expect("drained");
-    // The pages that were lent are free, and may have any bytes.
+    // The pages that were lent to the record for its overflow are free, and may have any bytes.
     let lent = |page: &u64| (2000..2450).contains(page);
     assert!(scrubbed(&medium).iter().all(lent));
     let after = open_many(&disk.power_failure(|| false));

@@ -123,8 +123,8 @@ fn regression_file_with_shared_bytes_keeps_its_name() {
     assert_eq!(readable(&to).into_keys().collect::<Vec<_>>(), names);
 }
 
-/// Returns the number of losses of links in `image`, whose root may have lost its names. Each other object
-/// that the repair counts as found must be in `lost+found`.
+/// Returns the number of losses of links in `image`, whose root may have lost its names. Also asserts
+/// that `lost+found` has as many objects as the repair counts as found.
 fn lost_links(image: &Image<'_>) -> usize {
     let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
     let is_found = |path: &TreePath| path.len() == 2 && path[0] == salvage::LOST_AND_FOUND;

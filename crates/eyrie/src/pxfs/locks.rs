@@ -81,8 +81,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Locks or unlocks the object that `object` returns. If the request waits, repeats it after each
-    /// wake-up.
+    /// Locks or unlocks the object that `object` returns. If the caller waits, the request is repeated after
+    /// each wake-up, or after a pause if the engine wakes no waiters.
     fn lock(
         self,
         operation: &'static str,

@@ -65,7 +65,8 @@ impl KeySession for MapSession {
 /// Runs these operations on a store with `defect`.
 fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     const KEYS: u64 = 2000;
-    // A worker with only a part of the keys loads them into its existing store, and makes no new store.
+    // The scale has twice as many keys as the worker, so the worker counts as one of two threads. Its load
+    // puts the keys into the existing store, which has the defect, and does not replace this store.
     let scales = vec![StoreScale { keys: 2 * KEYS, value_bytes: 100 }];
     let work = Keys::of(scales, operations, 32);
     let directory = tempfile::tempdir().expect("a directory");
