@@ -15,7 +15,7 @@ use crate::extent::{Class, Extent};
 pub struct Pointer(u64);
 
 impl Pointer {
-    /// No extent. The whole span of the pointer reads as zeros.
+    /// No extent. In a file, all bytes under this pointer read as zeros.
     pub const NULL: Pointer = Pointer(0);
     const LEAF: u64 = 1;
     const SHARED: u64 = 1 << 1;

@@ -341,7 +341,7 @@ pub struct AttributeChange {
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: Option<u16>,
     /// Size of a file, in bytes. The modification time then becomes the time of the Op, unless `modified`
-    /// sets another.
+    /// sets another time.
     pub size: Option<u64>,
     /// Set-id bits that the mode loses.
     pub set_ids: SetIds,
@@ -379,7 +379,7 @@ pub enum Op<'a> {
     CreateUnnamed { dir: ObjectId, id: ObjectId, owner: Owner, linkable: bool, time: Time },
     /// Gives another name to an object that is not a directory, or the first name to a linkable file of
     /// `CreateUnnamed`. The directory must have no entry with this name. An object that has lost its last
-    /// name gets no further one.
+    /// name gets no further name.
     Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
     /// Removes a name of an object that is not a directory. The object is freed when it has neither a name
     /// nor an open handle.

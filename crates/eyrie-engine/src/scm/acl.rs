@@ -72,6 +72,8 @@ impl Scm {
         time: Time,
     ) -> Result<Applied> {
         let header = self.header(id)?;
+        // If the object is stale and the ACL is wrong, the error is `Stale`, as in the model. Therefore the
+        // error in `acl` is returned only after the read of the header.
         let acl = access::acl_of_op(id.kind(), kind, bytes);
         let _held = self.locks.hold(&[id]);
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;

@@ -1,14 +1,14 @@
 //! Advisory locks on the objects of a volume: see [`advisory`](crate::advisory).
 //!
-//! A forked child uses no locks of its parent. The check of the medium refuses it before it takes the mutex
-//! of the table, which a thread of the parent may hold.
+//! A forked child uses no locks of its parent. The check of the medium refuses the child before the child
+//! takes the mutex of the table, which a thread of the parent may hold.
 
 use super::Scm;
 use crate::advisory::{LockTable, LockedObject};
 use crate::{Engine, ObjectId, Result};
 
 impl Scm {
-    /// Returns the table of locks. A service locks for its clients.
+    /// Returns the table of locks. A service takes locks in it for its clients.
     pub fn lock_table(&self) -> &LockTable {
         &self.advisory
     }

@@ -141,7 +141,8 @@ impl Scm {
             loop {
                 let (hot, cold) = header.hot_and_cold(medium)?;
                 let committed = |place: Addr, value| Ok(medium.load(place)? == value);
-                // The explicit modification time counts if it was set after every change of an entry.
+                // A partial sum with an older version of the times gives no modification time. If no sum
+                // gives one, the explicit time in the header counts.
                 let Some(summary) = self.summaries.read(id, cold.times_version, committed)? else {
                     return Ok(None);
                 };
@@ -219,7 +220,7 @@ impl Scm {
 
     #[cold]
     fn notify_of_entries(&self, changes: &[EntryChange<'_>]) {
-        // Only a rename makes an object leave one entry and appear in the next one.
+        // Only a rename makes an object leave the first of two entries and appear in the second.
         if let [from, to] = changes
             && let Some(moved) = from.before
             && to.after == Some(moved)
@@ -280,8 +281,9 @@ impl Scm {
         result
     }
 
-    /// Adds a change of an entry to the sum of its shard in `sums`. Returns `None` if the directory has no
-    /// summary, or if its summary must be built from the pages again.
+    /// Adds a change of an entry to the sum of its shard in `sums`. If the summary does not cover the entry
+    /// yet, the sum stays as it is. Returns `None` if the directory has no summary, or if its summary must be
+    /// built from the pages again.
     fn count<'a>(
         &'a self,
         change: &EntryChange<'_>,

@@ -39,7 +39,7 @@ enum Growth<'a> {
 
 impl Scm {
     /// Makes room for an entry in a directory. The caller holds the locks that growth needs. Returns true if
-    /// entries may have moved. The split of a page commits by itself, but no call can observe it.
+    /// entries may have moved. The split of a bucket commits by itself, but no call can observe it.
     pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
@@ -252,7 +252,7 @@ impl Scm {
     }
 
     /// Gives an object that is marked unlinked its first name, if it may get one. The caller holds the locks
-    /// of both objects.
+    /// of the directory and of the object.
     #[cold]
     fn link_unnamed(
         &self,
@@ -263,6 +263,7 @@ impl Scm {
     ) -> Result<Applied> {
         let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        // The count is 0 only if the object is linkable (see `Header::remove_first_name`).
         if cold.links != 0 {
             return Err(Error::NotFound);
         }

@@ -32,7 +32,8 @@ pub enum RequestOutcome {
     NotMade,
     /// The change was made.
     Made {
-        /// Offset of the bytes that the change appended, or generation of the object that it created.
+        /// Offset of the bytes that the change appended, or generation of the object that it created. For any
+        /// other change, this number means nothing.
         number: u64,
         /// True if the change created an object.
         created: bool,
@@ -60,7 +61,7 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
     record.key.set(key.raw());
     record.number.set(number);
     let (object, new, name, time): (Option<ObjectId>, Option<ObjectId>, &[u8], Time) = match *op {
-        // A file without a name does not outlive its service, so such a change always counts as not made.
+        // A file without a name does not outlive its service, so a `CreateUnnamed` always counts as not made.
         Op::Create { id, time, .. } | Op::CreateUnnamed { id, time, .. } => (None, Some(id), b"", time),
         Op::Link { dir, time, .. }
         | Op::Unlink { dir, time, .. }
@@ -150,17 +151,20 @@ impl Scm {
                 _ => RequestOutcome::Unknown,
             });
         }
-        // Each owner keeps at most one result, so no result for a session of a recent owner was overwritten.
+        // A later owner keeps the result for a session, in one of `OUTCOMES` places. The number of that owner
+        // selects the place, so the result stays for at least the next `OUTCOMES - 1` owners. Therefore no
+        // result for a session of one of the previous `OUTCOMES - 1` owners was overwritten.
         let is_recent = (1..OUTCOMES as u64).any(|age| key.is_of_owner(owner.wrapping_sub(age)));
         Ok(if is_recent { RequestOutcome::NotMade } else { RequestOutcome::Unknown })
     }
 
-    /// Finds out if the change of the request that the last service recorded was made, and keeps the result.
-    /// No Op has changed the volume since that service ended.
+    /// Finds out if the change of the request that the previous service recorded was made, and keeps the
+    /// result. No Op has changed the volume since that service ended.
     pub(super) fn settle_request(&self) -> Result<()> {
         let _pin = pin();
         let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
-        // A free header may hold the object that the request was about to create.
+        // A free header may hold the object that the request was about to create. This object must not look
+        // as if the change was made.
         self.reset_free_headers()?;
         let mut outcome = OutcomeRecord::new_zeroed();
         (outcome.key, outcome.number) = (record.key, record.number);
@@ -515,7 +519,7 @@ mod tests {
     }
 
     /// A service is killed at each store and commit of each kind of Op, and then the next owner at each store
-    /// and commit of its open. The result that the owner after them finds agrees with the contents.
+    /// and commit of its open. The result that the owner after both finds agrees with the contents.
     #[test]
     fn outcome_is_what_is_there_after_kills_at_each_store() {
         for number in 0..OPS {

@@ -112,8 +112,8 @@ impl Scm {
             value.check()?;
             let existing = peeked.id();
             // The bytes are stored before the Op takes its locks. So other Ops on the directory do not wait
-            // while the bytes are copied. If that fails and the directory has been removed, the error of the
-            // removed directory comes first, as in the model.
+            // while the bytes are copied. If this store fails and the directory has been removed, the error
+            // of the removed directory comes first, as in the model.
             let mut transaction = Transaction::begin(&self.volume);
             let root = self.prepare_value(&mut transaction, dir, existing, value);
             let mut lock = peeked.lock();

@@ -56,9 +56,9 @@ impl Default for Locks {
 /// The lock that an Op on an entry of a directory needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum EntryLock {
-    /// The shard with this stripe. It is enough for a change of the entry.
+    /// The lock of the shard with this stripe. This lock is enough for a change of the entry.
     Shard(usize),
-    /// All shards. The Op may also make the directory grow.
+    /// The locks of all shards. The Op may also make the directory grow.
     Directory(ObjectId),
 }
 
@@ -176,8 +176,8 @@ impl Locks {
     }
 
     /// Locks one more shard of `dir` for an Op that holds the stripe `held`. Returns `None` if another Op
-    /// holds the shard. The Op takes this lock out of the order of the table, so a wait could be a deadlock.
-    /// If `held` is the stripe of this shard, the result is an empty set of locks.
+    /// holds the shard. The Op does not take this lock in the order of the table, so a wait could be a
+    /// deadlock. If `held` is the stripe of this shard, the result is an empty set of locks.
     pub(super) fn try_hold_shard(&self, dir: ObjectId, shard: usize, held: usize) -> Option<HeldLocks<'_>> {
         let index = stripe_of_shard(dir, shard);
         let mut more = HeldLocks { stripes: SmallVec::new() };

@@ -1,13 +1,14 @@
 //! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
 //! BPFS.
 //!
-//! Readers never wait for a lock, with one exception (`Scm::read_version`). They compare a version before and
+//! Readers never wait for a lock, with two exceptions: `Scm::read_version`, and a read of the attributes of a
+//! directory that Ops keep changing during many attempts (`counts`). Readers compare a version before and
 //! after a read, and retry if the version changed. Writers lock the objects that they change (`locks`),
 //! prepare a [`Transaction`](crate::transaction), and commit it.
 //!
 //! Invariants:
 //! - Unless the medium has failed, a failed Op changes nothing that a call can observe. A failed Op may have
-//!   split a bucket page, but no call can observe the split.
+//!   split a bucket, but no call can observe the split.
 //! - An Op holds the locks of the objects that it changes or creates until its commit has settled. Therefore
 //!   no crash undoes an Op and keeps a later Op on the same objects.
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
@@ -69,13 +70,13 @@ pub struct Scm {
     moves: Mutex<()>,
     notices: Arc<Notices>,
     advisory: LockTable,
-    /// Distinguishes the versions of this open from those of all others. A crash may lose changes whose
-    /// versions a program has seen, and later changes would then get the same versions without this number.
+    /// Distinguishes the versions of this open from those of all other opens. A crash may lose changes whose
+    /// versions a program has seen. Without this number, later changes would get the same versions.
     open_number: u64,
     /// Distinguishes the open files of this engine from those of other engines of the process.
     instance: u32,
     recovered: bool,
-    /// True if the volume is a copy of the volume on the host, which this engine only reads.
+    /// True if `volume` is a copy of the volume on the host. Every Op then fails.
     read_only: bool,
     close_on_drop: bool,
 }

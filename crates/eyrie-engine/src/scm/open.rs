@@ -22,8 +22,8 @@ use crate::{Kind, ObjectId, Owner, Result, Time, check, recovery};
 
 impl Scm {
     /// Creates a volume of `bytes` at `path`. A volume on a device fills the device, and `bytes` must be
-    /// `None`. Without `bytes`, a volume in a directory gets the default size. Its root directory belongs to
-    /// `owner`.
+    /// `None`. Without `bytes`, a volume in a directory gets the default size. The root directory of the
+    /// volume belongs to `owner`.
     ///
     /// # Errors
     /// `Volume` if the volume cannot be created there, `Fault`. After an error, no new volume remains.
@@ -257,8 +257,8 @@ impl Scm {
         self.volume.save()
     }
 
-    /// Gives memory back to the host: of groups that are free as a whole, of groups that were never in use,
-    /// and memory that was provided ahead of need. Returns the number of bytes.
+    /// Gives memory back to the host: the memory of groups that are free as a whole or were never in use, and
+    /// memory that was provided ahead of need. Returns the number of bytes.
     ///
     /// # Errors
     /// `OpenedReadOnly`, `Fault`.

@@ -8,10 +8,10 @@
 //!
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
 //! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. Both
-//! access the count by a sequentially consistent read-modify-write, which keeps the two steps of each side in
-//! this order. Therefore the open sees the bit, or the unlink sees the open. A hold and an unlink agree in
-//! the same way: the hold first enters the table of holds, and then reads the bit. The unlink looks at the
-//! table after it has set the bit.
+//! the open and the unlink access the count by a sequentially consistent read-modify-write, which keeps the
+//! two steps of each side in this order. Therefore the open sees the bit, or the unlink sees the open. A hold
+//! and an unlink agree in the same way: the hold first enters the table of holds, and then reads the bit. The
+//! unlink looks at the table after it has set the bit.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

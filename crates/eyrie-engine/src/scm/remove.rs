@@ -47,8 +47,8 @@ impl Scm {
     }
 
     /// Removes one name from the link count of an object. The caller holds the object's lock. If the name is
-    /// the last one, as that of a directory is, leaves the count as it is and returns true. The caller then
-    /// frees the object after its commit.
+    /// the last one, leaves the count as it is and returns true. The name of a directory is always the last
+    /// one. The caller then frees the object after its commit.
     pub(super) fn drop_name(
         &self,
         transaction: &mut Transaction<'_>,

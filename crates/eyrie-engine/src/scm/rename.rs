@@ -88,7 +88,7 @@ impl Scm {
         }
     }
 
-    /// Checks that a rename has the whiteout that its mode needs, and no other one.
+    /// Checks that a rename has a whiteout if its mode leaves one, and has none otherwise.
     #[cold]
     fn check_whiteout(&self, request: &MoveRequest<'_>) -> Result<()> {
         match request.whiteout {
@@ -184,7 +184,7 @@ impl Scm {
         }
         let mut at = into;
         // Corrupt parents may form a cycle. No path is longer than the number of objects in the volume.
-        // Therefore this number bounds the walk.
+        // Therefore this number, with a margin, bounds the walk.
         for _ in 0..self.volume.space().usage().objects.saturating_add(2) {
             if at == moved {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));

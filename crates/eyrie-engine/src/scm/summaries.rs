@@ -8,8 +8,8 @@
 //!
 //! A summary has a [`PartialSum`] for each shard of the directory. The sum covers the pages of the shard. The
 //! holder of a shard alone changes its partial sum, in cache lines of its own. Therefore Ops on different
-//! shards do not wait for each other, and write no common line. Only directories with as many buckets as
-//! shards have a summary. So no growth gives an entry of such a directory another shard.
+//! shards do not wait for each other, and write no common line. Only directories with at least as many
+//! buckets as shards have a summary. So no growth gives an entry of such a directory another shard.
 //!
 //! Each stripe of [`super::locks`] has a set of [`WAYS`] slots, for the directories whose first shard has
 //! that stripe. All these directories have the same stripes, so the holder of all shards of one of them
@@ -25,10 +25,10 @@
 //! changes entries of several shards gives all their partial sums the same witness, so one commit changes all
 //! of them.
 //!
-//! A reader *collects* twice. It reads the number of each partial sum, which its commits alone increase, and
-//! the copy with this number. Then it reads all numbers again. If all are unchanged, each copy matched the
-//! pages of its shard at the moment between the two passes. Therefore the result is the sum of all pages at
-//! that moment.
+//! A reader *collects* in two passes. In the first pass, it reads the number of each partial sum, and the
+//! copy with this number. A number never decreases, and each commit that changes the sum increases it. In the
+//! second pass, the reader reads all numbers again. If all are unchanged, each copy matched the pages of its
+//! shard at the moment between the two passes. Therefore the result is the sum of all pages at that moment.
 //!
 //! Invariants:
 //! - A complete sum equals the result of [`collection::summary`](crate::object::collection::summary) at the
@@ -200,7 +200,7 @@ impl SummarySlot {
         self.state.store(state.0, Ordering::Release);
     }
 
-    /// Gives the slot to a directory. The caller holds all its shards.
+    /// Gives the slot to a directory. The caller holds all shards of the directory.
     fn put(&self, dir: ObjectId, sums: &[ShardSum; SHARDS], coverage: SumCoverage) {
         // A reader that sees one of the following stores also sees this state.
         let state = self.invalidate();
@@ -214,7 +214,8 @@ impl SummarySlot {
         self.publish(state.next(coverage == SumCoverage::Complete));
     }
 
-    /// Empties the slot. Other Ops may change its partial sums meanwhile, which then belong to no directory.
+    /// Empties the slot. Meanwhile other Ops may change its partial sums. These sums then belong to no
+    /// directory.
     fn clear(&self) {
         self.invalidate();
         self.dir.store(0, Ordering::Release);

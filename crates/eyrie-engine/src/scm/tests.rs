@@ -153,7 +153,7 @@ fn regression_shared_file_nodes_are_not_freed() {
 }
 
 /// Returns four pages that belong to no object. The first is a copy of the superblock, the second a redo
-/// slot, and the third a page of a header chunk that has no header yet. The fourth is not in use yet.
+/// slot, and the third a page without headers in a header chunk. The fourth is not in use yet.
 fn pages_of_nobody(engine: &Scm) -> [Addr; 4] {
     let headers = Addr::from_raw(engine.root.place()).align_down(PAGE_SIZE).add(4 * PAGE_SIZE);
     [Addr::from_raw(PAGE_SIZE), redo_slot(3), headers, Addr::from_raw(BYTES - PAGE_SIZE)]
@@ -266,6 +266,7 @@ fn parallel_marking_equals_serial_marking() {
         let marks = marked(threads).expect("sound");
         assert_eq!(engine.volume.space().compare(&marks), [], "{threads} threads");
     }
+    // Two files share storage. They are in different directories, which different threads may mark.
     for (victim, other) in [(4, 4503), (2105, 8), (3021, 3022)] {
         let (was, root) = (hot(&engine, files[victim]), hot(&engine, files[other]).root);
         set_root(&engine, files[victim], root, was.size);
@@ -281,6 +282,8 @@ fn parallel_marking_equals_serial_marking() {
 /// one damaged object.
 #[test]
 fn regression_batch_replaces_many_values() {
+    // More keys than `most_extents`, the bound for one object: the volume has 512 KiB, and the bound has one
+    // extent for each 2 KiB.
     const KEYS: usize = (512 << 10) / 2048 + 20;
     let options = Options { group_bytes: 64 << 10, ..Options::random(BORN).expect("random bytes") };
     let medium = Medium::memory(512 << 10).expect("memory");
@@ -357,7 +360,8 @@ fn no_version_of_a_file_comes_back() {
         engine.lookup(dir, name).expect("sound").expect("there")
     };
     let mut seen = Vec::new();
-    // The value of a key is sealed from the start. Another file is sealed before one of the Ops, or never.
+    // The value of a key is sealed from the start. Any other file of the loop is sealed before one of the
+    // Ops, or never.
     for (is_value, sealed_before) in [(true, None), (false, None), (false, Some(0)), (false, Some(3))] {
         let id =
             if is_value { put(b"k", b"v") } else { create(&engine, dir, b"k", Kind::File).expect("room") };
@@ -436,7 +440,8 @@ fn regression_close_frees_unlinked_open_files() {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// Panics before the store or commit of a word that makes the count 0. Does nothing while the count is 0.
+/// Counts down before each store or commit of a word, and panics when the count goes from 1 to 0. Does
+/// nothing while the count is 0.
 #[derive(Default)]
 struct PanicAtStore(AtomicU32);
 

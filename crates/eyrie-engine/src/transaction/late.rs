@@ -1,9 +1,10 @@
 //! Stores that a mutant lets persist after their commit instead of before it. A mutant is a deliberate
 //! violation of a rule of crash safety, which the tests must detect.
 //!
-//! Without the feature `mutants`, this module does nothing. With it, a store that belongs to the broken rule
-//! is undone before the transaction's barrier and repeated after its commit. A crash in between finds the
-//! commit without the store. A run without a crash sees no difference.
+//! Without the feature `mutants`, this module does nothing. With the feature, a test may break a rule. A
+//! store that belongs to the broken rule is then undone before the transaction's barrier and repeated after
+//! its commit. A crash in between finds the commit without the store. A run without a crash sees no
+//! difference.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium};

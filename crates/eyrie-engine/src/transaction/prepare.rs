@@ -292,7 +292,8 @@ impl<'v> Transaction<'v> {
 
     /// Reduces each line of the transaction, and the prelude, to one word: its commit word. Returns these
     /// words together with the other words that the commit sets. The remaining words of each line are stored
-    /// now. They belong to the copy that the commit word will make current, so no reader uses them yet.
+    /// now. They belong to the copy that the commit word will make current, so no reader uses them yet. (The
+    /// word of the nanoseconds keeps the half of the current copy.)
     #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();
@@ -310,7 +311,7 @@ impl<'v> Transaction<'v> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         // After a commit this list is empty. If a panic interrupted the commit, the storage may be reachable
-        // already.
+        // already, so it is not released.
         if self.allocated.is_empty() || std::thread::panicking() {
             return;
         }

@@ -87,8 +87,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Checks the times of the pages of some buckets. Recovery skips this check, because the results of
-    /// recovery do not depend on these times.
+    /// Checks the time in the current stamp of each page of some buckets. Recovery skips this check, because
+    /// the results of recovery do not depend on these times.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -120,7 +120,7 @@ impl Collection<'_> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
         // A split raises the level of a page of the old bucket only after the publish of the number of
-        // buckets.
+        // buckets. Therefore a level above that of the bucket is damage.
         if commit.level() > buckets.level(bucket) {
             return Err(Error::corrupt(page, "level of a bucket page is too high"));
         }

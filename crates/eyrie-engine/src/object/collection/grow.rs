@@ -31,22 +31,24 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// A crowded page causes a split only if the first page of the next bucket to be split has at least this many
-/// entries. The next bucket is usually not the crowded one. Without this limit, each insert into a crowded
-/// page would split some bucket, so a collection would grow without end while names are added and removed.
+/// entries. The next bucket is usually not the bucket of the crowded page. Without this limit, each insert
+/// into a crowded page would split some bucket, so a collection would grow without end while names are added
+/// and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
-/// the next segment, which is 8 KiB for each bucket since the last announcement. The next segment has at most
-/// twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present one.
-/// Therefore announcements during the last half of the present segment would suffice. They begin earlier,
-/// after its first quarter.
+/// the next segment. These are 8 KiB for each bucket since the previous announcement. The next segment has at
+/// most twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present
+/// one. Therefore announcements during the second half of the present segment would suffice. They begin
+/// earlier, after its first quarter.
 const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket in the order of linear hashing if the first page of the bucket of `name` (1 to 255
 /// bytes) has no room for the entry. Also splits the next bucket if that page is crowded and the first page
 /// of the bucket to be split has `WORTH_SPLITTING` entries or more. Therefore an insert rarely has to add a
 /// further page to a bucket. The caller holds the lock of the name's shard, and the locks that [`needs_room`]
-/// returns. This function commits other transactions. Therefore, if the transaction of the insert has begun,
-/// it has no words yet, and its stores are ordered.
+/// returns. This function commits transactions of its own. If the caller has already begun the transaction of
+/// the insert, that transaction must have no words yet, and `Transaction::order` must have ordered its
+/// stores.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
 /// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for

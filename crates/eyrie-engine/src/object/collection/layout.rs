@@ -30,7 +30,7 @@ pub(crate) const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
 
 /// The time of a page's last change, and the version that the directory's times had at that change. A call
 /// that sets the directory's modification time begins a new version. From then on, stamps of older versions
-/// do not count for that time.
+/// do not count for the modification time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct PageStamp {
@@ -147,7 +147,7 @@ pub(crate) const fn page_extent(addr: Addr) -> Extent {
     Extent { addr, class: Class::HALF_PAGE }
 }
 
-/// Returns the address of one of a page's two stamps.
+/// Returns the address of one of the two stamps of a page.
 pub(crate) const fn stamp_at(page: Addr, selector: usize) -> Addr {
     page.add(STAMPS + selector as u64 * size_of::<PageStamp>() as u64)
 }

@@ -56,9 +56,9 @@ impl<'v> Collection<'v> {
                 begin(buckets.shard(hash));
                 // Growth before `begin` may have changed the shard and the bucket of the name. This check
                 // finds such growth. Growth after this check may also move the entry or change its shard.
-                // Then the Op that grows the collection holds the lock of this shard until it ends, and
-                // `Scm::confirm` sees in the count of ended Ops that it has ended. If the search finds no
-                // entry, `search_buckets` notices the growth, too.
+                // Then the Op that grows the collection holds the lock of this shard until that Op ends, and
+                // `Scm::confirm` sees its end in the count of ended Ops. If the search finds no entry,
+                // `search_buckets` notices the growth, too.
                 if table.has(buckets)? || broken(SafetyRule::NotedShardIsCurrent) {
                     return Ok(buckets);
                 }
@@ -66,8 +66,8 @@ impl<'v> Collection<'v> {
         })
     }
 
-    /// Looks for a name. `begin` gets the hash of the name, and returns the number of buckets before each
-    /// search.
+    /// Looks for a name. Before each search, `begin` gets the hash of the name and returns the number of
+    /// buckets.
     #[inline(always)]
     fn search_buckets(
         &self,
@@ -108,7 +108,8 @@ impl<'v> Collection<'v> {
         Ok((buckets.count(), buckets.of(self.hash(name))))
     }
 
-    /// Returns the shard of a name. The result stays valid while the caller holds the lock of any shard.
+    /// Returns the shard of a name. The result stays valid while the caller holds the lock of any shard,
+    /// because growth that changes the shard of a name takes the locks of all shards.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

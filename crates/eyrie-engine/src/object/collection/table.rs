@@ -107,7 +107,7 @@ impl<'v> Table<'v> {
         Buckets::new(count).ok_or_else(|| Error::corrupt(self.extent.addr, "impossible number of buckets"))
     }
 
-    /// True if this is still the number of buckets.
+    /// True if the collection still has this number of buckets.
     #[inline(always)]
     pub fn has(&self, buckets: Buckets) -> Result<bool> {
         Ok(load(self.medium, self.extent.addr)? == buckets.count())

@@ -128,8 +128,8 @@ fn bucket_of(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, A
 }
 
 impl NewEntry<'_> {
-    /// Puts the entry into the first page of the bucket that has room. If all pages are full, adds a new page
-    /// after the last one.
+    /// Puts the entry into the first of the bucket's pages that has room. If all pages are full, adds a new
+    /// page after the last one.
     fn insert(&self, tx: &mut Transaction<'_>, bucket: Addr, level: u32) -> Result<()> {
         let mut chain = Chain::new();
         let (mut addr, mut extent): (Addr, Option<Extent>) = (bucket, None);
@@ -150,6 +150,8 @@ impl NewEntry<'_> {
         tx.precedes(SafetyRule::FurtherPageBeforeItsLink, further.addr, PAGE_BYTES as usize)?;
         tx.write(further.addr, &image.bytes(0))?;
         let link = Pointer::node(further).raw();
+        // No reader can reach a page that this transaction has added, so the link of such a page needs no
+        // publish.
         if extent.is_some_and(|last| tx.is_new(last)) {
             tx.write_word(addr.add(LINK), link)?;
         } else {

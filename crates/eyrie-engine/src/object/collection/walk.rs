@@ -137,7 +137,7 @@ impl ListedBucket {
             table.medium.prefetch(page.add(LENGTHS));
             let (found, names) = (self.found.len(), self.names.len());
             read_page(table.medium, page, |commit| {
-                // `read_page` may run this closure again. Drop the entries of the last run.
+                // `read_page` may run this closure again. Drop the entries of the previous run.
                 self.found.truncate(found);
                 self.names.truncate(names);
                 for slot in bits(commit.live()) {
@@ -248,8 +248,9 @@ pub fn summary(
     Ok((total, versions))
 }
 
-/// Returns the sum of the versions of all pages. A change of a page increases its version. Therefore, if two
-/// calls return the same sum, no page has changed between its reads in the two calls.
+/// Returns the sum of the versions of all pages. A change of a page increases its version, modulo 2^25.
+/// Therefore, if two calls return the same sum, no page has changed between its reads in the two calls,
+/// unless 2^25 or more changes came between them.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.

@@ -42,7 +42,7 @@ pub(crate) struct HotLine {
     /// See [`super::Selector`]. Zero if the header has no object. After a crash, a header without an object
     /// may still have another value.
     pub selector: u64,
-    /// Both copies. The selector names the current one.
+    /// Two copies. The selector names the current copy.
     pub copies: [HotCopy; 2],
     /// Nanoseconds of each copy's modification time.
     pub modified_nanoseconds: [u32; 2],
@@ -72,8 +72,8 @@ pub struct Cold {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names. 1 for the root, and for any other directory that has a name. 0 for a file without a
-    /// name that may get its first one. Any other object without a name keeps 1.
+    /// Number of names. 1 for the root, and for any other directory that has a name. 0 for a file that has
+    /// never had a name but may get one. Any other object without a name has 1.
     pub links: u32,
     /// Seconds of the access time.
     pub accessed_seconds: i64,
@@ -88,7 +88,8 @@ pub struct Cold {
     /// Pointer to the block of extended attributes. 0 if the object has none.
     pub xattr_root: u64,
     /// Version of a directory's times. Each `SetAttributes` with a modification time begins a new version.
-    /// The stamps of bucket pages with an earlier version do not count for the directory's modification time.
+    /// Each stamp in a bucket page also has such a version. A stamp with an earlier version does not count
+    /// for the directory's modification time.
     pub times_version: u32,
     /// Zero.
     pub reserved: u32,

@@ -192,8 +192,8 @@ impl Header {
             // Therefore, if a load above saw a changed word, this load sees a newer selector. An unchanged
             // selector proves that all words belong to one state.
             if line.load(0) == selector.0 {
-                // A size that was read during a change may be impossible without corruption. Therefore the
-                // check comes after the comparison of the selectors.
+                // A size that was read during a change may be impossible although nothing is corrupt.
+                // Therefore the check comes after the comparison of the selectors.
                 if hot.size > FILE_MAX {
                     return Err(Error::corrupt(self.addr, "impossible size"));
                 }
@@ -223,7 +223,7 @@ impl Header {
     /// Reads and verifies line 0.
     ///
     /// # Errors
-    /// `Corrupt` if line 0 has a wrong magic number or another kind, `Fault`.
+    /// `Corrupt` if line 0 has a wrong magic number, or not the kind in the object's id. `Fault`.
     #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());

@@ -48,7 +48,7 @@ pub(crate) struct HotChange {
 }
 
 impl HotChange {
-    /// Returns a change at `time` of the data, or only of the times.
+    /// Returns a change of the data at `time`. With the present root and size, only the times change.
     pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
@@ -218,8 +218,8 @@ impl Header {
         Ok(medium.announce_store(self.hot_line())?)
     }
 
-    /// Ends the life of an object without names and open handles. From now on, uses of its id fail with
-    /// `Stale`, until a new object of the same kind uses the header.
+    /// Ends the life of an object that has neither a name nor an open handle. From now on, uses of its id
+    /// fail with `Stale`, until a new object of the same kind uses the header.
     ///
     /// # Errors
     /// `Fault`.

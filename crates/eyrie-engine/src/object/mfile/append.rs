@@ -60,7 +60,7 @@ pub(super) fn append(
         }
     }
     // The root is one extent, null, or a tree that is too low. Build a tree that reaches `end` over the old
-    // bytes. Then extend the last pages of this tree, as those of any tree.
+    // bytes. Then extend this tree as any other tree.
     let height = height_for(end).max(1);
     let grown = raise(transaction, file, height)?;
     if grown.pointer.is_null() {
@@ -71,8 +71,9 @@ pub(super) fn append(
 }
 
 /// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. No reader
-/// sees these bytes yet, so they are stored in place. The bytes between `size` and `part` become zeros. If
-/// `part` is empty, all bytes of the node past `size` become zeros.
+/// sees the bytes of `part` yet, so they are stored in place. There is one exception: if the last visible
+/// bytes are in a hole or an unwritten page, the commit gives this page a new pointer. The bytes between
+/// `size` and `part` become zeros. If `part` is empty, all bytes of the node past `size` become zeros.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
     let Under::Node(node) = subtree.look()? else {
@@ -109,9 +110,9 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     Ok(())
 }
 
-/// Stores the whole pages of a large `part` that lie past the visible bytes of `node`, a node of pages, into
-/// new pages, which are neighbours if possible. Returns the slots of these pages, or `None` if there are no
-/// such pages.
+/// Stores whole pages of a large `part` into new pages, which are neighbours in memory if possible. `node` is
+/// at level 1, so its children are pages. Only the pages past its visible bytes, which end at `size`, are
+/// stored. Returns the slots of these pages, or `None` if there are no such pages.
 #[inline(never)]
 fn append_run(
     transaction: &mut Transaction<'_>,

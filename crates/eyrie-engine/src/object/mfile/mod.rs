@@ -12,8 +12,8 @@
 //! the unwritten bit. It needs no copy, because the first write to it stores its bytes in place.
 //!
 //! Invariants:
-//! - Bytes past the size are garbage, and so are the slots of nodes past the last page. A change that makes
-//!   such bytes or slots visible clears them first.
+//! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too. A
+//!   change that makes such bytes or slots visible clears them first.
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.

@@ -12,20 +12,20 @@ use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Maximum size of the extent that becomes pages. It is the size of the steps in which a volume in memory
-/// grows, so one extent makes a call provision at most one step. In a fragmented volume an extent of this
-/// size is easier to find than one of the whole write.
+/// Maximum size of an extent that is divided into new pages. It is the size of the steps in which a volume in
+/// memory grows, so one extent makes a call provision at most one step. In a fragmented volume, an extent of
+/// this size is easier to find than an extent of the size of the whole write.
 const RUN_BYTES: u64 = 256 << 10;
 
-/// Returns the slots of a node of pages that `part` covers wholly. The range is empty unless there are two or
-/// more of them.
+/// Returns the slots that `part` covers wholly, in a node at level 1, whose children are pages. Returns an
+/// empty range instead of a single slot.
 pub(super) fn whole_slots(part: FilePart<'_>) -> Range<usize> {
     let (first, end) = (part.offset.div_ceil(PAGE_SIZE), part.end() / PAGE_SIZE);
     if first + 1 < end { first as usize..end as usize } else { 0..0 }
 }
 
-/// Stores the bytes of `part` for `slots` of a node of pages, which `part` covers wholly, into new pages.
-/// Calls `set` with each slot and its new pointer, in order.
+/// Stores the bytes of `part` that belong to `slots` of a node at level 1 into new pages. `part` covers these
+/// slots wholly. Calls `set` with each slot and its new pointer, in order.
 pub(super) fn new_pages(
     transaction: &mut Transaction<'_>,
     part: FilePart<'_>,
@@ -47,7 +47,7 @@ pub(super) fn new_pages(
     Ok(())
 }
 
-/// Retires the pages under `slots` of a node of pages. The visible bytes of the node end at `size`. `child`
+/// Retires the pages under `slots` of a node at level 1. The visible bytes of the node end at `size`. `child`
 /// returns the subtree of a slot. Returns false, and retires no page, if one of the pages is unwritten. The
 /// caller then writes page by page, and stores in place the bytes of unwritten pages.
 pub(super) fn retire_written(

@@ -18,7 +18,7 @@ pub(crate) enum FilePiece {
     /// An extent with stored data, and the offset in the extent at which the piece begins. The piece extends
     /// to the end of the extent.
     Data(Extent, u64),
-    /// Number of bytes that are zeros without stored data.
+    /// Number of bytes that read as zeros and have no stored data.
     Hole(u64),
 }
 
@@ -153,12 +153,13 @@ fn prefetch_piece(medium: &Medium, piece: FilePiece) {
 }
 
 thread_local! {
-    /// The file and the offset at which the last read of this thread ended, as one number. Only reads of a
-    /// single piece of a tree count. Another read may have the same number, and then a prefetch is in vain.
+    /// The file and the offset at which the previous read of this thread ended, as one number. Only a read
+    /// within one piece of a file with a tree counts. Two ends of reads may have the same number. Then a
+    /// prefetch is in vain.
     static READ_END: Cell<u64> = const { Cell::new(0) };
 }
 
-/// If a read begins where the last read of this thread ended, fetches the bytes after the read into the
+/// If a read begins where the previous read of this thread ended, fetches the bytes after the read into the
 /// caches, but no more than a page.
 #[inline]
 fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
@@ -262,7 +263,7 @@ pub fn contiguous(
     require: impl Fn(Extent) -> Result<()>,
 ) -> Result<(Addr, u64)> {
     let end = end.min(file.size);
-    // The value of a key is one extent, as are the bytes of most small files.
+    // Most values of keys and most small files are one extent.
     if file.root.height() == 0
         && let Some(extent) = file.root_extent()?
         && offset < end

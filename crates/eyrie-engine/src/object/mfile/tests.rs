@@ -180,6 +180,7 @@ fn zeroed_storage_is_reused_unless_sealed() {
         file.punch(4096, 8192);
         let pages = |file: &LooseFile<'_>| {
             let storage = file.storage();
+            // The first extent is the node, which is no page of the file.
             storage.into_iter().filter(|extent| extent.bytes() == PAGE_SIZE).skip(1).collect::<Vec<_>>()
         };
         let before = pages(&file);
@@ -273,12 +274,13 @@ fn pages_of_a_large_write_are_neighbours() {
     let volume = volume(32 << 20);
     let [mut file, _other] = interleaved(&volume, 600);
     let mut expected = file.bytes();
-    // Neither end of the range is the end of a page, and the range goes from one node of pages to the next.
+    // Neither end of the range is the end of a page, and the range goes from one lowest node to the next.
     let (offset, data) = (300 * PAGE_SIZE - 100, vec![0xab; 250 * 4096 + 300]);
     file.write(offset, &data);
     expected[offset as usize..][..data.len()].copy_from_slice(&data);
     assert_eq!(file.bytes(), expected);
     let extents: Vec<_> = file.storage().into_iter().filter(|extent| extent.bytes() == PAGE_SIZE).collect();
+    // The write allocates extents of 64 pages or fewer, so a few pages do not follow their neighbours.
     let neighbours = extents.windows(2).filter(|pair| pair[0].addr.add(PAGE_SIZE) == pair[1].addr).count();
     assert!(neighbours >= 240, "{neighbours} pages follow their neighbours");
     let before = free(&volume);
@@ -302,7 +304,7 @@ fn large_write_uses_scattered_pages_before_the_volume_grows() {
     assert_eq!(file.bytes()[700 * 4096..], vec![7; 600 * 4096]);
 }
 
-/// No Op makes such a root, but the bits of the height can hold it.
+/// No Op makes a root of height 7, but the three bits of the height can hold this number.
 #[test]
 fn regression_root_above_the_maximum_height_is_corrupt() {
     let volume = volume(4 << 20);

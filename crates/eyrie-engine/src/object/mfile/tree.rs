@@ -77,7 +77,7 @@ impl FileTree {
     }
 
     /// Returns the height of the tree. For a root of height 0, returns the height of the lowest tree that
-    /// could hold the whole extent of the root.
+    /// could hold the whole extent of the root, at least 1. Returns 1 for a null root of height 0.
     pub(super) fn tree_height(self) -> Result<u8> {
         match self.root.height() {
             0 => Ok(self.root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),

@@ -145,8 +145,9 @@ fn overwrite_below_root(
     Ok(Some(FileChange::Below))
 }
 
-/// Prepares a new root for a write that changes visible bytes and may extend past the end. A file in one
-/// extent is copied whole if it then has at most [`COPY_WHOLE_BYTES`] and no hole of a whole page.
+/// Prepares a new root for a write that changes visible bytes and may extend past the end. A file with a root
+/// of height 0 is copied whole if its new size is at most [`COPY_WHOLE_BYTES`] and it has no hole of a whole
+/// page.
 fn overwrite_by_new_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,

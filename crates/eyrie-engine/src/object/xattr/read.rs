@@ -86,7 +86,8 @@ pub fn visit(
     rest.skip(size_of::<XattrBlockHead>())?;
     let mut sums = XattrSums::default();
     let mut count = 0;
-    // The last name and the current one take turns in two buffers. Names of any length need no allocation.
+    // The previous name and the current name take turns in two buffers, so names of any length need no
+    // allocation.
     let (mut last, mut buffer) = ([0; XATTR_NAME_MAX], [0; XATTR_NAME_MAX]);
     let mut last_bytes = 0;
     while rest.bytes > 0 {

@@ -151,6 +151,7 @@ fn xattr_limits_hold_each_and_together() {
     attributes.set(b"a", b"1", XattrMode::Set).expect("there is room");
     attributes.remove(b"a").expect("there");
     attributes.remove(&[b'n'; 255]).expect("there");
+    // A name of 255 bytes counts as 256 bytes of the list.
     for number in 0..XATTR_LIST_MAX / 256 {
         let name = format!("{number:0>255}");
         // The storage of earlier blocks becomes free only when other tests drop their pins. Therefore the
@@ -180,6 +181,8 @@ fn a_block_that_contradicts_itself_is_corrupt() {
     let mut sound = vec![0; 28];
     volume.medium().read(attributes.block().addr, &mut sound).expect("in bounds");
     let large = 0xffff_ffff_u32.to_le_bytes();
+    // The offsets are those of the block's length (0), the number of entries (4), the length of the first
+    // value (8), the length of the first name (12), and the first name (14).
     let damages: [(u64, &[u8]); 12] = [
         (0, &[0, 0, 0, 0]),
         (0, &[8, 0, 0, 0]),
@@ -223,6 +226,7 @@ fn damaged_xattr_block_gives_errors_or_answers() {
         Err(Error::Corrupt { .. }) => errors += 1,
         Err(error) => panic!("{error}"),
     };
+    // Even offsets get all bits inverted, odd offsets only one bit.
     for (at, &byte) in sound.iter().enumerate() {
         attributes.damage(at as u64, &[byte ^ if at % 2 == 0 { 0xff } else { 1 << (at % 8) }]);
         look();

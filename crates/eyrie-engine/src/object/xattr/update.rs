@@ -67,8 +67,8 @@ pub fn remove(transaction: &mut Transaction<'_>, root: XattrRoot, name: &[u8]) -
     replace(transaction, root, &attributes)
 }
 
-/// Prepares the first attributes of a new object, which may be in any order. Returns the pointer to their
-/// block, or null if there are none.
+/// Prepares the first attributes of a new object. The attributes may be in any order. Returns the pointer to
+/// their block, or null if there are none.
 ///
 /// # Errors
 /// `XattrsFull`, `NoSpace`, `Fault`.

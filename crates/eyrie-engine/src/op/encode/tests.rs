@@ -300,6 +300,7 @@ fn unknown_conditions_are_refused() {
     let dir = ObjectId::new(64, Kind::Directory);
     let mut out = Vec::new();
     encode(&Op::Expect { dir, name: b"key", condition: Condition::Present }, &mut out);
+    // The first change makes the condition unknown. The second adds a version to a condition that has none.
     for (at, byte) in [(HEADER_SIZE + 8, 3), (HEADER_SIZE + 16, 1)] {
         let mut record = out.clone();
         record[at] = byte;

@@ -46,7 +46,7 @@ fn directory(engine: &Scm, name: &[u8], entries: usize) -> ObjectId {
     dir
 }
 
-/// Adds `entries` links to one file to an empty directory.
+/// Fills an empty directory with `entries` links to one file.
 fn fill(engine: &Scm, dir: ObjectId, entries: usize) {
     let file = create(engine, dir, &entry(0), Kind::File, BORN).expect("room");
     for n in 1..entries {
@@ -351,7 +351,8 @@ fn nearly_empty_directory_filled_by_threads_is_read_in_one_pass() {
         }
     });
     let left = 1 + THREADS * EACH / 400;
-    // The first count reads each page twice: before it takes the lock, and under the lock.
+    // The first count reads each page twice: before it takes the locks, and under the locks. The bound leaves
+    // a margin.
     VISITS.set(0);
     assert_eq!(engine.attributes(dir).map(|dir| dir.size).ok(), Some(left as u64));
     assert!(VISITS.get() <= 3 * pages, "{} visits of {pages} pages for a count", VISITS.get());
@@ -403,6 +404,7 @@ fn ops_that_fail_are_not_counted() {
     for n in 0..20_000 {
         engine.attributes(dir).expect("sound");
         let kind = [Kind::File, Kind::Directory][n % 2];
+        // Long names fill the volume soon.
         let name = [&entry(n)[..], &[b'-'; 200]].concat();
         match create(&engine, dir, &name, kind, Time::new(random.random_range(3..9), 0)) {
             Ok(_) => {}

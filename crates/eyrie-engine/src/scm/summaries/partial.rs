@@ -110,8 +110,9 @@ impl PartialSum {
         self.state.store(state.0, Ordering::Release);
     }
 
-    /// Writes the copy of a sum that is not current. The stores have release ordering. Therefore a reader
-    /// that sees one of these words also sees that the earlier sum of this copy is no longer current.
+    /// Writes the sum with this number into the copy that is not current. The stores have release ordering.
+    /// Therefore a reader that sees one of these words also sees that the earlier sum of this copy is no
+    /// longer current.
     fn write(&self, number: u64, sum: &ShardSum) {
         for (place, word) in self.copies[number as usize % 2].iter().zip(sum.to_words()) {
             interleave();

@@ -33,8 +33,8 @@ fn recovered(
     (entries, CrashImage::next_script(&image.choices()))
 }
 
-/// Runs random changes on a traced medium, and recovers from a crash at every crash point of the run. If
-/// `dropped` names a fence, the run leaves that fence out.
+/// Runs `steps` random changes on a traced medium, with `names` different names. Recovers from a crash at
+/// every crash point of the run. If `dropped` names a fence, the run leaves that fence out.
 ///
 /// Returns the sites of all fences of the run.
 fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet<Site> {

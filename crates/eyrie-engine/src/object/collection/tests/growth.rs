@@ -25,6 +25,7 @@ fn growing_collection_provisions_its_segments_in_small_steps() {
         // Bucket 16,384 is the first of a segment of 8 MiB. The last insert of this loop allocates the
         // segment.
         while directory.view().bucket_count().expect("sound") <= 16_384 {
+            // Names of 255 bytes fill many pages after few inserts.
             let name = format!("{number:0255}");
             directory.insert(name.as_bytes(), id(number));
             let now = steps();
