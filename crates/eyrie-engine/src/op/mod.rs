@@ -145,7 +145,7 @@ impl RenameMode {
 /// name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whiteout {
-    /// Id of a character device, which the caller has reserved.
+    /// Id of a character device. The caller has reserved this id.
     pub id: ObjectId,
     /// Owner and permissions.
     pub owner: Owner,
@@ -405,9 +405,9 @@ pub enum Op<'a> {
     Append { id: ObjectId, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Truncates a file, or extends it with zeros.
     SetSize { id: ObjectId, size: u64, set_ids: SetIds, time: Time },
-    /// Changes the storage of `length` bytes from `offset` on, according to `mode`. For a collapse or an
-    /// insert, `offset` and `length` must be multiples of 4096. The range must then begin before the end of
-    /// the file. A collapsed range must also end before the end of the file.
+    /// Changes the storage of `length` bytes (1 or more) from `offset` on, according to `mode`. For a
+    /// collapse or an insert, `offset` and `length` must be multiples of 4096. The range must then begin
+    /// before the end of the file. A collapsed range must also end before the end of the file.
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes. `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
@@ -444,7 +444,7 @@ pub enum Op<'a> {
 const ROOM_OF_A_KEY: u64 = 512;
 
 impl Op<'_> {
-    /// Returns the ids of the objects that the Op may create, which its caller has reserved.
+    /// Returns the ids, reserved by the caller, of the objects that the Op may create.
     pub fn new_ids(&self) -> Vec<ObjectId> {
         match *self {
             Op::Create { id, .. } | Op::CreateUnnamed { id, .. } | Op::Put { id, .. } => vec![id],

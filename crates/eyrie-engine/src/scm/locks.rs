@@ -89,7 +89,7 @@ fn stripe_of_shard(dir: ObjectId, shard: usize) -> usize {
     (stripe_of(dir) + shard * (STRIPES / SHARDS)) % STRIPES
 }
 
-/// Returns the stripes of an object: one, or those of all shards of a directory.
+/// Returns the stripes of an object: one stripe, or those of all shards of a directory.
 fn stripes_of(id: ObjectId) -> impl Iterator<Item = usize> {
     let has_shards = id.is_directory() && !broken(SafetyRule::DirectoryOpLocksEveryShard);
     (0..if has_shards { SHARDS } else { 1 }).map(move |shard| stripe_of_shard(id, shard))

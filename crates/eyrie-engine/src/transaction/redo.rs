@@ -26,8 +26,8 @@ use crate::{Error, Result};
 
 /// Bytes of one entry of a record: the address and the value of one word.
 const ENTRY_BYTES: u64 = 16;
-/// Bytes of the address of the list, which is word 1 of the slot. The checksum covers first this address and
-/// then the list.
+/// Length in bytes of the address of the list. This address is word 1 of the slot. The checksum covers first
+/// this address and then the list.
 const PLACE_BYTES: usize = 8;
 /// Offset of the list inside the slot. The list begins on a line of its own.
 const INLINE_OFFSET: u64 = 64;

@@ -22,7 +22,7 @@
 //!   is reused only after that transaction has settled.
 //! - The gap of a page is free memory from which the next record is taken. The spilled bits and the gap are
 //!   hints. For entries that count, they may overstate the use of lines and memory, but never understate it.
-//!   The bits that mark directories are right for live slots, and mean nothing for dead slots. Each change
+//!   The bits that mark directories are correct for live slots, and mean nothing for dead slots. Each change
 //!   writes these words before the commit that needs them. Therefore a crash needs no rollback of them.
 //! - A bucket keeps its pages for the life of the collection.
 //! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories

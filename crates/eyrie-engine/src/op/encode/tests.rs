@@ -222,8 +222,8 @@ proptest! {
             bytes[12..14].copy_from_slice(&VERSION.to_le_bytes());
             bytes[14..16].copy_from_slice(&[kind, 0]);
             set_checksum(&mut bytes);
-            // The header is right, so the decoder reads the noise behind it. The noise of a batch is the
-            // header of another record.
+            // The header is right, so the decoder reads the noise behind it. In a batch, the decoder reads
+            // the noise as the header of another record.
             let decoded = decode(&bytes);
             let unread = decoded.as_ref().is_err_and(|error| {
                 matches!(error, DecodeError::Checksum | DecodeError::Version(_) | DecodeError::Kind(_))

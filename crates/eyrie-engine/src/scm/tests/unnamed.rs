@@ -136,7 +136,7 @@ fn only_files_are_made_without_a_name() {
     assert_clean(&engine);
 }
 
-/// Two threads: one closes the last handle of a file without a name, and the other one gives it a name.
+/// Two threads: one closes the last handle of a file without a name, and the other one gives the file a name.
 #[test]
 fn link_beside_the_last_close_keeps_or_refuses() {
     let engine = engine();
