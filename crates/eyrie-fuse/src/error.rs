@@ -25,7 +25,7 @@ pub enum MountError {
         /// `ENOENT`, `ENOTDIR`, `EACCES`, or another error of the host.
         source: io::Error,
     },
-    /// Another file system is mounted there.
+    /// A file system is already mounted at the mount point.
     #[error("mount {}: another file system is mounted there; unmount it first", path.display())]
     #[non_exhaustive]
     Busy {

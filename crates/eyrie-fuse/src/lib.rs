@@ -1,17 +1,18 @@
 //! Mounts a volume of Eyrie with FUSE, so that programs that do not link Eyrie can use it.
 //!
 //! The fast path to a volume is the library `eyrie`. A mount is for all other programs. The program that
-//! serves a mount can use the volume directly at the same time, because a thread of the mount tells the
-//! kernel of each such change.
+//! serves a mount can also use and change the volume directly, because a thread of the mount tells the kernel
+//! of each such change.
 //!
 //! This crate only adapts: each request of the kernel becomes one call of [`eyrie::Nodes`]. The crate itself
 //! decides two things:
 //!
 //! - **The kernel checks permissions** (the mount option `default_permissions`). Only the kernel can do so:
 //!   it answers most look-ups from its cache, without a request, and no request has all groups and
-//!   capabilities of the caller. So the calls of this crate have all capabilities. They have the user and the
-//!   group of the caller only because new files belong to these two. If only root can use a mount, nobody
-//!   checks, because root passes the checks: see [`MountOptions::default_permissions`].
+//!   capabilities of the caller. So the calls of this crate have all capabilities, and the user and the group
+//!   of the caller, to whom new files belong. There are three exceptions: access(2), a list of extended
+//!   attributes, and a change that clears set-id bits because its user is not root. If only root can use a
+//!   mount, nobody checks, because root passes the checks: see [`MountOptions::default_permissions`].
 //! - **The kernel caches attributes and entries for a day, and pages for as long as it likes**, because a
 //!   thread tells the kernel of each change that did not come through the mount. Such a change is visible in
 //!   the mount within about a millisecond. Only entries of the root directory are cached for no more than one

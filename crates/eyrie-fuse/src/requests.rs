@@ -314,7 +314,7 @@ impl Filesystem for Adapter {
     ) {
         let life = entry_life(number);
         let result = list(&self.nodes, self.object(number), offset, true, |next, entry| match entry {
-            // The kernel takes no nodes for these two, and needs only their numbers.
+            // For `.` and `..` the kernel holds no node, and needs only the number.
             ListedNode::Dot(name, id) => {
                 let Ok(node) = self.nodes.node(id) else { return false };
                 let attributes = attributes(&node, self.numbers.of(id));

@@ -8,9 +8,9 @@
 //! readers work on requests that can take long.
 //!
 //! Invariant: a thread parks only while another reader is not busy with a long request, and a reader that
-//! begins a long request calls a parked thread if no reader is left. So no request waits for a long one while
-//! a thread is parked. If all readers block in requests that were not announced as long, a parked thread
-//! takes the waiting request after [`CHECK_INTERVAL`].
+//! begins a long request calls a parked thread if all other readers are busy with long requests. So no
+//! request waits for a long one while a thread is parked. If all readers block in requests that were not
+//! announced as long, a parked thread takes the waiting request after [`CHECK_INTERVAL`].
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;

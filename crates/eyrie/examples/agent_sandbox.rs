@@ -2,7 +2,7 @@
 //! volume, lets the agent change the copy, and exports only the difference.
 //!
 //! `cargo run -p eyriefs --example agent_sandbox` uses a small tree of its own. With a directory as its
-//! argument, the program works on a copy of that directory, which it leaves as it is.
+//! argument, the program works on a copy, and leaves that directory as it is.
 //!
 //! `Host` and a volume have the same calls, so one function reads both trees, and one function writes both.
 //! The example keeps the trees in memory. `eyrie import` and `eyrie export` copy trees of any size.

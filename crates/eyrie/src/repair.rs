@@ -259,8 +259,8 @@ fn build(
             // After damage many files may share the same bytes, so their copies may not fit in any size. The
             // losses then name the copies that are missing.
             Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
-            // The new volume was too small. Objects that are copied in another order may need more space, and
-            // bytes that two objects share are copied twice.
+            // The new volume was too small. Copies are made in another order than the originals and may need
+            // more space, and bytes that two objects share are copied twice.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
             Err(error) => {
                 // The call reports the error of the attempt, and ignores an error of this removal.
@@ -324,7 +324,8 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
 /// Gives the volume at `made` the name `path`, and the old volume the name `kept`. If the host can exchange
 /// names in one call, a crash at any time leaves a whole volume at `path`. Otherwise a crash between the two
 /// renames leaves the old volume at `kept`, the new one at `made`, and none at `path`. If the host refuses a
-/// change, the old volume gets its name back and the new one is removed.
+/// change, the old volume gets its name back and the new one is removed. If the host refuses even the change
+/// back, nothing is removed.
 fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
     let exchange = || renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE);
     let undone = |back: io::Result<()>, error: io::Error| {

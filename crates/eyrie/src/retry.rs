@@ -14,7 +14,8 @@ const MAX_STALE: u32 = 1000;
 /// volume, and on the host.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
 
-/// The pauses between attempts to get a lock, each twice as long as the one before.
+/// The pauses between attempts to get a lock. Each is twice as long as the one before, up to the longest
+/// pause.
 pub(crate) struct Pauses(Duration);
 
 impl Default for Pauses {
@@ -41,8 +42,8 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Returns true if the call may succeed when it begins again. Either an id was stale, or the volume was
-    /// full and [`Engine::reclaim`] has made recently freed storage available. A caller that needs space must
-    /// hold no pin, because pins delay reclaiming.
+    /// full and [`Engine::reclaim`] has made recently freed storage available. A call may begin again only
+    /// once after a reclaim. A caller that needs space must hold no pin, because pins delay reclaiming.
     #[cold]
     pub(crate) fn allows(&mut self, error: &Error, engine: &impl Engine) -> bool {
         match error {

@@ -187,8 +187,8 @@ impl HostStore {
             // No key has this file name, because the name begins with `names::MARK` and decodes to no key.
             let name = format!("%kv%{:x}-{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
             match fs::openat(&self.dir, &*name, flags, Mode::from_raw_mode(0o666)) {
-                // A process with the same id has made the file: one that was killed, or one of another
-                // container.
+                // A process with the same id has made the file: a process that was killed, or a process of
+                // another container.
                 Err(io::Errno::EXIST) => {}
                 opened => return opened.map(|file| (name, file)),
             }

@@ -91,7 +91,7 @@ fn host_store_refuses_keys_as_a_volume_does() {
         let put = store.put(key, "value").map(drop).map_err(errno);
         assert_eq!(host.put(key, "value").map_err(errno), put, "{key:?}");
     }
-    // The file name has 4 bytes, and three more for each `/`.
+    // The file name has 4 bytes, and three for each `/`: 256 bytes, one more than the host allows.
     let long = [b'/'; 84];
     assert_eq!(host.put(long, "value").unwrap_err().errno(), Errno::NAMETOOLONG);
     store.put(long, "value").unwrap();

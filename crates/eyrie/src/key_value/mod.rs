@@ -129,7 +129,7 @@ pub trait KeyValueStore: Send + Sync {
     ///
     /// # Errors
     /// As [`KeyValueStore::put`]. `ECANCELED` if a condition of the batch does not hold. `EOPNOTSUPP` for a
-    /// batch with conditions, if the store has none; nothing is then changed.
+    /// batch with conditions, if the store cannot check conditions; nothing is then changed.
     fn commit(&self, batch: &Batch) -> Result<()>;
 
     /// Returns the keys in `range`. A key that is put or erased during the scan may or may not appear.

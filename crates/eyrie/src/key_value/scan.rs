@@ -83,7 +83,7 @@ impl<S: ListKeys> KeyScan<S> {
 
     /// Fetches the lowest keys of the range, in order, with a pass over the whole directory.
     fn fetch_lowest(&mut self) -> Result<()> {
-        // The keys from this one on are not among the lowest.
+        // The keys from this bound on are not among the lowest keys, which this pass returns.
         let mut bound: Option<Vec<u8>> = None;
         self.fetched.clear();
         let (range, fetched, at_most) = (&self.range, &mut self.fetched, self.pass_bytes);

@@ -73,8 +73,8 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// Sets the value of `key` if `condition` holds for the key. The check and the change are one step, so of
-    /// several threads that change one version of a value, exactly one succeeds.
+    /// Sets the value of `key` if `condition` holds for the key. The check and the change are one step. So if
+    /// several threads try to change the same version of a value, exactly one of them succeeds.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

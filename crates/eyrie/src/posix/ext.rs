@@ -12,8 +12,8 @@ use crate::{Errno, Error, Result};
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
 ///
-/// Each function changes a volume by at most one call of [`Posix`], which is whole or undone, also after an
-/// error or a crash. Four functions make several such calls: [`write`](PosixExt::write),
+/// A function changes a volume by at most one call of [`Posix`], which is whole or undone, also after an
+/// error or a crash. Four functions are exceptions, and make several such calls: [`write`](PosixExt::write),
 /// [`copy`](PosixExt::copy), [`create_dir_all`](PosixExt::create_dir_all) and
 /// [`remove_dir_all`](PosixExt::remove_dir_all).
 ///

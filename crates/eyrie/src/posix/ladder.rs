@@ -120,7 +120,7 @@ impl<P: Posix + Clone> Ladder<P> {
         Ok(())
     }
 
-    /// Climbs from the last directory to the one above.
+    /// Climbs from the last directory to the directory above it. At the start the call does nothing.
     ///
     /// ```
     /// # use eyrie::*; fn f(mut ladder: Ladder<Host>) -> Result<()> {

@@ -215,7 +215,7 @@ pub struct Walk<P: Posix> {
     ladder: Ladder<P>,
     /// The root of the walk. `None` after the first step.
     first: Option<(PathBuf, Kind, u64)>,
-    /// The directory of the last step, if the walk enters it next.
+    /// The directory that the latest step has returned, if the walk enters it next.
     entering: Option<Level>,
     levels: Vec<Level>,
     /// The path of the innermost level.
@@ -271,7 +271,8 @@ impl<P: Posix + Clone> Walk<P> {
         self
     }
 
-    /// Skips the entries of the directory of the last step. No [`WalkStep::Left`] follows for this directory.
+    /// Skips the entries of the directory that the latest step has returned. No [`WalkStep::Left`] follows
+    /// for this directory.
     ///
     /// ```
     /// # use eyrie::*; fn f(mut walk: Walk<Host>) {

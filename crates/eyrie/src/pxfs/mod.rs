@@ -127,8 +127,8 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns the same file system with another owner of the [range locks](crate::RangeOwner) of processes.
     /// By default all file systems of a process are one owner, with the number of the process. A front-end
-    /// that serves several processes gives each of them a number. The [close](crate::Posix::close) of a file
-    /// ends the range locks of the number of the file system that makes this call.
+    /// that serves several processes gives each of them a number. A [close](crate::Posix::close) of a file
+    /// ends only the range locks on this file that have the number of the closing file system.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {

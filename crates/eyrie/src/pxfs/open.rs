@@ -115,7 +115,8 @@ impl<E: Engine> AsUser<'_, E> {
             self.engine().apply(&Op::CreateUnnamed { dir, id, owner, linkable, time })?;
             Ok(id)
         })?;
-        // If a close of another file has freed this one meanwhile, the call begins again.
+        // The file has no name and is not open yet, so a close of another file may free it meanwhile. The
+        // call then begins again.
         self.open_id(id, flags)
     }
 

@@ -158,7 +158,8 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume. A volume that was not closed is recovered. Of a served volume this is a client.
+    /// Opens a volume. A volume that was not closed is recovered. If a service shares the volume, the call
+    /// connects to the service.
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
@@ -213,9 +214,9 @@ impl Volume {
     /// Opens a volume to read it, beside other read-only opens in this process and in others. No byte of the
     /// volume's files is changed, so the files need only be readable, also on a read-only file system. A
     /// volume that was not closed is recovered in memory, at every such open. The changes that such a
-    /// recovery finds are durable only once an open for changes has recovered the volume. Calls that change
-    /// the volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`.
-    /// While the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
+    /// recovery finds become durable only when an open for changes recovers the volume. Calls that change the
+    /// volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`. While
+    /// the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
     /// volume.
     ///
     /// On a block device, a read-only open keeps away only programs that lock the device with `flock`.
@@ -391,7 +392,7 @@ impl Volume {
     }
 
     /// Returns the objects of the volume, for front-ends that know objects and not paths, such as a mount.
-    /// The kernel protects links of a mount by the host's rules, so these objects have the same ones.
+    /// The kernel protects links of a mount by the host's rules, so these objects have the same rules.
     ///
     /// # Examples
     /// ```
