@@ -52,8 +52,8 @@ impl Adapter {
         Adapter { nodes, numbers, writeback_cache, kernel_checks, session }
     }
 
-    /// Returns the user of a request, with all capabilities, because the kernel has checked the permissions.
-    /// In a mount that only root can use, no check may be needed.
+    /// Returns the user of a request, with all capabilities, because the kernel has checked the permissions,
+    /// or the mount is for root alone.
     fn user(request: &Request) -> Credentials {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
     }

@@ -186,8 +186,7 @@ fn lost_notices_make_the_kernel_forget_everything() {
     fixture.files.create_dir_all("/kept/below").unwrap();
     fixture.files.write("/kept/below/file", "old").unwrap();
     assert_eq!(fs::read(at("kept/below/file")).unwrap(), b"old");
-    // Notices come in the order of the changes. So when the kernel knows the new size of `/last`, it also
-    // knows all changes above.
+    // Notices keep the order of the changes: after the notice of `/last`, the kernel knows all changes above.
     fixture.files.write("/last", "end").unwrap();
     eventually("notice", || last_bytes() == 3);
     let (kept, file) = (fs::File::open(at("kept")).unwrap(), fs::File::open(at("kept/below/file")).unwrap());

@@ -158,8 +158,7 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume. A volume that was not closed is recovered. If a service shares the volume, the call
-    /// connects to the service.
+    /// Opens a volume, as a client if a service shares it. A volume that was not closed is recovered.
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.

@@ -165,6 +165,7 @@ fn resize_keeps_the_contents() {
         Volume::resize(&path, 9 << 20).unwrap();
         let volume = Volume::open(&path).unwrap();
         let files = volume.files(Credentials::root());
+        // The tables in front of the data take 20 pages.
         assert_eq!(files.statvfs().unwrap().blocks * 4096, (9 << 20) - 20 * 4096);
         assert_eq!(files.read("/top/d1/file-501").unwrap(), [7; 4096]);
         assert_eq!(files.write("/large", vec![1; 2 << 20]).unwrap_err().errno(), Errno::NOSPC);

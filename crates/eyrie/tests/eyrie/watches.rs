@@ -74,7 +74,7 @@ fn watch_reports_the_changes_of_its_directory_only() {
     files.set_mode("/nest", 0o700).unwrap();
     assert_eq!(events(&mut watch), "+new -new @");
 
-    // The attributes of a subdirectory belong to the watched directory, its entries do not.
+    // The watch reports the attributes of a subdirectory, but not the entries of the subdirectory.
     files.set_mode("/nest/below", 0o700).unwrap();
     files.write("/nest/below/far", "away").unwrap();
     files.write("/outside", "").unwrap();
@@ -425,7 +425,7 @@ impl TreeCopy {
     }
 }
 
-/// Makes one random change of the tree. Errors are those of names that do or do not exist.
+/// Makes one random change of the tree. The change may fail, because a name exists already or is missing.
 fn change_at_random(files: &Files, random: &mut SmallRng) {
     let mut path = || -> String {
         let depth = random.random_range(1..4);

@@ -63,7 +63,8 @@ pub struct NodeEntry<'a> {
     /// The object and its attributes, if the caller asked for them. `None` also if the object cannot be read,
     /// for example because another thread has removed it meanwhile.
     pub node: Option<Node>,
-    /// Cookie at which a listing continues after this entry. At most 2^63 - 3.
+    /// Cookie at which a listing continues after this entry. At most 2^63 - 3, so that a front-end can add
+    /// the entries `.` and `..`, and keep its offsets below 2^63.
     pub next: u64,
 }
 

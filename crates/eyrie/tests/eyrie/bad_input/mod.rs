@@ -186,8 +186,8 @@ fn damage_anywhere_is_an_error_or_harmless() {
     volume.close().unwrap();
     let original = fs::read(place.path().join("segment-0000")).unwrap();
     // Words of the superblocks, of the volume page and of the root's header come in every run, with and
-    // without the clean mark, so each run has each outcome. The other words depend on the random bytes of the
-    // volume.
+    // without the clean mark, so each run has each outcome: a refused open, a finding, and a sound volume.
+    // The other words depend on the random bytes of the volume.
     let root_id = u64::from_le_bytes(original[ROOT_AT..][..8].try_into().unwrap());
     let header = (root_id as usize & !63)..(root_id as usize & !63) + 256;
     let words = (0..3 * 4096).chain(header).step_by(8).filter(|&at| original[at..][..8] != [0; 8]);
