@@ -31,7 +31,7 @@ const REQUEST_BYTES: u32 = 1 << 20;
 const COPY_BYTES: u64 = 64 << 20;
 
 thread_local! {
-    /// The bytes of the last read of this thread. A new buffer for each read would be filled with zeros
+    /// The bytes of the latest read of this thread. A new buffer for each read would be filled with zeros
     /// first.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }

@@ -232,7 +232,8 @@ impl Mount {
         self.end()
     }
 
-    /// Returns a value with which another thread can end the mount, while this one [waits](Mount::wait).
+    /// Returns a value with which another thread can end the mount, while the present thread
+    /// [waits](Mount::wait).
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: Mount) -> Result<()> {

@@ -9,7 +9,7 @@
 //!
 //! Invariant: a thread parks only while another reader is not busy with a long request, and a reader that
 //! begins a long request calls a parked thread if all other readers are busy with long requests. So no
-//! request waits for a long one while a thread is parked. If all readers block in requests that were not
+//! request waits for a long request while a thread is parked. If all readers block in requests that were not
 //! announced as long, a parked thread takes the waiting request after [`CHECK_INTERVAL`].
 
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ struct TurnOfThread {
     turns: Arc<Turns>,
     /// True while the thread works on a request that can take long.
     is_busy: bool,
-    /// True if the last request was a forget.
+    /// True if the latest request of the thread was a forget.
     has_forgotten: bool,
 }
 

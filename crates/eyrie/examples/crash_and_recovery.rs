@@ -2,8 +2,9 @@
 //!
 //! The child adds records to a store. Each commit has a record and the new count, in one step. The child
 //! syncs once, goes on, and is killed without a chance to save anything. The parent then opens the volume,
-//! which recovers it. On shared memory every completed call is still there. On a disk, those before the last
-//! sync are certainly there, and perhaps later ones. On both media each commit is whole or not done.
+//! which recovers it. On shared memory every completed call is still there. On a disk, the calls before the
+//! last sync are certainly there, and later calls may be there. On both media each commit is whole or not
+//! done.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};

@@ -42,8 +42,8 @@ pub(crate) struct Retries {
 
 impl Retries {
     /// Returns true if the call may succeed when it begins again. Either an id was stale, or the volume was
-    /// full and [`Engine::reclaim`] has made recently freed storage available. A call may begin again only
-    /// once after a reclaim. A caller that needs space must hold no pin, because pins delay reclaiming.
+    /// full and [`Engine::reclaim`] has made recently freed storage available. A call reclaims at most one
+    /// time. A caller that needs space must hold no pin, because pins delay reclaiming.
     #[cold]
     pub(crate) fn allows(&mut self, error: &Error, engine: &impl Engine) -> bool {
         match error {

@@ -15,8 +15,8 @@ const WARMING: usize = 5000;
 /// Number of calls whose allocations are counted.
 const COUNTED: usize = 500;
 
-/// Waits until no other test uses a volume. No other test uses one while the guard lives. Otherwise a pin of
-/// another test would delay the reuse of freed memory.
+/// Waits until no other test uses a volume. No other test uses a volume while the guard lives. Otherwise a
+/// pin of another test would delay the reuse of freed memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +81,7 @@ fn calls_on_files_allocate_nothing() {
         fs.close(handle).unwrap();
         assert_allocates_nothing("metadata", bytes, || assert_eq!(fs.metadata(path).unwrap().size, size));
         assert_allocates_nothing("whole write", bytes, || fs.write("/a/small", &block).unwrap());
-        // The returned vector is the one allocation.
+        // The only allocation is that of the returned vector.
         assert_allocates(1, "whole read", bytes, || assert_eq!(fs.read("/a/small").unwrap(), block));
     }
     assert_allocates_nothing("create and unlink", 0, || {

@@ -1,4 +1,4 @@
-//! Compares a mounted volume with a tmpfs: the same random calls of several users below both.
+//! Compares a mounted volume with a tmpfs: several users make the same random calls on both.
 
 use std::fs;
 

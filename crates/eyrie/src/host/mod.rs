@@ -3,7 +3,7 @@
 //! Each call of [`Posix`] is one system call, and its paths are relative to a directory descriptor. So
 //! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. Exceptions:
 //! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
-//!   entry whose kind the host does not state. It moves the position of the descriptor.
+//!   entry whose kind the host does not state. `list` moves the position of the descriptor.
 //! - `append_range` is one `pwritev2(2)` and one `lseek(2)`.
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the

@@ -84,8 +84,8 @@ pub trait PosixLocks: Posix {
     ///
     /// # Errors
     /// `EAGAIN`, `ETIMEDOUT` and `EINTR` for a wait that did not end with the lock. `ENOLCK` for more than
-    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume. `ENOLCK` also once after locks
-    /// of this owner have ended with their service. A deadlock is not detected.
+    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume. `ENOLCK` also for the first
+    /// call after locks of this owner have ended with their service. A deadlock is not detected.
     fn flock(&self, handle: &Self::Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()>;
 
     /// Locks or unlocks a range: `(start, length)`. Length 0 stands for all bytes from `start` on, also those

@@ -140,7 +140,7 @@ pub struct WatchEvent {
 }
 
 impl WatchEvent {
-    /// Returns the name in the directory, which is the last part of the path. `None` if the path is empty.
+    /// Returns the last part of the path, which is the name of the entry. `None` if the path is empty.
     ///
     /// ```
     /// # use eyrie::*;

@@ -290,7 +290,7 @@ impl<E: Engine> Watch<E> {
         self.push(kind, root, Some(root).filter(|_| kind != WatchEventKind::Overflow), PathBuf::new());
     }
 
-    /// Adds the event that the watched directory was removed, which is the last one.
+    /// Adds the last event: the watched directory was removed.
     fn end(&mut self) {
         self.push_of_root(WatchEventKind::Removed);
         self.has_ended = true;
