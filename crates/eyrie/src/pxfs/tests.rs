@@ -189,6 +189,7 @@ fn xattrs_stay_with_their_file() {
 fn too_small_xattr_buffer_is_refused() {
     let fs = empty();
     fs.setxattr("/".into(), b"user.a", b"12345", XattrMode::Set).unwrap();
+    // The two values have 65,536 bytes together, which is the most that an object can have.
     fs.setxattr("/".into(), b"user.long", &[9; 65_536 - 5], XattrMode::Set).unwrap();
     let mut out = [0; 8];
     assert_eq!(fs.getxattr("/".into(), b"user.a", &mut []).unwrap(), 5);

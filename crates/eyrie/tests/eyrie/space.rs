@@ -193,6 +193,8 @@ fn free_groups_return_to_the_host_and_are_reused() {
             let full = host_bytes(&path);
             files.remove_file("/large").unwrap();
             let trimmed = volume.trim().unwrap();
+            // `/large` has 48 MiB, and a group has 4 MiB. A group that also holds other storage does not go
+            // back.
             assert!(trimmed >= 40 << 20, "{medium:?}: {trimmed}");
             // Meanwhile a background thread can make the host provide up to two huge pages.
             let rest = full - trimmed;

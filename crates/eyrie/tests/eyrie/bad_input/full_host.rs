@@ -91,6 +91,7 @@ fn growth_uses_the_host_to_its_last_step() {
         };
         assert_eq!(error.errno(), Errno::NOSPC);
         let host = rustix::fs::statvfs(&mount.0).unwrap();
+        // The volume takes memory of the host in steps of 256 KiB, so less than one step is left.
         assert!(host.f_bavail * host.f_bsize < 256 << 10, "{} blocks are left", host.f_bavail);
         assert!(written > 44 * MIB, "{written}");
         assert_sound(&volume);

@@ -189,6 +189,7 @@ fn damage_anywhere_is_an_error_or_harmless() {
     // without the clean mark, so each run has each outcome: a refused open, a finding, and a sound volume.
     // The other words depend on the random bytes of the volume.
     let root_id = u64::from_le_bytes(original[ROOT_AT..][..8].try_into().unwrap());
+    // The id is the address of the header, a multiple of 64, plus the number of the kind.
     let header = (root_id as usize & !63)..(root_id as usize & !63) + 256;
     let words = (0..3 * 4096).chain(header).step_by(8).filter(|&at| original[at..][..8] != [0; 8]);
     let mut turns: Vec<(usize, bool)> = words.flat_map(|at| [(at, false), (at, true)]).collect();
@@ -496,6 +497,7 @@ fn tree_deeper_than_any_path_can_be_removed() {
     let place = Place::new();
     let volume = place.create(32 * MIB);
     let fs = root(&volume);
+    // A path may have 15 of these names, but not 17.
     let step = "d".repeat(250);
     let half = format!("/{}", [&*step; 15].join("/"));
     fs.create_dir_all(&half).unwrap();
