@@ -16,8 +16,8 @@
 //! - **The kernel caches attributes and entries for a day, and pages for as long as it likes**, because a
 //!   thread tells the kernel of each change that did not come through the mount. Such a change is visible in
 //!   the mount within about a millisecond. Only entries of the root directory are cached for no more than one
-//!   second. If notices were lost, the mount must name each entry of the root that a kernel before Linux 6.16
-//!   shall forget, and it can name only the entries that still exist.
+//!   second. The reason is lost notices: a kernel before Linux 6.16 then forgets only the entries of the root
+//!   that the mount names, and the mount can name only entries that still exist.
 //!
 //! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
 //! opened them. So an open makes no request.

@@ -7,9 +7,9 @@
 //! soon. A parked thread becomes a reader if requests come faster than the readers take them, or if all
 //! readers work on requests that can take long.
 //!
-//! Invariant: a thread parks only while another reader is not busy with a long request, and a reader that
-//! begins a long request calls a parked thread if all other readers are busy with long requests. So no
-//! request waits for a long request while a thread is parked. If all readers block in requests that were not
+//! Invariant: a thread parks only while another reader is not busy with a long request. If a reader begins a
+//! long request and all other readers are busy with long requests, it calls a parked thread. So no request
+//! waits for a long request while a thread is parked. If all readers block in requests that were not
 //! announced as long, a parked thread takes the waiting request after [`CHECK_INTERVAL`].
 
 use std::cell::RefCell;
