@@ -208,8 +208,8 @@ impl Backing {
     }
 
     /// Copies bytes past the caches to the medium, and ends with a store fence. On persistent memory and on a
-    /// traced medium this function is [`Backing::copy_in`] and makes no fence, because the barriers of
-    /// persistent memory are store fences.
+    /// traced medium this function is [`Backing::copy_in`] and makes no fence. The barriers of persistent
+    /// memory are store fences, and the copy to a traced medium goes through the caches.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.

@@ -89,8 +89,7 @@ impl WatchedPins {
 }
 
 static CLOCK: AtomicU64 = AtomicU64::new(2);
-/// True while a thread tries to advance the clock. Only this thread changes the counts at the start of the
-/// epoch.
+/// True while a thread tries to advance the clock. Only this thread changes the noted counts (`at_start`).
 static ADVANCING: AtomicBool = AtomicBool::new(false);
 /// The pins of this process. `None` if the host had no memory for them. All threads then share [`NO_TABLE`].
 static OWN: OnceLock<Option<WatchedPins>> = OnceLock::new();
@@ -314,8 +313,8 @@ pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))
 }
 
-/// Advances the clock by one if every pin of an earlier epoch has ended. Returns the epoch that is current
-/// then.
+/// Advances the clock by one if every pin of an earlier epoch has ended and no other thread is in this call.
+/// Returns the epoch that is current then.
 pub fn advance() -> Epoch {
     // This fence pairs with the addition in `pin`: either the scan below sees the pin, or the pinned reader
     // sees every store made before this fence. In the second case the reader finds no pointer to memory that
@@ -349,7 +348,7 @@ fn advance_alone() -> Epoch {
     CLOCK.store(epoch, Ordering::Release);
     interleave();
     // The epoch begins before its counts are noted. So a pin that is not among the noted ones began after the
-    // new epoch was visible. Memory that was retired in the epoch before is out of the sight of such a pin.
+    // new epoch was visible. Memory that was retired in the previous epoch is out of the sight of such a pin.
     fence(Ordering::SeqCst);
     own.into_iter().for_each(WatchedPins::start_epoch);
     others.iter().for_each(|other| other.start_epoch());

@@ -55,8 +55,9 @@ pub enum Fault {
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
     ReadOnly,
-    /// An Op needs more room in the journal than it has reserved. The Op has committed nothing that a second
-    /// attempt would do twice, so it can be made again with more room.
+    /// An Op needs more room in the journal than it has reserved, or lends more pages to its cut than a
+    /// record can overflow to. The Op has committed nothing that a second attempt would do twice, so it can
+    /// be made again with more room.
     #[error("one call has more changes than the journal of the volume has room for: {needed} bytes")]
     OpTooLarge {
         /// The room that the Op needs at least, in bytes.
@@ -292,7 +293,8 @@ mod tests {
         let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
         let medium = medium.expect("a mapping");
         let lives = |check: &dyn Fn() -> bool| in_forked_child(check).expect("a child");
-        // The standard library's handler restores the default action.
+        // Without a `handler`, the signal goes to the standard library's handler, which restores the default
+        // action. This action kills the child.
         let survives = |handler| {
             lives(&|| {
                 send_to(handler);
@@ -302,7 +304,8 @@ mod tests {
         assert!(!survives(None), "swallowed instead of passed to the handler of the standard library");
         assert!(!survives(Some(libc::SIG_DFL)), "swallowed instead of left to the default action");
         assert!(survives(Some(libc::SIG_IGN)), "ignored before");
-        // The handler `called` runs once for each signal and stays installed.
+        // The handler `called` runs once for each of the two signals. It does not run for the fault of the
+        // load, because that fault is in the medium's mapping.
         assert!(lives(&|| {
             send_to(Some(called as *const () as usize));
             send_to(None);

@@ -98,8 +98,8 @@ impl Mapping {
         Mapping::map_with(file, len, Some(sentinel), MapFlags::SHARED, ProtFlags::READ)
     }
 
-    /// Replaces a mapping for reading by one of another file, of the same size, at the same address. A thread
-    /// that reads meanwhile reads either the old or the new bytes.
+    /// Maps another file for reading in place of this mapping, with the same size and at the same address. A
+    /// thread that reads meanwhile reads bytes of the old file or of the new file.
     pub(crate) fn replace(&self, file: &File) -> Result<(), Fault> {
         let new = Mapping::map_with(file, self.len, None, MapFlags::SHARED, ProtFlags::READ)?;
         // SAFETY: both mappings have the same length, and each belongs to its value. All reads tolerate any
@@ -256,7 +256,7 @@ impl Mapping {
 
     /// Makes all stores to the file durable, also those that other processes made through their own mappings.
     /// The kernel records each page of a DAX file to which any process stores. This call writes back the
-    /// lines of the pages that were recorded since the last call.
+    /// lines of the pages that were recorded since the previous call.
     #[track_caller]
     pub(crate) fn sync(&self) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -297,8 +297,9 @@ impl Mapping {
             .map_err(io_fault("allocating host blocks for the volume"))
     }
 
-    /// As [`Mapping::provision`], for an unused range of [`HUGE_PAGE`] bytes, which becomes one huge page
-    /// where the host has one. The call may wait for kernel threads, so only a background thread makes it.
+    /// As [`Mapping::provision`], for an unused range of [`HUGE_PAGE`] bytes. The range becomes one huge page
+    /// if the host can provide a huge page. The call may wait for kernel threads, so only a background thread
+    /// makes it.
     pub(crate) fn provision_huge_page(&self, offset: u64) -> Result<(), Fault> {
         if let Some(file) = &self.file
             && self.huge_pages.are_worth_asking()
@@ -324,8 +325,8 @@ impl Mapping {
     }
 }
 
-/// The rest of a pause: the number of huge pages that are provided without a request to collapse them. It is
-/// 0 outside a pause, and [`HugePages::NEVER`] if the host cannot collapse pages.
+/// The rest of a pause: the number of ranges of 2 MiB that are still to be provided without a request to
+/// collapse their pages. It is 0 outside a pause, and [`HugePages::NEVER`] if the host cannot collapse pages.
 #[derive(Default)]
 struct HugePages(AtomicU32);
 

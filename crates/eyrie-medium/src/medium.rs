@@ -1,6 +1,7 @@
 //! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes. On
 //! a disk each access may also fail with [`Fault::Io`] or [`Fault::Checksum`], because the page may have to
-//! be read, and with [`Fault::Forked`] in a forked child. A store may also fail with [`Fault::OpTooLarge`].
+//! be read, and with [`Fault::Forked`] in a forked child. A store may also fail with [`Fault::OpTooLarge`]. A
+//! store to the page cache of another process fails with [`Fault::ReadOnly`].
 
 use std::fs::File;
 use std::panic::Location;
@@ -194,8 +195,7 @@ impl Medium {
         self.segments.iter().map(|segment| segment.len())
     }
 
-    /// Returns the memory that cached pages of a disk take, in bytes. Returns `None` if the medium has no
-    /// disk.
+    /// Returns the memory of the cached pages of a disk, in bytes. Returns `None` if the medium has no disk.
     pub fn resident_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
@@ -230,8 +230,8 @@ impl Medium {
         self.sentinel.check()
     }
 
-    /// Returns true if a fence makes the earlier stores of its thread durable. Other threads may then see a
-    /// store before it is durable.
+    /// Returns true if a fence makes the earlier stores of its thread durable. On such a medium other threads
+    /// may see a store before it is durable.
     pub fn fences_make_durable(&self) -> bool {
         match &self.backing {
             Backing::Pmem(_) => true,

@@ -31,7 +31,8 @@ impl Medium {
     /// does not have. Stores fail.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the host refuses the mapping, or the files have other sizes.
+    /// [`Fault::Io`] when the host refuses a mapping, or if the file `flags` does not have the size for `len`
+    /// bytes of pages.
     pub fn of_cache(pages: &File, flags: File, len: u64, owner: PageOwner) -> Result<Medium, Fault> {
         Medium::read_through(pages, len, Backing::Remote(RemotePages::new(flags, len, owner)?))
     }
@@ -58,9 +59,9 @@ impl Medium {
 
     /// Loads a word that the next owner of the volume changes before it changes anything else, so that
     /// readers notice the new owner. The page cache of a dead owner keeps the old word. So, if the medium is
-    /// the page cache of another process, this call asks if the owner lives, and returns `None` if it does:
-    /// a volume has no other owner while one lives. It does not look at the word then, whose page may be
-    /// absent and unreadable.
+    /// the page cache of another process, this call asks if the owner lives. While the owner lives, the
+    /// volume has no other owner, and the call returns `None` without a look at the word, because the page of
+    /// the word may be absent and unreadable.
     ///
     /// # Errors
     /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.

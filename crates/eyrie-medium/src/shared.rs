@@ -172,12 +172,12 @@ impl SharedMemory {
         SharedMemory::over(fd, len, access)
     }
 
-    /// Replaces the memory by that of another file, of the same size, at the same address. The rights of this
+    /// Maps another file of the same size in place of this memory, at the same address. The rights of this
     /// process stay the same. A thread that accesses the memory meanwhile accesses either the old or the new
-    /// one. [`SharedMemory::file`] still returns the first file.
+    /// memory. [`SharedMemory::file`] still returns the first file.
     ///
     /// # Errors
-    /// As [`SharedMemory::map`]. The memory is then the old one.
+    /// As [`SharedMemory::map`]. After an error the memory is the old memory.
     ///
     /// # Aborts
     /// If the host has no memory for its own tables after it has removed the old mapping.
@@ -325,8 +325,11 @@ impl SharedMemory {
 
     /// Replaces the memory and its file by new ones in a forked child, so that the child and its parent no
     /// longer share them. All bytes become zero. Returns false if the host refuses. If it refuses the new
-    /// file, the memory is still the old one. If it refuses a later call, the new file may already be in
-    /// place of the old one.
+    /// file, the memory is still the old memory. If it refuses a later call, the new file may already be in
+    /// place of the old file.
+    ///
+    /// Memory without a file only becomes zero. If the program has closed the descriptor of the file, the
+    /// memory becomes private.
     ///
     /// A fork handler passes true for `is_alone`: the child then has one thread, so the old descriptor can be
     /// closed for a moment. Apart from stores to atomics, the function makes only system calls.

@@ -89,10 +89,12 @@ fn regression_forked_child_keeps_the_pin_of_an_ending_thread() {
             drop(guard);
             waited && clock_runs()
         });
-        // The guard of this thread is in the closure, which only the child runs.
+        // The guard of this thread is in the closure. The parent does not run the closure, but drops it, so
+        // the guard ends there, too.
         send.send(child.expect("the host can fork")).expect("the test waits");
     };
-    // The destructor of the value that a thread uses first runs last.
+    // Thread-locals are destroyed in the reverse order of their first uses. So `AT_END` is destroyed after
+    // the pins of the thread.
     let ending = thread::spawn(|| {
         AT_END.set(Some(AtEnd(Some(Box::new(check)))));
         drop(epoch::pin());

@@ -86,13 +86,14 @@ impl Pager {
         range.clone().for_each(|page| self.end_logging(page));
         let mut lent = unpoisoned(self.lent.lock());
         let pages = lent.iter().map(ExactSizeIterator::len).sum::<usize>() + range.len();
-        // The journal must have room for an entry of each of these pages.
+        // The entries of these pages must fit in half of the journal.
         let most = (self.journal_bytes / 2 / PAGE_ENTRY).min(MAX_OVERFLOW_BYTES / PAGE_SIZE);
         if pages as u64 > most {
             return Err(Fault::OpTooLarge { needed: pages as u64 * PAGE_SIZE });
         }
         lent.push(range);
-        // The record has an entry of 16 bytes for each overflow page of 4096 bytes.
+        // The record has an entry of 16 bytes for each overflow page of 4096 bytes. The rest of the bytes is
+        // room for the Op.
         give(len - len / 256);
         Ok(self.cut.load(Ordering::Acquire))
     }

@@ -47,8 +47,8 @@ impl Pager {
             drop(reservation);
             self.refuse_if_forked()?;
             if swamped || ahead && !self.expects_drain() {
-                // A drain of another thread may make room while this thread waits for the lock. A failure
-                // makes the volume read-only, which the next turn of the loop reports.
+                // A drain of another thread may make room while this thread waits for the lock. A drain that
+                // fails makes the volume read-only, and the next turn of the loop reports this.
                 let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !self.pace.is_ahead(pages));
             } else {
                 // A drain is in progress or expected, or the Ops inside have reserved the rest of the room.

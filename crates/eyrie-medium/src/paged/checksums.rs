@@ -4,12 +4,13 @@
 //! The entries are on the disk in the checksum pages (see `places`), and in memory. A *chunk* is the
 //! [`CHUNK_PAGES`] pages whose entries fill one checksum page. The entries are read into memory a chunk at a
 //! time. An entry in memory changes when the record that lists the page is durable. The checksum pages on the
-//! disk change only before the journal starts over, because until then the records have the newer checksums,
+//! disk change only when the journal is about to start over. Until then the records have the newer checksums,
 //! and a replay stores them.
 //!
 //! Invariants:
 //! - The entry 0 matches no page. A page that no record has listed yet has this entry. A lost checksum page
-//!   reads as zeros, so it matches no page, not even a lost page.
+//!   reads as zeros, so its entries match no page, not even a lost page that reads as zeros, too. (After
+//!   [`Checksums::accept_unknown`] the entry 0 matches every page.)
 //! - The entries of free pages have no meaning. So a page that becomes allocated must not be read from the
 //!   disk. The allocator calls `Pager::mark_allocated` for it, and the page is then in memory without a read.
 //!   The creation of a volume does the same for its tables. Only read-ahead reads free pages.

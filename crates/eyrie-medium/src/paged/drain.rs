@@ -185,7 +185,8 @@ impl Pager {
             self.replay_journal(state, &CutRecord::default())?;
             self.restart_journal(state)?;
         }
-        // The allocator may reuse the pages that hold an overflowing record from now on.
+        // A cut whose record overflowed counts as durable only here. The allocator may then reuse the lent
+        // pages, and the volume does not need the record in them any more.
         self.durable.store(cut, Ordering::Release);
         state.gathered = gathered;
         self.shadows.clear();
@@ -201,7 +202,8 @@ impl Pager {
     }
 
     /// Returns the maximum number of pages of a small cut, whose fresh pages may go to the journal
-    /// ([`CutContents::goes_to_its_place`]): a 64th of the journal, so that checkpoints stay rare.
+    /// ([`CutContents::goes_to_its_place`]). It is a 64th of the journal, so that checkpoints stay rare, but
+    /// at least [`MIN_SMALL_CUT`] and at most [`MAX_SMALL_CUT`].
     fn small_cut_pages(&self) -> usize {
         ((self.journal_bytes / PAGE_SIZE / 64) as usize).clamp(MIN_SMALL_CUT, MAX_SMALL_CUT)
     }
@@ -383,8 +385,8 @@ impl Pager {
         }
         let whole = record.bytes(self.blocks.sector());
         if state.at + whole > self.journal_bytes {
-            // The record is larger than expected. A replay writes the lines of the journal's records to the
-            // places of their pages, and so makes room.
+            // The record is larger than expected, and does not fit behind the earlier records. A replay
+            // writes the lines of the earlier records to the places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
                 self.replay_journal(state, record)?;

@@ -2,8 +2,9 @@
 //!
 //! A page that is not in memory is a hole of the memory file. A client that reads a hole against the protocol
 //! makes the host allocate a page of zeros, which the cache does not count. The keeper compares the memory of
-//! the file with the pages that the cache knows, and gives the rest back. So a client can make the host
-//! allocate no more than it reads between two looks. No client that keeps to the protocol reads a hole.
+//! the file with the pages that the cache knows. If the rest is more than [`SLACK`] pages, the keeper gives
+//! it back. So a client can make the host allocate no more than these pages and those that the client reads
+//! between two looks. No client that keeps to the protocol reads a hole.
 
 use std::fs::File;
 use std::ops::Range;
@@ -33,7 +34,7 @@ impl Pager {
     }
 
     /// Gives pages back to the host that readers of the file have made it allocate, if there are many.
-    /// Returns true if there were.
+    /// Returns true if there were many.
     pub(super) fn give_back_holes(&self) -> bool {
         let Some(file) = self.pages_file.get() else { return false };
         if pages_in_memory(file) <= self.resident() as u64 + SLACK {
@@ -72,7 +73,7 @@ pub struct SharedPages(pub(crate) Arc<Mapping>);
 
 impl SharedPages {
     /// Gives the memory back to the host if the medium has been dropped. Processes that still map the memory
-    /// then read zeros, so they must know before that the cache has ended.
+    /// then read zeros, so they must have learned already that the cache has ended.
     pub fn give_back(self) {
         if let Some(memory) = Arc::into_inner(self.0) {
             // SAFETY: the last reference to the mapping is here, so no thread of this process accesses it.

@@ -24,7 +24,7 @@ pub struct PagedOptions {
     pub memory_bytes: u64,
     /// Time between background drains. If many changes wait, a drain comes earlier.
     pub drain_interval: Duration,
-    /// True if the pages are in memory that other processes can map for reading, as a service needs it.
+    /// True if the pages are in memory that other processes can map for reading. A service needs such memory.
     pub is_shared: bool,
 }
 

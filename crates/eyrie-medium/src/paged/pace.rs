@@ -17,7 +17,8 @@ use crate::epoch;
 
 /// The least limit of fresh pages: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
-/// An Op that makes at most this many pages fresh is small. So few fresh pages never delay a large Op.
+/// An Op that makes at most this many pages fresh is small. A large Op never waits while at most this many
+/// pages are fresh.
 pub(super) const FEW: usize = 8;
 /// The number of pages that were fresh in the cuts since the last sync, divided by this number, is added to
 /// [`MIN_FRESH`]. Up to this sum, fresh pages delay no Op.
@@ -32,11 +33,12 @@ const PATIENCE: Duration = Duration::from_micros(100);
 pub(super) struct Pace {
     /// Number of fresh pages of the next cut.
     fresh: AtomicUsize,
-    /// Number of pages that were fresh in the cuts since a thread last synchronised. The greatest number if
-    /// no thread has synchronised yet.
+    /// Number of pages that were fresh in the cuts since a thread last synchronised. `usize::MAX` if no
+    /// thread has synchronised yet.
     since_sync: AtomicUsize,
     /// The [index](epoch::thread_index) of the thread that synchronised last. A later thread may get the same
-    /// index. It then writes without a limit until another thread synchronises, which does no other harm.
+    /// index. That thread then writes without a limit until another thread synchronises. This does no other
+    /// harm.
     syncer: AtomicUsize,
     opened: Instant,
     /// The end of the last drain, in µs after `opened`.
@@ -95,10 +97,11 @@ impl Pace {
         MIN_FRESH + self.since_sync.load(Ordering::Relaxed) / PART
     }
 
-    /// Returns true if an Op that may make `pages` pages fresh must wait. The pages of one Op are always in
-    /// one cut, so a large Op waits for a cut of its own rather than exceed the limit together with others.
-    /// It never waits because of a few pages, which would delay Ops above the limit for ever. Small Ops
-    /// wait at twice as many fresh pages, so that they seldom wait because of the large Ops of other threads.
+    /// Returns true if an Op that may make `pages` pages fresh must wait. The thread that synchronised last
+    /// never waits. The pages of one Op are always in one cut, so a large Op waits for a cut of its own
+    /// rather than exceed the limit together with others. It does not wait if only a few pages are fresh,
+    /// because an Op that exceeds the limit alone would then wait for ever. Small Ops wait at twice as many
+    /// fresh pages, so that they seldom wait because of the large Ops of other threads.
     pub(super) fn is_ahead(&self, pages: usize) -> bool {
         let fresh = self.fresh.load(Ordering::Relaxed);
         let is_over = if pages > FEW {

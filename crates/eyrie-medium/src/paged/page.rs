@@ -83,7 +83,8 @@ impl Pages {
         Ok(Pages { words, count })
     }
 
-    /// Maps the words of another process in place of these. Both have the same number of pages.
+    /// Maps the words of another process in place of these. The other process has words for the same number
+    /// of pages.
     pub(super) fn replace(&self, file: File) -> Result<(), Fault> {
         self.words.replace(file.into())
     }

@@ -181,7 +181,8 @@ impl Pager {
     fn allocate(&self, first: usize, count: usize) -> io::Result<()> {
         let Some(last) = (first + count).checked_sub(1) else { return Ok(()) };
         if self.places.has_checksums() {
-            // The checksum pages of later chunks lie between the pages of the range.
+            // Only the first checksum page needs a call of its own: those of later chunks lie between the
+            // pages of the range.
             self.blocks.here().allocate(Places::checksum_page_of(first), PAGE_SIZE)?;
         }
         let start = self.places.offset(first);

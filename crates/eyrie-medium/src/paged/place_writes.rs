@@ -47,8 +47,8 @@ impl<'a> PlaceWrites<'a> {
         Ok(&self.buffer[slot])
     }
 
-    /// Writes the gathered pages in one batch. The batch includes a journal record if `more` has the offset
-    /// and the bytes of one.
+    /// Writes the gathered pages in one batch. If `more` has the offset and the bytes of a journal record,
+    /// the batch includes this record.
     #[track_caller]
     pub(super) fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];

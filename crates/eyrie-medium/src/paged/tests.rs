@@ -231,7 +231,8 @@ fn op_without_room_leaves_the_pages_of_a_drain() {
     let armed = Arc::new(AtomicBool::new(false));
     let is_armed = Arc::clone(&armed);
     let medium = hooked(move |medium| {
-        // The drain has gathered many fresh pages, and has not taken page 400 yet.
+        // This is the first write of the drain: it has gathered 256 fresh pages, and has not taken page 400
+        // yet.
         if is_armed.swap(false, Ordering::Relaxed) {
             let gate = medium.enter().expect("open");
             spend_room(medium);
@@ -359,7 +360,8 @@ fn ops_leave_few_fresh_pages_to_the_next_sync() {
     assert_eq!(medium.durable_cut(), before);
     sync_elsewhere(&medium);
     let synced = medium.durable_cut();
-    // The limit grows by an eighth of the pages that become fresh, and includes the pages of each Op.
+    // The limit grows by an eighth of the pages that become fresh, and includes the 16 pages of each Op. The
+    // Op has not taken these 16 pages yet when it counts.
     let limit = MIN_FRESH + PAGES as usize / 8 - 16;
     assert!(take_many(&medium).expect("no failure") <= limit);
     let drained = medium.durable_cut();
@@ -375,10 +377,13 @@ fn small_ops_wait_at_twice_as_many_fresh_pages() {
     sync_elsewhere(&medium);
     let is_ahead = |pages| pager(&medium).pace.is_ahead(pages);
     let large = FEW + 1;
+    // With these pages and its own pages, a large Op would reach the limit, which is `MIN_FRESH`. With one
+    // page more it would exceed the limit.
     take(&medium, 2..2 + (MIN_FRESH - large) as u64, 1);
     assert!(!is_ahead(large));
     take(&medium, 100..101, 1);
     assert!(is_ahead(large) && !is_ahead(FEW));
+    // Then two more pages than twice the limit are fresh.
     take(&medium, 101..101 + (MIN_FRESH + large + 1) as u64, 1);
     assert!(is_ahead(FEW));
     medium.mark_freed(addr(100 * 4096), (MIN_FRESH + large + 2) as u64 * 4096);

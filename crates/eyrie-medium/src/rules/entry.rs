@@ -69,7 +69,7 @@ pub enum On {
     Memory,
     /// A disk only.
     Disk,
-    /// Both.
+    /// Memory, and a disk.
     Both,
     /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice it.
     Scheduler,

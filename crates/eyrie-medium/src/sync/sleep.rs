@@ -1,8 +1,8 @@
 //! Sleeps until another thread or process changes a word of shared memory, or a socket.
 //!
-//! With the feature `shuttle`, the scheduler of the test decides which thread sleeps. Time then stands still:
-//! only a wake ends a sleep, or `pass_time`. So a lost wake leaves no thread that can run, and shuttle
-//! reports a deadlock.
+//! With the feature `shuttle`, a sleeping thread is one that the scheduler of the test does not run. Time
+//! then stands still: only a wake or `pass_time` ends a sleep. So a lost wake leaves no thread that can run,
+//! and shuttle reports a deadlock.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;

@@ -37,6 +37,7 @@ fn torn_record_after_a_restart_undoes_nothing() {
     }
     medium.checkpoint().expect("drained");
     (100..450).for_each(|page| set(&medium, page * 4096, 1));
+    // The write of the record succeeds, and the flush fails.
     disk.fail_at(2, true);
     assert!(medium.drain().is_err());
     let mut pending = 0;
@@ -118,6 +119,7 @@ fn fresh_pages_do_not_fill_the_journal() {
         let (written, flushes) = (disk.written(), disk.flushes());
         take(&medium, round * 150..round * 150 + 150, 1);
         medium.drain().expect("drained");
+        // The record has 150 entries of 16 bytes and a head, so it takes five sectors.
         assert_eq!(
             (disk.written() - written, disk.flushes() - flushes),
             (150 * 4096 + 2560, 1),

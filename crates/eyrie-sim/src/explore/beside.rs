@@ -291,7 +291,7 @@ fn record_both<'s>(
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
-    // In memory, a crash after all calls have returned may leave only the present state of the volume.
+    // In memory, a crash after all calls have returned leaves the present state of the volume.
     if start.rule() == CrashRule::Lines {
         orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
     }

@@ -20,7 +20,8 @@ use crate::script::Script;
 /// structure of fewer than `2 * SAMPLES` bytes, the check selects every byte. It damages each selected byte
 /// that is not zero.
 const SAMPLES: usize = 150;
-/// Maximum number of crashes of one script whose redo records are damaged.
+/// Maximum number of crashes of one script whose redo records are damaged. Of crashes whose records have the
+/// same size in all, only the first counts.
 const RECORDS: usize = 12;
 
 fn word(image: &[u8], at: usize) -> usize {
@@ -63,7 +64,7 @@ fn damage(
     states: &[&Tree],
     should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
-    // An odd step selects bytes at all positions of words.
+    // With an odd step, the selected bytes are at all eight positions within a word.
     let step = (covered.len() / SAMPLES) | 1;
     let mut images = 0;
     for at in covered.step_by(step).filter(|&at| image.get(at).is_some_and(|&byte| byte != 0)) {

@@ -79,7 +79,8 @@ fn file_views(session: &RecordSession, round: u64) -> Result<(), String> {
     let failed = |error: eyrie::Error| error.to_string();
     for size in [50, 3000, 20_000] {
         call(files, &format!("creat /viewed\nwrite /viewed 0 {size} {round}"))?;
-        // A small change gives a tree to a file that had one extent. Only one of the ranges is then in place.
+        // A small change gives a tree to a file that had one extent. The whole file then need not be in one
+        // extent, so only the range of eight bytes must be in place.
         call(files, &format!("write /viewed {} 9 {round}", size / 2))?;
         session.files.engine().sync().map_err(|error| error.to_string())?;
         let file = files.open_file("/viewed").map_err(failed)?;

@@ -197,7 +197,8 @@ fn headers(engine: &Scm) -> Verdict {
     Ok(())
 }
 
-/// Makes and reads a file. Checks that its generation is newer than all others.
+/// Makes and reads a file. Checks that its generation is newer than those of all other reachable objects. A
+/// full volume counts as usable.
 pub(super) fn usable(engine: &Scm) -> Verdict {
     match write_anew(engine) {
         // A full volume cannot make a file, but is still usable for reads and removals.

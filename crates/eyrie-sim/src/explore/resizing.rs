@@ -100,8 +100,8 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
 }
 
 /// Repeats a resize on new volumes. In each repetition one system call fails, and so do all later calls from
-/// the same call site. The volume must then have its old or its new size, and its old contents. Returns the
-/// number of repetitions.
+/// the same call site. The call that fails first is one of the first three calls from its site. The volume
+/// must then have its old or its new size, and its old contents. Returns the number of repetitions.
 fn failures(
     medium: MediumChoice,
     from: u64,

@@ -256,7 +256,8 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.trial("readers", 1, on(medium, readers::explore));
     all.trial("lost pages", 1, lost::explore);
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
-    // Every other script is a write. Batches of many keys would make each of the many checks long.
+    // Every second script, from the first on, writes files only. The scripts between them have batches of
+    // many keys, which would make each of the many checks long.
     let larger = alone(tight::larger_than_journals().into_iter().step_by(2));
     let larger = all.scripts("killed processes, more than the journal", 1, Some(tight::given()), larger);
     (larger.medium, larger.kills, larger.most_images) = (tiny_medium, true, Some((4, 4)));

@@ -291,8 +291,8 @@ pub fn nearly_full() -> Script {
 /// Returns scripts for a disk after [`nearly_full`]. They allocate the few free pages, free them and allocate
 /// them again, within one cut and in several cuts.
 pub fn reuse_of_disks() -> Vec<Script> {
-    // Pages with lines in the journal are freed, and reused as fresh pages of a cut that is too large for the
-    // journal.
+    // Pages with lines in the journal are freed, and reused as fresh pages of a cut that is not small. So
+    // these fresh pages go straight to their places, and not to the journal.
     let mut large = Calls::default();
     for round in 0..7 {
         large.add(format!("put / small 4096 {round}"));

@@ -67,7 +67,8 @@ impl CutRecord {
         self.changed_sums.iter().flatten().flat_map(|(_, checksum)| checksum.to_le_bytes()).collect()
     }
 
-    /// Returns the size of the record without overflow, on a disk with sectors of `sector` bytes, in bytes.
+    /// Returns the number of bytes that the record would take if all of it were in the journal, in whole
+    /// sectors of `sector` bytes.
     pub(in crate::paged) fn bytes(&self, sector: u64) -> u64 {
         let sums = self.changed_sums.as_ref().map_or(0, |sums| sums.len() * size_of::<u32>());
         let entries = self.fresh.len() * size_of::<FreshPage>() + self.changed.len() + sums;

@@ -59,7 +59,8 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
     entries.iter().all(|entry| entry.page < pages).then_some(entries)
 }
 
-/// Returns the bytes of overflow pages, or `None` if one of them does not match its checksum.
+/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum, or if
+/// there are more pages than a record may have.
 fn read_overflow(
     blocks: &dyn Blocks,
     anchor: &Anchor,
@@ -155,7 +156,8 @@ pub(in crate::paged) fn replay_own(
     apply_before(blocks, anchor, records, next)
 }
 
-/// Applies `records`, but leaves out the lines of pages that are fresh in `next`.
+/// Applies `records`, but leaves out the lines of pages that are fresh in `next`. Returns the number of bytes
+/// that were written.
 fn apply_before(
     blocks: &dyn Blocks,
     anchor: &Anchor,
@@ -230,7 +232,7 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadReco
 }
 
 /// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
-/// checksum pages, durably.
+/// checksum pages, durably. Returns the number of bytes that were written.
 fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<u64> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {

@@ -302,7 +302,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
     let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal, false).write_page(&disk).expect("room");
     assert_eq!(found(&disk), None);
-    // An address has no room for a larger volume.
+    // An address has 40 bits of offset, so a volume has at most 1 TiB.
     for (volume_bytes, fits) in [(1 << 40, true), ((1 << 40) + PAGE_SIZE, false)] {
         let disk = disk_of(volume_bytes + JOURNAL + PAGE_SIZE);
         Anchor::new(ID, volume_bytes, JOURNAL, false).write_page(&disk).expect("room");
