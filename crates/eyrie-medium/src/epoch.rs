@@ -218,7 +218,7 @@ impl Drop for ThreadPins {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// True if the guard was made while its thread ended. It then has a pin of its own in the crowd.
+    /// True if the guard was made while its thread ended. Such a guard has a pin of its own in the crowd.
     ending: bool,
     /// Keeps a guard on its thread, because the guard belongs to the pins of that thread.
     _not_send: PhantomData<*const ()>,
@@ -423,8 +423,8 @@ impl Drop for PinWatch {
 /// The watched tables, locked by the thread that forks, until the fork is over.
 struct LockedForFork(UnsafeCell<Option<MutexGuard<'static, Vec<Arc<WatchedPins>>>>>);
 
-// SAFETY: only the thread that has locked [`WATCHED`] accesses the value. It stores the guard after it has
-// taken the lock, and takes the guard out before it releases the lock.
+// SAFETY: only the thread that has locked [`WATCHED`] accesses the value. This thread stores the guard after
+// it has taken the lock, and takes the guard out before it releases the lock.
 unsafe impl Sync for LockedForFork {}
 
 static LOCKED_FOR_FORK: LockedForFork = LockedForFork(UnsafeCell::new(None));

@@ -8,8 +8,8 @@ const PATIENCE_SECONDS: u32 = 20;
 /// Runs `check` in a forked child of this process and returns its result.
 ///
 /// The child has only the calling thread. It exits when `check` returns, and runs no destructor of the
-/// callers. So `check` must not take a lock that another thread may hold. It must not panic either, because a
-/// panic takes locks. A signal kills the child after 20 seconds, and the result is then false.
+/// callers. So `check` must not take a lock that another thread may hold. `check` must not panic either,
+/// because a panic takes locks. A signal kills the child after 20 seconds, and the result is then false.
 ///
 /// # Errors
 /// When the host refuses to fork or to report the exit of the child.

@@ -359,12 +359,12 @@ impl Medium {
     /// Borrows bytes in place for as long as `_guard` keeps the current epoch pinned.
     ///
     /// The caller is an engine that holds the volume exclusively, or that has it open read-only beside other
-    /// such engines. It must ensure that no code stores to these bytes while a published pointer leads to
-    /// them, nor in the grace period after that. The extents of an object that is never changed in place are
-    /// such bytes.
+    /// such engines. The caller must ensure that no code stores to these bytes while a published pointer
+    /// leads to them, nor in the grace period after that. The extents of an object that is never changed in
+    /// place are such bytes.
     ///
-    /// The caller also relies on a sound volume. In a damaged one, two objects may have the same extent, and
-    /// a write of the one object would change the lent bytes of the other.
+    /// The caller also relies on a sound volume. In a damaged volume, two objects may have the same extent. A
+    /// write to one object would then change the bytes that this call returned for the other.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].

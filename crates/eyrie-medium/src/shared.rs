@@ -158,7 +158,7 @@ impl SharedMemory {
         Ok(SharedMemory { base, len, access: SharedAccess::ReadWrite, file: None, inode: AtomicU64::new(0) })
     }
 
-    /// Maps memory that another process made. It must have `len` bytes.
+    /// Maps memory that another process made. The memory must have `len` bytes.
     ///
     /// # Errors
     /// [`Fault::Io`] with `EINVAL` if the file has another size or can be shortened. [`Fault::Io`] if the

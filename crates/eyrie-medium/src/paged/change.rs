@@ -21,8 +21,9 @@ const ORDINARY_ROOM: u64 = 16 << 10;
 
 impl Pager {
     /// Lets an Op enter the gate when memory and the journal have room for its changes, and when the next
-    /// sync has few pages to write (`pace`). Otherwise this call waits or drains. It does so before the gate,
-    /// because an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
+    /// sync has few pages to write (`pace`). Otherwise this call waits or drains. It waits or drains before
+    /// it enters the gate, because an Op inside must not wait for a drain: the cut of that drain would wait
+    /// for the Op.
     ///
     /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal in all.
     ///

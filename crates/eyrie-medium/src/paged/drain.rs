@@ -3,10 +3,10 @@
 //! To make the cut, the drain increments the number of the cut while no Op is in progress. The drain then
 //! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
-//! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
-//! a small cut, a fresh page goes into the record instead, unless its place was written before (flag
-//! [`WRITTEN`]). The record then has the changed lines of this page. On a volume with checksums, it has all
-//! lines of the page.
+//! their places, and the changed lines of other pages into a journal record. One flush makes the fresh pages
+//! and the record durable. In a small cut, a fresh page goes into the record instead, unless its place was
+//! written before (flag [`WRITTEN`]). The record then has the changed lines of this page. On a volume with
+//! checksums, it has all lines of the page.
 //!
 //! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, and the new
 //! checksums to the checksum pages, so that the journal starts over. A drain becomes a checkpoint on request,
@@ -196,7 +196,8 @@ impl Pager {
     }
 
     /// Returns a size that the next record rarely exceeds: [`Pager::recorded_bytes`], and room for the fresh
-    /// pages of a small cut.
+    /// pages of a small cut. One page more has room for the entries of these pages, the flag bytes of their
+    /// lines, and the head of the record.
     fn expected_bytes(&self) -> u64 {
         self.recorded_bytes() + (self.small_cut_pages() as u64 + 1) * PAGE_SIZE
     }

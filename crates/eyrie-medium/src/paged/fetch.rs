@@ -173,8 +173,8 @@ impl Pager {
 
     /// Delays a thread that added pages to memory, if memory is above its limit, so that the keeper can evict
     /// pages in time. The thread does not wait for the keeper to finish, because the keeper may be waiting
-    /// for the end of this thread's pin. A service is not delayed while the pins of others keep the keeper
-    /// from evicting pages, because all of its clients would wait for nothing.
+    /// for the end of this thread's pin. A service is not delayed while a long pin keeps the keeper from
+    /// evicting pages, because all of its clients would wait for nothing.
     pub(super) fn slow_down(&self, count: usize) {
         if self.is_shared() && self.is_held_back.load(Ordering::Relaxed) {
             return;
@@ -213,7 +213,7 @@ impl Pager {
     }
 
     /// Reads locked pages ahead, and unlocks them. A page that cannot be read, or does not match its
-    /// checksum, stays absent, and the others arrive. An access that needs an absent page reads the page
+    /// checksum, stays absent, and the other pages arrive. An access that needs an absent page reads the page
     /// again, and gets the error. The first use of the page `marked` requests the next chunk.
     fn bring_locked(&self, first: usize, count: usize, marked: usize) {
         if self.read_in(first, count).is_err() {

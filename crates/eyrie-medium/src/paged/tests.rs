@@ -166,6 +166,7 @@ fn op_inside_the_gate_ends_although_the_disk_fails() {
     assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
 }
 
+/// In each round one of the first eight writes and flushes fails, and so do all later ones.
 #[test]
 fn failed_drain_leaves_no_page_locked() {
     for call in 1..=8 {

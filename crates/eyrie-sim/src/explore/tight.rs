@@ -358,7 +358,7 @@ pub fn full_journals() -> Vec<Script> {
         calls.add("erase / page");
         calls.add(format!("write /given 0 96K {round}"));
         calls.sync();
-        // These changes in place need the journal. Each of them takes less than half of it.
+        // These changes in place need the journal. Each change takes less than half of the journal.
         calls.add(format!("write /given 96K 120K {round}"));
         calls.add(format!("write /given 216K {} {round}", (176 << 10) + 256 * round));
         calls.sync();

@@ -357,8 +357,8 @@ impl NoRoom {
     }
 
     /// Returns the expected result: that of the model, or `ENOSPC` if the call finds no room without an
-    /// injected failure. If the call finds room, and if `is_done` is true or both results are equal, also
-    /// makes the call on the model.
+    /// injected failure. If the call finds room, and if `is_done` is true or `actual` is the result of the
+    /// model, also makes the call on the model.
     fn foresee(
         self,
         session: &RecordSession,
