@@ -88,7 +88,7 @@ pub trait KeySession: Send {
 /// A store in a directory of a volume.
 pub(crate) struct VolumeKeys {
     pub store: Store,
-    /// The volume, which each change then syncs. `None` if changes need not be durable.
+    /// The volume, which is synced after each change. `None` if changes need not be durable.
     pub durable: Option<Arc<Volume>>,
 }
 
@@ -159,7 +159,7 @@ fn order(sorted: bool) -> Order {
 /// A store in a directory of the host, with one file for each key.
 pub(crate) struct HostKeys {
     store: Arc<HostStore>,
-    /// The file system, which each change then syncs. `None` if changes need not be durable.
+    /// The file system, which is synced after each change. `None` if changes need not be durable.
     durable: Option<Host>,
 }
 

@@ -110,8 +110,8 @@ fn copy_rate(bytes: usize) -> f64 {
 
 impl Machine {
     /// Describes the machine, and writes to `bytes` of memory, or to half of the available memory if this
-    /// half is less. The memory then returns to the kernel, so the run gets memory that a hypervisor has
-    /// already provided.
+    /// half is less, but at least to 1 MiB. The memory then returns to the kernel, so the run gets memory
+    /// that a hypervisor has already provided.
     pub fn prepare(bytes: u64) -> Machine {
         let touched = bytes.min(available_bytes() / 2).max(1 << 20);
         let first_touch_ms = touch(touched as usize);

@@ -187,7 +187,8 @@ impl Drop for HostMount {
                 done
             });
             if !unmounted {
-                // A lazy unmount takes the file system out of the tree at once, and ends with its last user.
+                // A lazy unmount takes the file system out of the tree at once. The kernel ends the file
+                // system when no program uses it any more.
                 let _ = unmount(&self.directory, UnmountFlags::DETACH);
             }
         }

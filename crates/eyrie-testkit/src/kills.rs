@@ -1,9 +1,9 @@
 //! Kills processes that change a volume on the host, one process after the other.
 //!
 //! Each process has several writers: threads that make steps, each in a directory of its own. A writer prints
-//! the number of a step to acknowledge this step and its earlier steps. On `paged` it does so only after a
-//! sync, on other media after each step. After a kill, each directory must show the state after the last
-//! acknowledged step of its writer or after a later step.
+//! the number of a step to acknowledge this step and the writer's earlier steps. On `paged` it does so only
+//! after a sync, on other media after each step. After a kill, each directory must show the state after the
+//! last acknowledged step of its writer or after a later step.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,9 +26,10 @@ pub mod served;
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const FIRST: &str = "EYRIE_TEST_KILLED_FIRST";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// On average, one step in this number is followed by a `sync`.
+/// On average, one of this many steps is followed by a `sync`.
 const SYNCS: u32 = 8;
-/// On average, one kill in this number does not wait until the process has opened the volume.
+/// On average, one of this many kills does not wait until the process has opened the volume. Such a kill
+/// comes less than 20 ms after the start of the process.
 const OPENING: u32 = 6;
 
 /// A series of kills.

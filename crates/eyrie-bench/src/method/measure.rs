@@ -30,7 +30,7 @@ pub struct Contestant {
     pub name: String,
     /// The workers.
     pub workers: Vec<Box<dyn Worker>>,
-    /// Returns the work of the medium.
+    /// Makes the changes of the side durable, and returns the work of its medium.
     pub count: Count,
 }
 

@@ -459,8 +459,8 @@ impl KeyWorker {
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         let store = &mut self.stores[at];
         let (keys, first, start) = (store.keys(), store.first, store.erased);
-        // The keys of a round are a stride apart, which spreads them over the store. `calls * stride` is at
-        // most `keys`, so a round erases no key twice.
+        // The keys of a round are a stride apart, which spreads them over the store. `calls` is at most
+        // `keys`. Therefore `calls * stride` is at most `keys`, too, and a round erases no key twice.
         let stride = (keys / calls).max(1);
         let number = |call: u64| (start + call * stride) % keys;
         store.erased = (start + 1) % keys;

@@ -15,7 +15,7 @@
 //! first name. The reader also accepts the older formats of GNU tar, with all versions of the sparse format.
 //!
 //! The headers are those of the crate `tar`. This module does not use that crate's iterator over members,
-//! because it cuts records at newlines, which names and attributes may contain.
+//! because the iterator cuts records at newlines, which names and attributes may contain.
 //!
 //! Invariants:
 //! - No archive can write outside the directory that it is loaded into. Names with `..` are refused, and

@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Makes the calls, and prints each after it returns. Without `--keep-going` the first call that fails ends
-/// the script. If standard output is closed, the other calls are still made.
+/// the script. If standard output is closed, the remaining calls are still made.
 fn perform(
     script: &Script,
     files: &Files,

@@ -45,7 +45,7 @@ struct NewSize {
     bytes: u64,
 }
 
-/// The relation of the new size to the size before.
+/// The relation of the new size to the old size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     Exact,

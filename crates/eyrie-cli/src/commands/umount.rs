@@ -65,7 +65,8 @@ fn real_path(directory: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// Waits until the server has closed the volume. The mount is gone already, so nothing here is an error.
+/// Waits until the server has closed the volume, but at most for [`PATIENCE`]. The mount is gone already, so
+/// nothing here is an error.
 fn wait_until_saved(volume: &Path) {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {

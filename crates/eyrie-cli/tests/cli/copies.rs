@@ -99,7 +99,7 @@ fn cp_and_mv_continue_after_sources_that_cannot_be_opened() {
     assert_eq!(fs::read(sandbox.path("dir/one")).unwrap(), b"one");
     sandbox.fail(3, &["none"], ["mv", "none:/x", "three", "vol:/"]);
     assert!(!sandbox.path("three").exists());
-    // A target that cannot have the copies ends the command at once.
+    // A target that cannot take the copies ends the command at once.
     sandbox.fail(2, &["vol:/one", "several sources need a directory"], ["cp", "one", "two", "vol:/one"]);
     sandbox.fail(3, &["none"], ["cp", "one", "two", "none:/"]);
 }
@@ -116,7 +116,7 @@ fn mv_keeps_files_on_demand_and_prints() {
     assert!(sandbox.path("host").exists());
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "a\nb\n");
     assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "");
-    // If both -n and -f are given, the last one is used.
+    // If `mv` gets both -n and -f, the later one of the two is used.
     let told = sandbox.succeed(["mv", "-n", "-f", "-v", "vol:/a", "vol:/b"]);
     assert_eq!(told, "renamed 'vol:/a' -> 'vol:/b'\n");
     assert_eq!(sandbox.succeed(["cat", "vol:/b"]), "host");

@@ -220,8 +220,8 @@ fn meet_fields_of(base: &str, is_chosen: impl Fn(&str) -> bool) -> u32 {
 
 #[test]
 fn commands_end_for_any_field_value_of_tables() {
-    // The number of repairs does not matter here. With most values of the superblock there is nothing to
-    // repair, and most fields of the other tables are not used.
+    // The number of repairs does not matter here. With most values of the superblock no copy of it is valid,
+    // so a repair is refused. Most fields of the other tables are not used.
     let _ = meet_fields_of("few", |structure| TABLES.contains(&structure));
 }
 

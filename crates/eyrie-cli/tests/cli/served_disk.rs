@@ -195,7 +195,8 @@ fn lost_files_are_not_mistaken_for_later_ones() {
         .collect();
     service.kill();
     let names = sandbox.succeed(["ls", "vol:/"]);
-    // A drain may have come just before the kill.
+    // A drain in the background may have saved the first of these files. At least the last hundred must be
+    // lost.
     let is_lost = |number: &usize| !names.lines().any(|name| name == format!("lost-{number}"));
     assert!((200..FILES).all(|number| is_lost(&number)), "{names}");
     let tree = sandbox.path("tree");
@@ -205,7 +206,7 @@ fn lost_files_are_not_mistaken_for_later_ones() {
     // The data of new files fill the storage in which the headers of the lost files were.
     let owner = Volume::open(sandbox.path("vol")).unwrap();
     let of_owner = owner.files(Credentials::of_process());
-    // These files are so few that they need no new headers in the same places.
+    // These files are so few that their own headers need none of the places of the lost headers.
     let data = |number: usize| vec![number as u8; if number < 115 { 256 << 10 } else { 64 << 10 }];
     let is_full = |&number: &usize| of_owner.write(format!("/data-{number}"), data(number)).is_err();
     let full = (0..200).find(is_full).unwrap();

@@ -311,6 +311,7 @@ pub fn lifecycle() -> Vec<Case> {
 /// Returns the case of a batch whose redo record needs an extent. The case has too many crash images to open
 /// all of them.
 pub fn long_batch() -> Case {
+    // The batch changes at least one word for each key, and a redo slot has room for 252 words.
     const KEYS: usize = 253;
     let names: Vec<String> = (0..KEYS).map(|index| index.to_string()).collect();
     let mut changes = vec![directory("d")];

@@ -11,9 +11,9 @@ use super::damage::{self, ChecksumDamage};
 use super::{Case, explore_creation};
 use crate::planted::{Planted, plant_each};
 
-/// Limits for cases, and for the creation of a volume, without a point. If none of the first 400 images of a
-/// crash is wrong, further images of this crash hardly ever are. So a run opens no more of them, and another
-/// run must notice the missing point.
+/// Limits for runs of cases, and of the creation of a volume, while one point is left out. If none of the
+/// first 400 images of a crash is wrong, further images of this crash hardly ever are. So a run opens no more
+/// of them, and another run must notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Limits for killed scripts, and for the runs that only collect the points that they meet. In both cases two
 /// images of each crash are enough.

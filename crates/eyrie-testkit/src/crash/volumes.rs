@@ -62,7 +62,8 @@ impl CaseVolume {
             assert!(actual.is_ok() && expected.is_ok(), "{name}: {change:?}: {actual:?}, {expected:?}");
         }
         drop(recorder.take());
-        // The close consumes the engine with its medium. So its stores are recorded, and applied to a copy.
+        // The close consumes the engine with its medium. So the stores of the close are recorded, and applied
+        // to a copy of the bytes before the close.
         let mut image = engine.volume().medium().snapshot();
         engine.close().expect("sound");
         apply_stores(&mut image, &recorder.take());

@@ -20,8 +20,8 @@ use super::{Killed, StepCounts, WritingProcess, say, verify};
 
 /// Name of the environment variable of a service: the path of its volume.
 const SERVED: &str = "EYRIE_TEST_KILLED_SERVICE";
-/// On average, at one kill in this number, a client is stopped (`SIGSTOP`) from up to 5 ms before the kill
-/// until after it.
+/// On average, at one of this many kills, a client is stopped (`SIGSTOP`) from up to 5 ms before the kill
+/// until after the kill.
 const STOPS: u32 = 8;
 
 /// A series of kills of services and of clients.
@@ -35,7 +35,8 @@ pub struct ServedKillSeries {
     pub clients: usize,
     /// Number of kills on one volume.
     pub kills: u64,
-    /// Maximum time between two kills.
+    /// Maximum random pause before a kill. The time between two kills may be longer, because a kill may also
+    /// wait until all clients have opened the volume, or stop a client first.
     pub longest: Duration,
 }
 

@@ -28,7 +28,8 @@ pub(super) struct OracleSession<'a> {
     ids: Ids,
     /// The number of times that each object is open.
     opens: BTreeMap<ObjectHandle, u32>,
-    /// The last versions of each file: the version in the engine, and the version in the model.
+    /// The versions of each file at its last comparison: the version in the engine, and the version in the
+    /// model.
     versions: RefCell<BTreeMap<ObjectId, (Version, Version)>>,
     count: u32,
     options: OracleOptions,

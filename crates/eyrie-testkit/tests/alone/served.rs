@@ -1,6 +1,6 @@
 //! Kills a service at each site of its stores and fences, and between its stores to memory that its clients
-//! map. A site is a place in the sources. The client goes on with the next service: each call returns as if no
-//! service had been killed. On a disk, a kill may undo changes, but none that was synchronised.
+//! map. A site is a place in the sources. The client goes on with the next service: each call returns as if
+//! no service had been killed. On a disk, a kill may undo changes, but none that was synchronised.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,13 +29,13 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::alone;
 
-/// Names of the environment variables of a service: the directory of its volume, its kill, and the mark of a
-/// volume on a disk.
+/// Names of the environment variables of a service: the directory of its volume, the kill that is planned for
+/// it, and a variable that is set only for a volume on a disk.
 const PLACE: &str = "EYRIE_TEST_SERVED_PLACE";
 const KILL: &str = "EYRIE_TEST_SERVED_KILL";
 const DISK: &str = "EYRIE_TEST_SERVED_DISK";
 
-/// Number of numbers that a client appends.
+/// A client appends the numbers below this limit.
 const NUMBERS: u8 = 6;
 /// Maximum number of kills at one site of stores to shared memory.
 const SHARED_KILLS: u64 = 8;
@@ -237,7 +237,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the files of a new client, which connects to the next service that starts.
+/// Returns the files of a new client. Tries again until a service accepts the client, for at most 20 seconds.
 fn connected(socket: &Path) -> Pxfs<Client> {
     let started = Instant::now();
     let client = loop {

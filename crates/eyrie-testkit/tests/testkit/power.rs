@@ -98,8 +98,9 @@ fn no_write_is_too_large_for_the_journal() {
 }
 
 /// A drain writes new pages straight to their places, so a call that stores only to new pages needs no
-/// further storage for the journal. An attempt with too little room in the journal takes no storage. So these
-/// calls succeed on volumes with free storage for little more than their bytes.
+/// further storage for the journal. If the engine repeats a call because the first attempt had too little
+/// room in the journal, this attempt keeps no storage. So a call succeeds on a volume whose free storage is
+/// little more than the bytes of the call.
 #[test]
 fn large_calls_on_new_pages_need_room_once() {
     let disk = |volume_bytes| Disk { volume_bytes, memory_bytes: 512 << 20 };

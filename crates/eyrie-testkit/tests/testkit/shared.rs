@@ -156,7 +156,7 @@ impl Checked {
 }
 
 /// Returns the time of an Op. A service takes the present time instead, but the comparison needs the times of
-/// its own clock.
+/// the clock [`counter`].
 fn time_of(op: &Op<'_>) -> Time {
     match *op {
         Op::Create { time, .. }

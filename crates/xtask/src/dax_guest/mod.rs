@@ -42,8 +42,8 @@ const MAX_RUN_MS: u64 = 3000;
 const FOUND: &str = "found: ";
 const VOLUME: &str = "/mnt/volume";
 const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && testkit persistent";
-/// Number of steps of the boot that makes the volume. This boot is not killed before it has passed, because a
-/// volume must be complete before it can survive a kill.
+/// Number of steps of the boot that makes the volume. This boot is not killed before it has made all of these
+/// steps, because a volume must be complete before it can survive a kill.
 const FIRST_STEPS: u64 = 50;
 /// Number of steps from the last found step to a step that the guest cannot have made, even if the console is
 /// late.

@@ -17,7 +17,7 @@ const CALLS: usize = 60;
 const READS: usize = 10_000;
 const BLOCK: usize = 4096;
 const VOLUME_BYTES: u64 = 4 << 30;
-/// A call on a volume with checksums may take this many times as long as without them.
+/// Maximum time of a call on a volume with checksums, divided by the time on a volume without them.
 const SLOWER: f64 = 1.1;
 
 /// Measures both volumes in the directory `disk`.

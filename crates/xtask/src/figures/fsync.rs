@@ -1,8 +1,8 @@
 //! Measures `fsync` of one file beside a thread that writes other files and never synchronises them. A volume
 //! on a disk is compared with the file system on that disk.
 //!
-//! Each round measures both sides, first alone and then beside the writer. The rounds of both sides
-//! alternate. The calls beside the writer end when the writer has written all of its bytes, so every such
+//! Each round measures the volume and then the host's file system, each of them first alone and then beside
+//! the writer. The calls beside the writer end when the writer has written all of its bytes, so every such
 //! call overlaps with the writer. Each load gets a new volume, and the writer gets either storage that no
 //! file used before, or storage of removed files. New storage is the slower case, because the host's file
 //! system journals the first write to each of its blocks, and a flush waits for that journal.
@@ -32,7 +32,8 @@ const OTHER_BYTES: u64 = 1 << 30;
 /// Number of files in one directory.
 const IN_ONE: u64 = 1000;
 const VOLUME_BYTES: u64 = 8 << 30;
-/// The latency beside the writer may be this many times the latency without it.
+/// The latency beside the writer may be at most this many times the latency without the writer, unless the
+/// latency of the host's file system beside the same writer is higher (see [`figure`]).
 const SLOWER: f64 = 2.0;
 
 /// The files of the writer.

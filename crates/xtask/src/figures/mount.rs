@@ -31,7 +31,7 @@ const FILES: u32 = 2000;
 /// Size of the file that is read and written, in bytes.
 const LARGE_BYTES: usize = 64 << 20;
 /// Number of files that `tar` unpacks, and that git has checked out. `passthrough_ll` keeps a descriptor of
-/// each file that the kernel knows, so there are fewer if the limit of descriptors is lower.
+/// each file that the kernel knows, so the tree has fewer files if the limit of descriptors is lower.
 const TREE_FILES: u64 = 20_000;
 /// Number of descriptors of the limit that are left for directories and for other files.
 const OTHER_DESCRIPTORS: u64 = 500;
@@ -99,7 +99,8 @@ const PROGRAMS: [Packaged; 5] = [
     ("tar", "tar"),
 ];
 
-/// Installs missing programs. Fails if this user cannot mount, before other groups are measured.
+/// Installs missing programs. Fails if this user cannot mount. A run calls this function first, so that it
+/// does not measure other groups in vain.
 pub fn check_programs() -> Result<()> {
     packages::install(&PROGRAMS)?;
     let device = File::options().read(true).write(true).open("/dev/fuse");
@@ -198,7 +199,8 @@ fn alternate(
     Ok((on_ours, on_theirs))
 }
 
-/// Prints the medians, and returns the figure of the median of the ratios of each round.
+/// Prints the median times of both sides. Returns the figure, which is the median of the ratios of the
+/// rounds.
 fn figure(name: &str, limit: f64, ours: &[f64], theirs: &[f64], against: &str) -> Figure {
     let ratio = median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
     let (ours, theirs) = (median(ours.to_vec()), median(theirs.to_vec()));

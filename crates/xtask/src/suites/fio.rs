@@ -24,8 +24,8 @@ const ROUNDS: u32 = 3;
 const MAX_RUN_MS: u64 = 1200;
 /// Size of the file that is written when the server is killed, in bytes.
 const FILE_BYTES: u64 = 512 << 20;
-/// Number of blocks after the last acknowledged block that are verified once more, together with all others.
-/// That verification must fail, which proves that fio notices a missing block.
+/// Number of blocks by which a second verification goes beyond the last acknowledged block. The second
+/// verification must fail, which proves that fio notices a missing block.
 const NEVER_WRITTEN: u64 = 1000;
 
 /// Returns fio with a job of random writes with checksums in a file of the mount.

@@ -20,7 +20,7 @@ use crate::run::{Result, serve};
 const LIMIT_S: u64 = 120;
 /// Time limit for the start and for the end of a service.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time in which a mount learns of the changes of others.
+/// Time in which a mount learns of changes that other programs make to the volume.
 const NOTICE: Duration = Duration::from_millis(500);
 /// Number of writes whose delay is measured: the time until the other mount shows the write.
 const WRITES: u64 = 2000;

@@ -181,8 +181,8 @@ impl Micro {
         Micro::of(amounts, |_| true)
     }
 
-    /// Makes the workload with each group of calls whose first call is `wanted`, such as create and unlink.
-    /// `Make` and `Fill` are always part of it, because they make the files.
+    /// Makes the workload with each group of calls (such as create and unlink) whose first call is `wanted`.
+    /// `Make` and `Fill` are always part of the workload, because they make the files.
     pub fn of(amounts: Amounts, wanted: impl Fn(FileOperation) -> bool) -> Micro {
         let many = NAMED.iter().filter(|_| amounts.many > 0).map(|group| (group, Scale::Many));
         let few = BLOCKS.iter().chain(&NAMED).chain(&SMALL).map(|group| (group, Scale::Few));

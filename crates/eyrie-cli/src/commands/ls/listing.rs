@@ -121,7 +121,7 @@ impl<'a> Listing<'a> {
 
     /// Prints the names of a directory's entries, in the order of a short listing.
     fn names(&mut self, mut entries: Vec<(OsString, Kind)>) -> Result<()> {
-        // No two entries have the same name, so an unstable sort gives one order.
+        // No two entries have the same name, so the order after an unstable sort is always the same.
         entries.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         if self.arguments.reverse {
             entries.reverse();

@@ -14,8 +14,8 @@ pub enum Operation {
     Stat,
     /// Read one random aligned block of an open large file.
     Read,
-    /// Read the next block of the large file. Each round continues where the last round ended, and goes back
-    /// to the start at the end of the file.
+    /// Read the next block of the large file. Each round continues where the previous round ended. After the
+    /// last block of the file, the first block follows.
     ReadOn,
     /// Overwrite one random aligned block of the large file.
     Overwrite,

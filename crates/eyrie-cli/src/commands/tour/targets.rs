@@ -18,7 +18,7 @@ const STRIDE: u64 = 7919;
 enum TargetOrder {
     /// At random.
     Random,
-    /// In sequence. Each round continues where the last round ended.
+    /// In sequence. Each round continues where the previous round ended.
     Next,
     /// In steps that visit every target once before any target twice.
     Spread,
