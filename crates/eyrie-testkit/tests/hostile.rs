@@ -55,6 +55,8 @@ fn hostile_disks_give_an_answer_or_an_error() {
 fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
     let bases = bases();
     let base = bases.iter().find(|base| base.name == "large").expect("a base with trees");
+    // A tree of only leaves has no hole, and a tree of only null pointers has no data. So the seek finds
+    // nothing early.
     for (slots, hole) in [(LowestSlots::Leaves, true), (LowestSlots::Null, false)] {
         let mut image = Image::new(base);
         let file = base.hot_copy(b"tree");
@@ -70,8 +72,10 @@ fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
 #[test]
 fn regression_a_redo_record_with_a_bad_word_changes_nothing() {
     let bases = bases();
+    // The base `few`.
     let base = &bases[1];
     let mut image = Image::new(base);
+    // The first word is in the volume. The address of the second word is outside.
     let words = vec![(base.hot_copy(b"a"), 0), (u64::MAX << 20, 1)];
     for damage in [Damage::Unclean, Damage::Redo { slot: 3, words }] {
         damage.apply(&mut image);

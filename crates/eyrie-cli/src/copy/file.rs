@@ -34,7 +34,7 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 ///
 /// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file.
 /// A file of a damaged volume may claim more, because the nodes of its tree may name the same page very many
-/// times.
+/// times. For a file of the host there is no such limit.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
     size: u64,
@@ -78,7 +78,7 @@ impl<'a, S: Posix + Clone> DataRuns<'a, S> {
     }
 }
 
-/// Returns the maximum number of bytes of data of one file of `source`.
+/// Returns the maximum number of bytes of data of one file of `source`, or `u64::MAX` for the host.
 ///
 /// # Errors
 /// As [`Posix::statvfs`].

@@ -204,6 +204,7 @@ fn unloadable_member_is_reported_and_the_rest_loaded() {
     assert_eq!(sandbox.succeed(["find", "vol:/"]), "vol:/\nvol:/tree\nvol:/tree/file\n");
     sandbox.fail(1, &["vol:/tree", "not empty"], ["load", "vol:/tree", "-i", "tree.tar"]);
     let whole = fs::read(sandbox.path("tree.tar")).unwrap();
+    // The cut archive has a header and a block of data of the first member, and the header of the second one.
     fs::write(sandbox.path("cut.tar"), &whole[..1536]).unwrap();
     let last = sandbox.complain(&["/../out", "/file"], ["load", "vol:/cut", "-i", "cut.tar"]);
     assert!(last.contains("cut.tar: the archive ends early, after byte 1536: it was cut off"), "{last}");

@@ -273,6 +273,7 @@ fn commands_end_for_a_tree_of_shared_nodes() {
     let base = bases.iter().find(|base| base.name == "large").unwrap();
     for slots in LowestSlots::ALL {
         let mut image = Image::new(base);
+        // The leaf and the six nodes of the tree are in seven of the last eight pages.
         let page = base.bytes.len() as u64 - (8 << 12);
         Damage::Bomb { file: base.hot_copy(b"tree"), page, slots }.apply(&mut image);
         every_command(&sandbox, &image.to_bytes());
@@ -350,8 +351,8 @@ fn inode(files: &Files, path: &str) -> u64 {
     files.stat(Target::NoFollow(path.into())).unwrap().inode
 }
 
-/// Makes a volume with a tree `/tree` of this number of levels. Each level has two names for the next level,
-/// and the last level names the first.
+/// Makes a volume with a tree `/tree` of this number of levels. Each level has two names for the next level:
+/// `next` and `twin`. The last level has only `twin`, which names the first level.
 fn tangled(levels: usize) -> Sandbox {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -439,6 +440,7 @@ fn diff_compares_nothing_below_a_directory_that_it_cannot_read() {
 #[test]
 fn small_volume_with_huge_claims_costs_little() {
     let bases = bases();
+    // The base `few`.
     let base = &bases[1];
     let sandbox = with_inputs();
     let most = 1_u64 << 40;

@@ -192,6 +192,7 @@ fn volume_and_device_change_their_sizes() {
     sandbox.fail(1, &[&vol, "device has room for", &full.0.to_string()], ["resize", &vol, "1G"]);
     sandbox.fail(1, &[&vol, "nothing is moved"], ["resize", &vol, "1M"]);
     sandbox.succeed(["resize", &vol, "64M"]);
+    // The segment has the volume of 64 MiB, its journal of 4 MiB, and the anchor.
     assert_eq!(sizes(), (64 << 20, (68 << 20) + 4096));
     assert_whole();
     assert!(sandbox.succeed(["resize", &vol]).contains(&format!("resized volume {vol}: 94")));

@@ -19,6 +19,7 @@ fn paged_volume_reports_its_medium_and_journal() {
     let file = fs::metadata(sandbox.path("vol/segment-0000")).unwrap().len();
     assert_eq!((&told["medium"], &told["size_bytes"]), (&"paged".into(), &(64 << 20).into()));
     assert_eq!((&told["journal_bytes"], &told["segments"][0]["bytes"]), (&(4 << 20).into(), &file.into()));
+    // The volume of 64 MiB, its journal of 4 MiB, and the anchor.
     assert_eq!(file, (68 << 20) + 4096);
     let told = sandbox.succeed(["info", "vol"]);
     assert!(told.contains("paged, synchronised changes"), "{told}");

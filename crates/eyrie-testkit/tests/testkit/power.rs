@@ -324,6 +324,7 @@ fn an_unreadable_file_fails_only_its_own_calls() {
     fs.write("/good", vec![0xc9; 200_000]).expect("room");
     drop(fs);
     Arc::into_inner(engine).expect("mine").close().expect("a sound disk");
+    // The third page of the file becomes unreadable.
     let page = page_with(&simulated, &[0xb7; 4096]) + 2;
 
     let engine = Arc::new(disk.open(simulated.clone()).expect("a sound disk"));

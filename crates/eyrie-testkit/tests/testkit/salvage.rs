@@ -88,6 +88,7 @@ fn remove_root_names(image: &mut Image<'_>) {
 #[test]
 fn unnamed_directory_is_found_with_its_contents() {
     let bases = bases();
+    // The base `few`.
     let base = &bases[1];
     let mut image = Image::new(base);
     remove_root_names(&mut image);

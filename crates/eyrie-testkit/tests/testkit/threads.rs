@@ -123,6 +123,7 @@ impl Shared {
             16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
             17 => Op::Erase { dir, name, time },
             23 => {
+                // The last two modes accept only whole blocks, so they are left out.
                 let mode = FallocateMode::ALL[random.random_range(0..5)];
                 Op::Fallocate {
                     id: target,

@@ -50,6 +50,7 @@ fn right_checksums_of_a_disk_are_known() {
 #[test]
 fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     let bases = disk_bases();
+    // The forged record changes the first word in the last line of the volume to 7.
     let page = bases[1].volume.bytes.len() as u64 / PAGE_SIZE - 1;
     let line = [&[1][..], &7_u64.to_le_bytes()].concat();
     let forged = DiskDamage::Forge { fresh: Vec::new(), changed: vec![(page, 1 << 63, line)] };
@@ -61,6 +62,7 @@ fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     };
     assert_ne!(loaded_word(Vec::new(), false), 7);
     assert_eq!(loaded_word(vec![forged.clone()], false), 7);
+    // The flip hits the forged record, which begins at the end of the live records.
     let (end, _) = super::journal::end(&bases[1].bytes);
     let flip = DiskDamage::Flip { at: end + 100, bit: 0 };
     assert_ne!(loaded_word(vec![forged.clone(), flip.clone()], false), 7);
