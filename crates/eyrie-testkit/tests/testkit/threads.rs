@@ -212,6 +212,7 @@ fn threads_in_large_directories_have_an_order() {
         .map(|seed| {
             let shared = Shared::with_names(in_memory(1 << 20), 100);
             if seed % 2 == 0 {
+                // These calls build the summaries of the directories before the threads start.
                 for &dir in &shared.dirs {
                     let _ = shared.engine.attributes(dir).expect("sound");
                 }
