@@ -191,11 +191,11 @@ impl SummarySlot {
     /// Changes the state word, and ends the use of the sums by readers.
     fn invalidate(&self) -> SlotState {
         let state = self.state().next(false);
-        self.publish(state);
+        self.store_state(state);
         state
     }
 
-    fn publish(&self, state: SlotState) {
+    fn store_state(&self, state: SlotState) {
         interleave();
         self.state.store(state.0, Ordering::Release);
     }
@@ -211,7 +211,7 @@ impl SummarySlot {
         if let SumCoverage::Before(cursor) = coverage {
             self.cursor.store(cursor, Ordering::Release);
         }
-        self.publish(state.next(coverage == SumCoverage::Complete));
+        self.store_state(state.next(coverage == SumCoverage::Complete));
     }
 
     /// Empties the slot. Meanwhile other Ops may change its partial sums. These sums then belong to no

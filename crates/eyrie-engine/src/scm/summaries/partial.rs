@@ -105,7 +105,7 @@ impl PartialSum {
     }
 
     /// With release ordering, a reader that sees this state also sees the copies and the witness from before.
-    fn publish(&self, state: SumState) {
+    fn store_state(&self, state: SumState) {
         interleave();
         self.state.store(state.0, Ordering::Release);
     }
@@ -161,7 +161,7 @@ impl PartialSum {
     pub fn put(&self, sum: &ShardSum) {
         let next = self.state().number() + 1;
         self.write(next, sum);
-        self.publish(SumState::current(next));
+        self.store_state(SumState::current(next));
     }
 
     /// Prepares the sum that the shard will have when `place` has `value`. The caller holds the shard.
@@ -170,12 +170,12 @@ impl PartialSum {
         self.write(state.number() + 1, sum);
         self.witness[0].store(place.raw(), Ordering::Release);
         self.witness[1].store(value, Ordering::Release);
-        self.publish(state.prepared());
+        self.store_state(state.prepared());
     }
 
     /// Makes the prepared sum the current one. The caller has held the shard since [`PartialSum::prepare`].
     pub fn adopt(&self) {
-        self.publish(SumState::current(self.state().number() + 1));
+        self.store_state(SumState::current(self.state().number() + 1));
     }
 }
 
