@@ -61,7 +61,7 @@ pub enum Suite {
     KillFio,
     /// A server killed under creates, renames and removals
     KillWriter,
-    /// `git` and `make` in two mounts of a served volume, beside a reader and a killed service
+    /// `git` and `make` in two mounts of a served volume, beside a reader and killed services, on both media
     Shared,
     /// Long: random calls on one file, with 500 seeds
     LongFsx,

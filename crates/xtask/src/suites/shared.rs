@@ -1,4 +1,5 @@
 //! A volume that a service shares: two mounts and a program that reads through the library use it at once.
+//! The volume is in memory, and then on a disk, where the page cache of its service is smaller than the data.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,6 +12,7 @@ use eyrie::{Credentials, Errno, Kind, PosixExt, Volume, WalkStep};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::mounted::Home;
 use super::tool::{assert_same, command, succeed, wait};
 use super::trees::{make_repository, run_git};
 use super::{Context, mounted};
@@ -24,12 +26,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NOTICE: Duration = Duration::from_millis(500);
 /// Number of writes whose delay is measured: the time until the other mount shows the write.
 const WRITES: u64 = 2000;
+/// Limit of the page cache of a service of a disk.
+const CACHE: &str = "4M";
 /// Number of files that `make` makes from other files.
 const PARTS: u32 = 300;
 
 /// A volume, its service, and two mounts. A drop ends all of them, also after a failure.
 struct SharedVolume<'a> {
     eyrie: &'a Path,
+    home: Home,
     directory: PathBuf,
     service: Option<Child>,
     mounts: Vec<Child>,
@@ -51,6 +56,9 @@ impl SharedVolume<'_> {
     /// Starts the service, and waits until programs can connect.
     fn start(&mut self) -> Result<()> {
         let mut service = self.eyrie("serve");
+        if self.home == Home::Disk {
+            service.args(["--memory", CACHE]);
+        }
         service.arg("--foreground").arg(self.volume()).stdout(Stdio::null()).stderr(Stdio::null());
         self.service = Some(service.spawn()?);
         for _ in 0..PATIENCE.as_millis() / 10 {
@@ -71,7 +79,7 @@ impl SharedVolume<'_> {
     }
 
     /// Kills the service with SIGKILL, and starts the next one.
-    fn restart(&mut self) -> Result<()> {
+    fn kill(&mut self) -> Result<()> {
         if let Some(mut service) = self.service.take() {
             service.kill()?;
             service.wait()?;
@@ -79,14 +87,31 @@ impl SharedVolume<'_> {
         self.start()
     }
 
+    /// Ends the service while programs use the volume, and starts the next one. A kill of the service of a
+    /// disk would undo changes on which these programs rely, so that service is stopped.
+    fn replace(&mut self) -> Result<()> {
+        match self.home {
+            Home::Memory => self.kill(),
+            Home::Disk => {
+                self.stop()?;
+                self.start()
+            }
+        }
+    }
+
+    /// Stops the service with SIGTERM.
+    fn stop(&mut self) -> Result<()> {
+        let mut service = self.service.take().ok_or("no service")?;
+        kill_process(Pid::from_child(&service), Signal::TERM)?;
+        mounted::ended_well(&mut service, "eyrie serve")
+    }
+
     /// Unmounts the volume, stops the service, and checks the volume.
     fn finish(mut self) -> Result<()> {
         for (number, mut mount) in std::mem::take(&mut self.mounts).into_iter().enumerate() {
             mounted::unmount(self.eyrie, &self.point(number), &mut mount)?;
         }
-        let mut service = self.service.take().ok_or("no service")?;
-        kill_process(Pid::from_child(&service), Signal::TERM)?;
-        mounted::ended_well(&mut service, "eyrie serve")?;
+        self.stop()?;
         succeed(self.eyrie("fsck").arg("--quiet").arg(self.volume()), LIMIT_S).map(drop)
     }
 }
@@ -105,13 +130,25 @@ impl Drop for SharedVolume<'_> {
 }
 
 /// Clones a repository in one mount and builds in the other one, while this process reads all files through
-/// the library. Kills the service in the middle of a build.
+/// the library. The service is replaced in the middle of a build. At the end the changes are synchronised, and
+/// the service is killed.
 pub fn shared(context: &Context) -> Result<String> {
-    let directory = context.memory.join("shared");
-    let mut shared = SharedVolume { eyrie: &context.eyrie, directory, service: None, mounts: Vec::new() };
+    let mut remarks = Vec::new();
+    for home in Home::ALL {
+        let remark = share(context, home).map_err(|error| format!("{}: {error}", home.medium()))?;
+        remarks.push(format!("{}: {remark}", home.medium()));
+    }
+    Ok(format!("git and make in two mounts\n{}", remarks.join("\n")))
+}
+
+fn share(context: &Context, home: Home) -> Result<String> {
+    let directory = context.scratch(home).join("shared");
+    let (eyrie, service, mounts) = (&context.eyrie, None, Vec::new());
+    let mut shared = SharedVolume { eyrie, home, directory, service, mounts };
     fs::create_dir_all(&shared.directory)?;
     let mut mkfs = shared.eyrie("mkfs");
-    succeed(mkfs.args(["--quiet", "--size", "2G"]).arg(shared.volume()), LIMIT_S)?;
+    mkfs.args(["--quiet", "--size", "2G", "--medium", home.medium()]).arg(shared.volume());
+    succeed(&mut mkfs, LIMIT_S)?;
     shared.start()?;
     shared.mount(0)?;
     shared.mount(1)?;
@@ -130,8 +167,8 @@ pub fn shared(context: &Context) -> Result<String> {
     shared.finish()?;
     let at = |part: usize| delays[delays.len() * part / 100].as_micros();
     Ok(format!(
-        "git and make in two mounts, {read} files read meanwhile, 1 kill of the service; a write is visible \
-         in the other mount after {} µs (median), {} µs (p99)",
+        "{read} files read meanwhile, 2 services replaced; a write is visible in the other mount after {} µs \
+         (median), {} µs (p99)",
         at(50),
         at(99)
     ))
@@ -192,14 +229,33 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     while !build.join("20.out").exists() && make.try_wait()?.is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    shared.restart()?;
+    shared.replace()?;
     match wait(&mut make, Duration::from_secs(LIMIT_S))? {
         Some(status) if status.success() => {}
         other => return Err(format!("make: {other:?}").into()),
     }
     std::thread::sleep(NOTICE);
     let wanted: String = (0..PARTS).map(|number| format!("made {number}\n")).collect();
-    assert_same("the other mount", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)
+    assert_same("the other mount", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)?;
+
+    // A sync in one mount makes the changes of both durable, but each mount must know that its own changes
+    // are. The kernel does not pass `syncfs` on to the server of a mount, so this is an `fsync`.
+    for number in 0..2 {
+        fs::File::open(shared.point(number))?.sync_all().map_err(|error| format!("fsync: {error}"))?;
+    }
+    shared.kill()?;
+    assert_same("after a kill", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)?;
+    run_git(&here, &["fsck", "--full", "--strict", "--no-progress"])?;
+    let mut diff = command("diff");
+    diff.args(["-r", "--no-dereference", "--exclude=.git"]);
+    assert_same("diff after a kill", &succeed(diff.arg(source).arg(&here), LIMIT_S)?, "")?;
+    for number in 0..2 {
+        let path = shared.point(number).join(format!("after-{number}"));
+        fs::write(&path, "blue")?;
+        let synced = fs::File::open(path)?.sync_all();
+        synced.map_err(|error| format!("fsync after the kill in mount {number}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Reads all files again and again until `is_done` is true. Returns the number of files that it has read.
