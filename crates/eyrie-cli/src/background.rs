@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::failure::{Doing, Failure, Result};
@@ -14,12 +14,6 @@ use crate::{text, volumes};
 
 /// The word with which the background process reports that it is ready.
 const READY: &str = "ready";
-
-/// Returns the absolute path, because a relative path would lead elsewhere after the background process has
-/// entered the root directory. A path that cannot be resolved stays unchanged.
-pub fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
 
 /// Starts this program with these arguments in the background, and waits until the new process is ready.
 /// Messages name the volume `volume`.

@@ -6,6 +6,7 @@ use eyrie::{Credentials, Files, Volume};
 
 use crate::failure::{Doing, Failures, Result};
 use crate::place::Inside;
+use crate::place::real;
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
@@ -16,10 +17,6 @@ pub struct OpenVolumes {
     /// The real path of a volume that is opened for changes, whatever the purpose of the others.
     target: Option<PathBuf>,
     open: Vec<(PathBuf, Volume)>,
-}
-
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 impl OpenVolumes {

@@ -206,11 +206,11 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let mapped =
             libc::mmap(page as *mut _, PAGE_SIZE as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        *libc::__errno_location() = errno;
         if mapped == libc::MAP_FAILED {
             return pass_on(signal, info, context);
         }
         (*range.state.load(Ordering::Relaxed)).store(STATE_FAILED, Ordering::Release);
-        *libc::__errno_location() = errno;
     }
 }
 
@@ -313,5 +313,38 @@ mod tests {
                 && medium.load(Addr::from_raw(PAGE_SIZE)).is_ok()
                 && CALLED.load(Ordering::SeqCst) == 2
         }));
+    }
+
+    const ERRNO: i32 = libc::EXDEV;
+
+    extern "C" fn exit_with_errno(_: i32) {
+        // SAFETY: the address is that of this thread's errno, and the child ends here.
+        unsafe { libc::_exit(i32::from(*libc::__errno_location() != ERRNO)) }
+    }
+
+    #[test]
+    fn regression_failed_mapping_in_the_handler_keeps_errno() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(2 * PAGE_SIZE).expect("room");
+        let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
+        let medium = medium.expect("a mapping");
+        file.set_len(PAGE_SIZE).expect("a shorter file");
+        let kept = in_forked_child(|| {
+            // SAFETY: structures of zeros are valid, and the child has one thread. Without address space the
+            // handler cannot map a page, so it passes the signal on.
+            unsafe {
+                let mut previous: libc::sigaction = std::mem::zeroed();
+                previous.sa_sigaction = exit_with_errno as *const () as usize;
+                PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+                let limit = libc::rlimit { rlim_cur: PAGE_SIZE, rlim_max: PAGE_SIZE };
+                if libc::setrlimit(libc::RLIMIT_AS, &limit) != 0 {
+                    return false;
+                }
+                *libc::__errno_location() = ERRNO;
+            }
+            let _ = medium.load(Addr::from_raw(PAGE_SIZE));
+            false
+        });
+        assert!(kept.expect("a child"));
     }
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use eyrie_fuse::{MountError, MountOptions};
 
 use crate::failure::{Doing, Failure, NOT_FOUND, Result};
+use crate::place::real;
 use crate::volumes::Purpose;
 use crate::{background, interrupt, text, volumes};
 
@@ -62,7 +63,7 @@ pub fn run(arguments: &MountArgs) -> Result<()> {
         words.extend(["-o".into(), list.into()]);
     }
     words.push("--".into());
-    words.extend([&arguments.volume, &arguments.directory].map(|path| background::real(path).into()));
+    words.extend([&arguments.volume, &arguments.directory].map(|path| real(path).into()));
     background::start(&words, &arguments.volume)
 }
 

@@ -10,6 +10,7 @@ use eyrie_service::{ServeOptions, Service};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
+use crate::place::real;
 use crate::users::Names;
 use crate::{background, interrupt, text, volumes};
 
@@ -62,7 +63,7 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     for user in &arguments.allow {
         words.extend(["--allow-user".into(), user.into()]);
     }
-    words.extend(["--".into(), background::real(&arguments.volume).into()]);
+    words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
     let readers = if arguments.allow.is_empty() { "your programs and root's" } else { "the allowed users" };
     writeln!(output, "serving {}: {readers} can read all of it", text::path(&arguments.volume))?;
@@ -78,8 +79,7 @@ fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
             options.users = None;
             return Ok(options);
         }
-        let number = names.uid(name).or_else(|| name.parse().ok());
-        known.push(number.ok_or_else(|| Failure::usage("cannot allow", name, "no such user"))?);
+        known.push(names.uid(name).ok_or_else(|| Failure::usage("cannot allow", name, "no such user"))?);
     }
     options.users = Some(known);
     Ok(options)
@@ -103,4 +103,27 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     let served = service.run();
     background::notify_manager("STOPPING=1");
     served.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_users_and_numbers_are_allowed() {
+        let options = |user: &str| {
+            options(&ServeArgs {
+                volume: "vol".into(),
+                socket: None,
+                allow: vec![user.to_owned()],
+                foreground: true,
+                background: false,
+            })
+        };
+        assert_eq!(options("1001").unwrap().users, Some(vec![1001]));
+        // This number means "no change" in chown(2), so no user has it.
+        for unknown in ["4294967295", "no such name"] {
+            assert!(options(unknown).expect_err("refused").to_string().contains("no such user"));
+        }
+    }
 }

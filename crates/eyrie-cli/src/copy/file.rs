@@ -62,19 +62,28 @@ impl<'a, S: Posix + Clone> DataRuns<'a, S> {
     /// As [`Posix::seek`]. `EIO` if the file has more data than its volume has room for.
     pub fn next(&mut self) -> eyrie::Result<Option<Range<u64>>> {
         let seek = |from, whence| self.file.file_system().seek(self.file.handle(), from, whence);
-        let (start, end) = match seek(self.end, Whence::Data) {
-            Ok(start) => (start, seek(start, Whence::Hole)?),
-            Err(error) => match error.errno() {
-                Errno::INVAL | Errno::OPNOTSUPP if self.end < self.size => (self.end, self.size),
-                Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP => return Ok(None),
-                _ => return Err(error),
-            },
-        };
+        let Some(Range { start, end }) = range_from(self.end, self.size, seek)? else { return Ok(None) };
         self.end = end;
         let why = "damaged file: it has more data than its volume has room for; run `eyrie fsck`";
         let room = self.room.checked_sub(end.saturating_sub(start));
         self.room = room.ok_or_else(|| Error::with_reason(Errno::IO, "read", why))?;
         Ok(Some(start..end))
+    }
+}
+
+/// Returns the first range of data from the offset `from` on, or `None` if no data follows. `size` is the
+/// size of the file, which is one range if its file system cannot seek holes.
+fn range_from(
+    from: u64,
+    size: u64,
+    seek: impl Fn(u64, Whence) -> eyrie::Result<u64>,
+) -> eyrie::Result<Option<Range<u64>>> {
+    let range = seek(from, Whence::Data).and_then(|start| Ok(start..seek(start, Whence::Hole)?));
+    match range.as_ref().map_err(Error::errno) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if from < size => Ok(Some(from..size)),
+        // If only the second seek finds no data, another program has made the file shorter meanwhile.
+        Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        _ => range.map(Some),
     }
 }
 
@@ -147,4 +156,20 @@ fn copy_range<S: Posix + Clone, D: Posix + Clone>(
         offset += count as u64;
     }
     Ok(offset - range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_file_that_gets_shorter_between_two_seeks_ends() {
+        let error = |errno| Err(Error::new(errno, "seek"));
+        let shorter = |_, whence| if whence == Whence::Data { Ok(4096) } else { error(Errno::NXIO) };
+        assert_eq!(range_from(0, 8192, shorter).unwrap(), None);
+        let unable = |_, _| error(Errno::INVAL);
+        assert_eq!(range_from(4096, 8192, unable).unwrap(), Some(4096..8192));
+        assert_eq!(range_from(8192, 8192, unable).unwrap(), None);
+        assert_eq!(range_from(0, 8192, |_, _| error(Errno::IO)).unwrap_err().errno(), Errno::IO);
+    }
 }

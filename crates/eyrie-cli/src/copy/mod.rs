@@ -30,6 +30,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod workers;
 mod xattrs;
 
 pub use existing::copy_attributes;

@@ -1,28 +1,22 @@
 //! Copies of trees: one thread walks the source, and worker threads copy the files.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use super::file::{copy_bytes, open_entry};
 use super::links::{Links, NameTask, reach};
-use super::lock::unpoisoned;
 use super::progress::{Progress, Tally};
 use super::reporter::Reporter;
 use super::side::{OnSide, Side};
 use super::spot::Spot;
 use super::target::TargetTree;
+use super::workers::with_workers;
 use super::xattrs::{Xattrs, read as read_xattrs};
 use crate::failure::{self, Doing};
 use crate::place::join;
-
-/// Number of worker threads, which copy files. One more thread walks.
-const WORKERS: usize = 2;
-
-/// Maximum number of files that wait for a worker. Each of them keeps directories open.
-const QUEUE: usize = 64;
 
 /// The source and the target of a copy.
 pub struct Job<'a, S, D> {
@@ -85,20 +79,8 @@ where
     let mut walk = job.source.walk(job.from).doing("copy", job.reporter.place(Path::new("")))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
     let copy = TreeCopy { job, target, links: Links::new() };
-    let (sender, receiver) = sync_channel(QUEUE);
-    let receiver = Mutex::new(receiver);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| copy.work(&receiver))).collect();
-        let walked = copy.walk(&mut walk, &sender);
-        // The workers end when the queue is empty and has no sender.
-        drop(sender);
-        for worker in workers {
-            if let Err(panic) = worker.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        walked
-    })?;
+    // After the copy is stopped, `run` only drops the tasks of the queue.
+    with_workers(|task, buffer| copy.run(task, buffer), |files| copy.walk(&mut walk, files))?;
     copy.target.outcome()
 }
 
@@ -233,22 +215,13 @@ where
             },
         };
         if stat.is_file() {
-            // The send cannot fail, because the receiver lives until the sender is dropped.
-            let _ = files.send(task);
+            files
+                .send(task)
+                .map_err(|_| Side::Fatal("the threads that copy files have failed".to_owned()))?;
         } else {
             self.run(task, &mut Vec::new());
         }
         Ok(())
-    }
-
-    /// Copies files until the queue ends. After the copy is stopped, empties the queue without copying.
-    fn work(&self, files: &Mutex<Receiver<Task<S, D>>>) {
-        let mut buffer = Vec::new();
-        loop {
-            let next = unpoisoned(files.lock()).recv();
-            let Ok(task) = next else { return };
-            self.run(task, &mut buffer);
-        }
     }
 
     /// Copies an entry, and then links the names that wait for the copy. If the copy fails, copies the file

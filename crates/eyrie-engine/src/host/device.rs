@@ -30,7 +30,8 @@ use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PagedOptions, hos
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::lock::{Hold, Sharing};
-use super::segment::{FirstPages, blocks, host_error};
+use super::segment::{FirstPages, blocks, duplicate, host_error};
+use crate::tables::superblock::Purpose;
 use crate::tables::{Geometry, MIN_HOST_BYTES, MediumChoice, Options};
 use crate::{Errno, Error, Result};
 
@@ -66,7 +67,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
 
 /// Returns another descriptor of a claimed device, under the same claim.
 pub(super) fn again(file: &File, path: &Path) -> Result<File> {
-    host::try_clone(file).map_err(|error| host_error(path, "cannot be used", &error))
+    duplicate(file, &path.display().to_string())
 }
 
 /// Returns the size of the largest volume that fits on the device, with or without checksums of its pages.
@@ -82,7 +83,7 @@ fn size(mut file: &File) -> io::Result<u64> {
 /// Claims the device at `path`, and opens an overlay of it in memory. No change reaches the device.
 pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> Result<(Medium, Hold)> {
     let (file, place) = (claim(path, sharing)?, path.display().to_string());
-    let medium = paged_on(Overlay::new(blocks_of_volume(&file, &place)?), paged, &place)?;
+    let medium = paged_on(Overlay::new(blocks_of_volume(&file, Purpose::Reading, &place)?), paged, &place)?;
     Ok((medium, Hold::Device(file)))
 }
 
@@ -207,12 +208,12 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
 
 /// Opens the volume on the device.
 pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Medium> {
-    paged_on(blocks_of_volume(file, place)?, paged, place)
+    paged_on(blocks_of_volume(file, Purpose::Changes, place)?, paged, place)
 }
 
 /// Returns the blocks of the device, up to the end of the bytes that the volume takes. Returns all blocks if
 /// no whole copy of the superblock records this end.
-fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
+fn blocks_of_volume(file: &File, purpose: Purpose, place: &str) -> Result<FileBlocks> {
     let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     let Some(start) = start.filter(FirstPages::has_volume) else {
         return Err(Error::volume(
@@ -221,10 +222,9 @@ fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
             Errno::INVAL,
         ));
     };
-    start.check_known(place)?;
+    start.check_known(purpose, place)?;
     let size = size(file).map_err(failed(place, "cannot be measured"))?;
-    let again = host::try_clone(file).map_err(failed(place, "cannot be used"))?;
-    let blocks = blocks(again);
+    let blocks = blocks(duplicate(file, place)?);
     match start.device_bytes() {
         Some(taken) if taken > size => {
             let what = format!(

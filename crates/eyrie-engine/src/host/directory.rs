@@ -129,10 +129,10 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(host_error(path, "cannot be created", &error)),
     }
-    let mut entries =
-        host::call(|| fs::read_dir(path)).map_err(|error| host_error(path, "exists already", &error))?;
+    let unreadable = |error| host_error(path, "exists already, but its entries cannot be read", &error);
+    let mut entries = host::call(|| fs::read_dir(path)).map_err(unreadable)?;
     let first = host::call(|| entries.next().transpose());
-    if first.map_err(|error| host_error(path, "exists already", &error))?.is_some() {
+    if first.map_err(unreadable)?.is_some() {
         let what = "exists already and is not empty; name a new directory, or remove it first";
         return Err(Error::volume(&path.display().to_string(), what, Errno::EXIST));
     }

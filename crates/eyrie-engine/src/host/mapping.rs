@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use eyrie_medium::{Fault, Medium, Overlay, PagedOptions, host};
 
-use super::segment::{FirstPages, blocks, errno_of};
+use super::device::failed;
+use super::segment::{FirstPages, blocks, duplicate};
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
-use crate::tables::{MediumChoice, Options, superblock};
+use crate::tables::superblock::{self, Purpose};
+use crate::tables::{MediumChoice, Options};
 use crate::{Errno, Error, Result};
 
 /// The medium for [`MediumChoice::Auto`] if the volume has checksums, or if the host's files are neither
@@ -17,16 +19,13 @@ const ON_DISK: MediumChoice = MediumChoice::Paged;
 
 /// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as the medium needs.
 pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
-    host::set_len(file, bytes).map_err(|error| {
-        Error::volume(place, format!("cannot be made as large as asked: {error}"), errno_of(&error))
-    })?;
+    host::set_len(file, bytes).map_err(failed(place, "cannot be made as large as asked"))?;
     choose(file, bytes, options.medium, options, place)
 }
 
 fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, place: &str) -> Result<Medium> {
     let Options { checksums, paged, .. } = *options;
-    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
-    let again = || host::try_clone(file).map_err(failed);
+    let again = || duplicate(file, place);
     if checksums && matches!(choice, MediumChoice::Dram | MediumChoice::Pmem) {
         let what = "only a volume on a disk has checksums: choose the medium paged";
         return Err(Error::volume(place, what, Errno::INVAL));
@@ -48,7 +47,7 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
         MediumChoice::Paged => {
             let blocks = blocks(again()?);
             let total = Medium::paged_bytes(bytes, checksums);
-            host::set_len(file, total).map_err(failed)?;
+            host::set_len(file, total).map_err(failed(place, "cannot be made as large as asked"))?;
             Medium::format_paged(&blocks, bytes, checksums)?;
             Ok(Medium::paged(Arc::new(blocks), paged)?)
         }
@@ -57,13 +56,12 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
 
 /// Maps the segment of the volume at `place`, on the medium that its superblock records.
 pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
-    let again = || host::try_clone(file).map_err(failed);
+    let again = || duplicate(file, place);
     // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who may
     // have written bytes there that look like a journal.
-    let start = FirstPages::read(file).map_err(failed)?;
+    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     if let Some(start) = start.filter(FirstPages::is_paged) {
-        start.check_known(place)?;
+        start.check_known(Purpose::Changes, place)?;
         match Medium::paged(Arc::new(blocks(again()?)), paged) {
             Err(Fault::NotPaged) => {}
             mapped => return Ok(mapped?),
@@ -91,9 +89,8 @@ pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
 
 /// Maps a copy of the segment of a volume. No change reaches the host.
 pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
-    let again = || host::try_clone(file).map_err(failed);
-    let start = FirstPages::read(file).map_err(failed)?;
+    let again = || duplicate(file, place);
+    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     // Without a superblock the medium is unknown. The code then tries the medium `paged` first.
     if start.as_ref().is_none_or(|start| start.is_paged() || !start.has_volume()) {
         match Medium::paged(Arc::new(Overlay::new(blocks(again()?))), paged) {
@@ -133,6 +130,7 @@ fn is_memory(file: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+    use std::path::{Path, PathBuf};
 
     use eyrie_medium::{Anchor, ChangedPage, FreshPage, MediumKind, PAGE_SIZE, RecordHead};
     use zerocopy::IntoBytes;
@@ -164,6 +162,22 @@ mod tests {
         assert!(medium.snapshot() == before, "opening it changed something");
     }
 
+    /// Makes a volume on a disk below `dir`, and changes both copies of its superblock. Returns the path.
+    fn volume_with(dir: &Path, edit: fn(&mut Superblock)) -> PathBuf {
+        let path = dir.join("vol");
+        let random = Options::random(Time::new(1, 0)).expect("random bytes");
+        let options = Options { medium: MediumChoice::Paged, ..random };
+        Volume::create(&path, Some(1 << 20), &options).expect("room").save().expect("sound");
+        let file = File::options().read(true).write(true).open(segment_path(&path)).expect("there");
+        let mut start = FirstPages::read(&file).expect("there").expect("large enough");
+        for copy in &mut start.0 {
+            edit(copy);
+            superblock::renumber(copy);
+        }
+        file.write_all_at(start.as_bytes(), 0).expect("room");
+        path
+    }
+
     #[test]
     fn newer_format_on_a_disk_is_refused_and_unchanged() {
         for edit in [
@@ -172,23 +186,23 @@ mod tests {
             |block| block.ro_compat.set(1 << 40),
         ] {
             let dir = tempfile::tempdir().expect("room");
-            let path = dir.path().join("vol");
-            let random = Options::random(Time::new(1, 0)).expect("random bytes");
-            let options = Options { medium: MediumChoice::Paged, ..random };
-            Volume::create(&path, Some(1 << 20), &options).expect("room").save().expect("sound");
-            let segment = segment_path(&path);
-            let file = File::options().read(true).write(true).open(&segment).expect("there");
-            let mut start = FirstPages::read(&file).expect("there").expect("large enough");
-            for copy in &mut start.0 {
-                edit(copy);
-                superblock::renumber(copy);
-            }
-            file.write_all_at(start.as_bytes(), 0).expect("room");
-            let before = std::fs::read(&segment).expect("there");
-            let refused = Volume::open(&path, options.paged).err().expect("a newer format");
+            let path = volume_with(dir.path(), edit);
+            let before = std::fs::read(segment_path(&path)).expect("there");
+            let refused = Volume::open(&path, PagedOptions::for_host()).err().expect("a newer format");
             assert!(refused.to_string().contains("newer format"), "{refused}");
-            assert!(std::fs::read(&segment).expect("there") == before, "the refused volume was changed");
+            let after = std::fs::read(segment_path(&path)).expect("there");
+            assert!(after == before, "the refused volume was changed");
         }
+    }
+
+    #[test]
+    fn unknown_read_only_feature_lets_a_copy_open() {
+        let dir = tempfile::tempdir().expect("room");
+        let path = volume_with(dir.path(), |block| block.ro_compat.set(8));
+        let paged = PagedOptions::for_host();
+        drop(Volume::open_copy(&path, paged).expect("readers may ignore the feature"));
+        let refused = Volume::open_damaged(&path, paged).err().expect("a repair would lose the feature");
+        assert!(refused.to_string().contains("this program may only read the volume"), "{refused}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::Errno;
 use crate::Error;
 use crate::tables::layout::{CHECKSUMS, MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
-use crate::tables::superblock;
+use crate::tables::superblock::{self, Purpose};
 
 /// Name of the file of segment 0 in the directory of a volume.
 pub(super) const SEGMENT_FILE: &str = "segment-0000";
@@ -24,6 +24,13 @@ pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
 /// Returns the errno of a failed host call, or `EIO` if the error has no errno.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Returns another descriptor of the file or device of the volume at `place`.
+#[track_caller]
+pub(super) fn duplicate(file: &File, place: &str) -> crate::Result<File> {
+    host::try_clone(file)
+        .map_err(|error| host_error(Path::new(place), "its descriptor cannot be duplicated", &error))
 }
 
 /// Returns a file or device as blocks. Transfers bypass the page cache of the host if the host supports
@@ -69,12 +76,13 @@ impl FirstPages {
         (copy.incompat.get() & CHECKSUMS != 0).then(|| copy.volume_bytes.get())
     }
 
-    /// Refuses a volume with a version or with features that this program does not know. Callers make this
+    /// Refuses a volume with a version or with features that this program does not know. Callers that change
+    /// the volume make this
     /// check before the replay of the journal, so a refused volume stays as it is. A volume without a whole
     /// copy of the superblock passes, because a copy may be in the journal.
-    pub(super) fn check_known(&self, place: &str) -> crate::Result<()> {
+    pub(super) fn check_known(&self, purpose: Purpose, place: &str) -> crate::Result<()> {
         let newest = superblock::newest(&self.0, superblock::is_whole);
-        newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], place))
+        newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], purpose, place))
     }
 
     /// True if the first pages have the magic number of a superblock. The superblock may be damaged.

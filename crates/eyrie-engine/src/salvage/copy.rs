@@ -111,6 +111,10 @@ impl Salvage<'_> {
             // A sealed file is the value of a key, or a file that had a view. The two look the same. One
             // `Op::Put` creates the copy, so that it is sealed, too.
             let id = if object.is_sealed {
+                // A put would replace the value of another object with this name.
+                if self.to.lookup(place.dir, place.name)?.is_some() {
+                    return Err(Error::Exists);
+                }
                 self.make(Kind::File, |id| {
                     let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);
                     Op::Put { dir, name, id, owner, data: &bytes, time }

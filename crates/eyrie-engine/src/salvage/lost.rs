@@ -12,6 +12,11 @@ use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 /// Numbers of the kinds of objects.
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
+/// Returns the path of an object's copy in `lost+found`.
+fn found_path(object: &DamagedObject) -> Vec<Vec<u8>> {
+    vec![LOST_AND_FOUND.to_vec(), format!("#{}", object.id.raw()).into_bytes()]
+}
+
 impl Salvage<'_> {
     /// Copies the objects in header chunks to which the walk from the root found no name. Directories are
     /// copied first, an outer directory before the directories in it.
@@ -54,18 +59,26 @@ impl Salvage<'_> {
         found
     }
 
-    /// Copies an object into `lost+found`, unless it is copied already, its content cannot be copied, or
-    /// [`Salvage::claim`] returns true for it. The name of the copy is `#` and the number of the object's id.
+    /// Copies a nameless object into `lost+found`, unless it is copied already, its content cannot be copied,
+    /// or [`Salvage::claim`] returns true for it.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
         }
-        let name = format!("#{}", object.id.raw()).into_bytes();
-        let path = vec![LOST_AND_FOUND.to_vec(), name];
         if self.claim(&object) {
-            self.lose(&path, "left out: it has no name, and some of its bytes belong to other objects");
+            self.lose(
+                &found_path(&object),
+                "left out: it has no name, and some of its bytes belong to other objects",
+            );
             return Ok(());
         }
+        self.keep(object)
+    }
+
+    /// Copies an object into `lost+found`, unless its content cannot be copied. The name of the copy is `#`
+    /// and the number of the object's id.
+    pub(super) fn keep(&mut self, object: DamagedObject) -> Result<()> {
+        let path = found_path(&object);
         if let Err(error) = self.check_content(&object) {
             return self.lose_unless_fault(&path, Err(error));
         }

@@ -9,6 +9,7 @@ use crate::object::mfile::{self, FileTree, SalvagedPart};
 use crate::object::xattr::XattrRoot;
 use crate::op::FILE_MAX;
 use crate::tables::layout::HEADER_BYTES;
+use crate::tables::superblock;
 use crate::volume::{Marks, Overlap, Volume};
 use crate::{AttributeChange, Error, InodeFlags, ObjectId, Owner, Result, Time};
 
@@ -65,12 +66,15 @@ pub(super) fn time(time: Time) -> Time {
 /// A damaged volume.
 pub(super) struct DamagedVolume<'v> {
     pub volume: &'v Volume,
+    /// The key of the hash in each readable copy of the superblock. The copies differ if one is damaged.
+    pub hash_seeds: Vec<u64>,
     marks: Marks,
 }
 
 impl<'v> DamagedVolume<'v> {
     pub fn new(volume: &'v Volume) -> DamagedVolume<'v> {
-        DamagedVolume { volume, marks: volume.marks() }
+        let hash_seeds = superblock::hash_seeds(volume.medium());
+        DamagedVolume { volume, hash_seeds, marks: volume.marks() }
     }
 
     pub fn medium(&self) -> &'v Medium {

@@ -111,9 +111,17 @@ impl<'a> Salvage<'a> {
         let contested = std::mem::take(&mut self.contested);
         // Objects that share bytes come last, and a lack of room for them is reported in a field of its own.
         let was_full = std::mem::take(&mut self.done.is_full);
+        let mut last = Vec::with_capacity(contested.len());
         for FoundChild { dir, path, object } in contested {
             self.lose(&path, "some of its bytes belong to another object, too");
             self.enter(dir, path, object)?;
+            last.push(object);
+        }
+        // The name of such an object may belong to another one by now.
+        for object in last {
+            if !self.is_copied(object.id) && !self.refused.contains(&object.id) {
+                self.keep(object)?;
+            }
         }
         self.done.is_full_of_copies = std::mem::replace(&mut self.done.is_full, was_full);
         self.links();
@@ -173,7 +181,7 @@ impl<'a> Salvage<'a> {
             {
                 let _pin = pin();
                 let collection = Collection::new(self.from.volume, dir.object.file.root);
-                collection.salvage(&mut |shown| match shown {
+                collection.salvage(&self.from.hash_seeds, &mut |shown| match shown {
                     Ok((name, id)) => entries.push((name.to_vec(), id)),
                     Err(error) => errors.push(error),
                 });
@@ -267,8 +275,8 @@ impl<'a> Salvage<'a> {
         let id = match made {
             Ok(id) => id,
             Err(error) => {
-                // If another object has this name, this object is not refused, so `unnamed` later copies it
-                // into `lost+found`. A contested object comes after `unnamed`, and is lost.
+                // If another object has this name, this object is not refused, so `unnamed` or `everything`
+                // later copies it into `lost+found`.
                 if !matches!(error, Error::Exists) {
                     self.refused.insert(object.id);
                 }

@@ -67,6 +67,16 @@ pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) ->
     whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
 }
 
+/// The purpose for which a volume is opened. It decides if unknown features of [`Superblock::ro_compat`]
+/// matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Only the copy in memory changes, if anything does.
+    Reading,
+    /// The volume itself changes, or a repair replaces it.
+    Changes,
+}
+
 /// A superblock that was read and verified.
 pub(crate) struct VerifiedSuperblock {
     /// The fields as they were read, and as `set_size` and `set_root` changed them. The medium may have a
@@ -105,6 +115,11 @@ pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
 }
 
 impl VerifiedSuperblock {
+    /// Refuses features that this program does not know, if they matter for `purpose`.
+    pub(crate) fn check_known(&self, purpose: Purpose, place: &str) -> Result<()> {
+        check_known(&self.block, purpose, place)
+    }
+
     /// Returns an error unless the superblock and the journal of `medium` agree about checksums.
     pub(crate) fn require_checksums_of(&self, medium: &Medium, place: &str) -> Result<()> {
         if (self.block.incompat.get() & CHECKSUMS != 0) == medium.has_checksums() {
@@ -169,6 +184,12 @@ pub(crate) fn read(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
     Ok(found)
 }
 
+/// Returns the key of the hash of names in each copy of the superblock that can be read, sound or not.
+pub(crate) fn hash_seeds(medium: &Medium) -> Vec<u64> {
+    let copies = SUPERBLOCKS.into_iter().filter_map(|copy| medium.read_value::<Superblock>(copy).ok());
+    copies.map(|copy| copy.hash_seed.get()).collect()
+}
+
 fn length(medium: &Medium) -> u64 {
     medium.segment_sizes().next().unwrap_or(0)
 }
@@ -208,19 +229,23 @@ fn newer(place: &str, version: u32) -> Error {
 }
 
 /// Refuses a whole superblock with a version or with features that this program does not know.
-pub(crate) fn check_known(block: &Superblock, place: &str) -> Result<()> {
+pub(crate) fn check_known(block: &Superblock, purpose: Purpose, place: &str) -> Result<()> {
     if block.version.get() > FORMAT_VERSION {
         return Err(newer(place, block.version.get()));
     }
-    let features = |what, unknown: u64| {
-        let what = format!("newer format: {what} features {unknown:#x} are unknown here; use a newer eyrie");
-        Err(Error::volume(place, what, Errno::OPNOTSUPP))
-    };
-    if block.incompat.get() & !INCOMPAT != 0 {
-        return features("incompatible", block.incompat.get() & !INCOMPAT);
+    let unknown = block.incompat.get() & !INCOMPAT;
+    if unknown != 0 {
+        let what =
+            format!("newer format: incompatible features {unknown:#x} are unknown here; use a newer eyrie");
+        return Err(Error::volume(place, what, Errno::OPNOTSUPP));
     }
-    if block.ro_compat.get() & !RO_COMPAT != 0 {
-        return features("read-only", block.ro_compat.get() & !RO_COMPAT);
+    let unknown = block.ro_compat.get() & !RO_COMPAT;
+    if unknown != 0 && purpose == Purpose::Changes {
+        let what = format!(
+            "newer format: read-only features {unknown:#x} are unknown here, so this program may only read \
+             the volume; use a newer eyrie"
+        );
+        return Err(Error::volume(place, what, Errno::OPNOTSUPP));
     }
     let _ignored = block.compat.get() & !COMPAT;
     Ok(())
@@ -230,8 +255,8 @@ pub(crate) fn check_known(block: &Superblock, place: &str) -> Result<()> {
 /// volume.
 fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     // Unknown features are refused before the fields are checked, because they may change the meaning of the
-    // fields.
-    check_known(block, place)?;
+    // fields. An open for changes also calls `VerifiedSuperblock::check_known`.
+    check_known(block, Purpose::Reading, place)?;
     let corrupt = |what: &str| Error::volume(place, format!("corrupt volume: superblock: {what}"), Errno::IO);
     if block.version.get() != FORMAT_VERSION {
         return Err(corrupt("version 0"));
@@ -346,13 +371,18 @@ mod tests {
         for (edit, word) in [
             (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
             (&|b| b.incompat.set(CHECKSUMS | 8), "incompatible features 0x8"),
-            (&|b| b.ro_compat.set(8), "read-only features 0x8"),
         ] {
             let medium = written();
             change(&medium, edit);
             let what = refusal(&medium);
             assert!(what.contains("newer format") && what.contains(word), "{what}");
         }
+        let medium = written();
+        change(&medium, |block| block.ro_compat.set(8));
+        let found = read(&medium, "here").expect("a reader may ignore the feature");
+        assert!(found.check_known(Purpose::Reading, "here").is_ok());
+        let what = found.check_known(Purpose::Changes, "here").expect_err("unknown").to_string();
+        assert!(what.contains("newer format: read-only features 0x8"), "{what}");
         let medium = written();
         change(&medium, |block| block.compat.set(1));
         assert!(read(&medium, "here").is_ok(), "compatible features do no harm");

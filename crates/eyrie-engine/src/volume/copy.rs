@@ -13,8 +13,9 @@ use super::view::VolumeView;
 use crate::Result;
 use crate::host::{Hold, HostPlace, Sharing, without_journal};
 use crate::space::{FreeMap, Space, SpaceContext};
+use crate::tables::MediumChoice;
 use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
-use crate::tables::{MediumChoice, superblock};
+use crate::tables::superblock::{self, Purpose};
 
 impl Volume {
     /// Opens a copy of the volume at `path`. Neither the open nor a later change of the copy reaches the
@@ -35,7 +36,7 @@ impl Volume {
         if medium.journal_bytes() == Some(0) {
             return Err(without_journal(bytes, &place));
         }
-        let (volume, opened) = Volume::open_in(medium, Some(hold), &place)?;
+        let (volume, opened) = Volume::open_for(Purpose::Reading, medium, Some(hold), &place)?;
         if volume.lacks_journal() {
             return Err(without_journal(bytes, &place));
         }
@@ -68,6 +69,8 @@ impl Volume {
         medium.accept_unknown_checksums();
         let _pin = pin();
         let superblock = superblock::find(&medium, place)?;
+        // A repaired volume would lack the content of unknown features.
+        superblock.check_known(Purpose::Changes, place)?;
         let context = SpaceContext::of_damaged(Arc::clone(&medium), superblock.geometry)?;
         let space = Space::new(context.clone(), superblock.geometry.groups(), FreeMap::default());
         space.central().free_is_unknown = true;

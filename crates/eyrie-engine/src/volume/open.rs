@@ -21,7 +21,7 @@ use super::view::VolumeView;
 use crate::host::{Hold, HostPlace};
 use crate::space::{Marks, Space, SpaceContext};
 use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
-use crate::tables::superblock;
+use crate::tables::superblock::{self, Purpose};
 use crate::tables::{Geometry, Options};
 use crate::{Errno, Error, ObjectId, Result};
 
@@ -161,11 +161,22 @@ impl Volume {
         Volume::open_in(medium, None, "volume")
     }
 
+    /// Opens the volume on `medium` for changes.
     pub(crate) fn open_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<(Volume, Opened)> {
+        Volume::open_for(Purpose::Changes, medium, hold, place)
+    }
+
+    pub(super) fn open_for(
+        purpose: Purpose,
+        medium: Medium,
+        hold: Option<Hold>,
+        place: &str,
+    ) -> Result<(Volume, Opened)> {
         let medium = Arc::new(medium);
         let gate = medium.enter()?;
         let _pin = pin();
         let superblock = superblock::read(&medium, place)?;
+        superblock.check_known(purpose, place)?;
         superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         // The clients of an earlier owner must see the new number before any other change. The change of the

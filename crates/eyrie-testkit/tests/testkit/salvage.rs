@@ -1,5 +1,7 @@
 //! Tests of salvage: it must copy the readable objects of a damaged volume into a sound volume.
 
+use eyrie_engine::object::collection::hash;
+use eyrie_engine::object::collection::layout::{LINES, PAGE_BYTES};
 use eyrie_engine::object::header::Header;
 use eyrie_engine::object::pointer::Pointer;
 use eyrie_engine::salvage::{self, SalvageLoss, Salvaged};
@@ -120,6 +122,63 @@ fn regression_file_with_shared_bytes_keeps_its_name() {
     let losses = losses(&salvaged);
     let [loss] = &losses[..] else { panic!("{losses:#?}") };
     assert!(loss.ends_with(": some of its bytes belong to another object, too"), "{loss}");
+    let names: Vec<_> = readable(&*base.model).into_keys().collect();
+    assert_eq!(readable(&to).into_keys().collect::<Vec<_>>(), names);
+}
+
+/// Returns the offset of the only place of these bytes in an image.
+fn place_of(image: &Image<'_>, wanted: &[u8]) -> u64 {
+    let bytes = image.to_bytes();
+    let mut places = bytes.windows(wanted.len()).enumerate().filter(|(_, found)| *found == wanted);
+    let (at, _) = places.next().expect("there");
+    assert!(places.next().is_none(), "the bytes occur twice");
+    at as u64
+}
+
+/// Returns the offset of the bytes of a name of the root directory, in the record of its entry.
+fn name_place(image: &Image<'_>, name: &[u8]) -> u64 {
+    let engine = Scm::open_on(image.base.copy()).expect("sound");
+    let hash = hash(engine.volume().hash_seed(), name);
+    let record = [&hash.to_le_bytes()[..], &(name.len() as u16).to_le_bytes(), name].concat();
+    place_of(image, &record) + 10
+}
+
+#[test]
+fn regression_file_with_shared_bytes_and_a_taken_name_is_found() {
+    let bases = bases();
+    let base = bases.iter().find(|base| base.name == "few").expect("a base");
+    let [(_, mut image), ..] = owned_twice(base);
+    // One of the files `b` and `k2` comes last. An undamaged file has the names of both.
+    let names: Vec<_> = readable(&*base.model).into_keys().filter(|path| path.len() == 1).collect();
+    let with_length = |len| names.iter().map(|path| &path[0]).filter(move |name| name.len() == len);
+    for name in [&b"b"[..], b"k2"] {
+        let at = name_place(&image, name);
+        let other = with_length(name.len()).find(|other| ![&b"b"[..], b"k2"].contains(&&other[..]));
+        image.write(at, other.expect("a name of this length"));
+    }
+    let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
+    let losses = losses(&salvaged);
+    assert!(losses.iter().any(|loss| loss.ends_with("belong to another object, too")), "{losses:#?}");
+    let found = readable(&to).into_keys().filter(|path| path[0] == salvage::LOST_AND_FOUND).count();
+    assert_eq!((found, salvaged.found), (2, 1), "the directory and one file: {losses:#?}");
+}
+
+#[test]
+fn regression_name_with_a_wrong_tag_survives_a_wrong_key() {
+    let bases = bases();
+    let base = bases.iter().find(|base| base.name == "few").expect("a base");
+    let engine = Scm::open_on(base.copy()).expect("sound");
+    let mut image = Image::new(base);
+    // The key in the first copy of the superblock.
+    image.write_word(0x58, engine.volume().hash_seed() ^ 1);
+    let page = name_place(&image, b"b") & !(PAGE_BYTES - 1);
+    for line in 1..=LINES as u64 {
+        let tags = page + line * 64 + 56;
+        // The highest byte has no tag.
+        image.write_word(tags, image.word(tags) ^ (u64::MAX >> 8));
+    }
+    let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
+    assert_eq!(salvaged.losses, []);
     let names: Vec<_> = readable(&*base.model).into_keys().collect();
     assert_eq!(readable(&to).into_keys().collect::<Vec<_>>(), names);
 }

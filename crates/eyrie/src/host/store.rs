@@ -145,11 +145,11 @@ impl HostStore {
     /// # Errors
     /// As [`HostStore::get`], with `stat(2)` in place of `open(2)` and `read(2)`.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        names::check_key(key.as_ref(), "get")?;
+        names::check_key(key.as_ref(), "contains_key")?;
         match fs::statat(&self.dir, &*names::encode(key.as_ref()), AtFlags::empty()) {
             Err(io::Errno::NOENT) => Ok(false),
-            stat => match stat_from(&named("get", stat)?).kind {
-                Kind::Directory => Err(Error::new(Errno::ISDIR, "get")),
+            stat => match stat_from(&named("contains_key", stat)?).kind {
+                Kind::Directory => Err(Error::new(Errno::ISDIR, "contains_key")),
                 _ => Ok(true),
             },
         }

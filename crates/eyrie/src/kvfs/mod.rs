@@ -223,7 +223,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Version>> {
-        self.call("get", |_| self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
+        self.call("version", |_| self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
     }
 
     /// Returns a copy of the value of `key`, and the version of the value. [`Kvfs::put_if`] changes the value
@@ -279,7 +279,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn value_len(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
-        self.call("get", |_| {
+        self.call("value_len", |_| {
             let id = self.find(key.as_ref())?;
             Ok(id.map(|id| self.store.engine.attributes(id)).transpose()?.map(|attributes| attributes.size))
         })
@@ -298,7 +298,7 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.call("get", |_| Ok(self.find(key.as_ref())?.is_some()))
+        self.call("contains_key", |_| Ok(self.find(key.as_ref())?.is_some()))
     }
 
     /// Returns the number of entries of the directory. A subdirectory counts as one entry.
@@ -345,7 +345,9 @@ impl<E: Engine> Kvfs<E> {
         }
         match self.store.engine.lookup(self.store.dir()?, key)? {
             Some(id) if id.is_directory() => Err(Engine::IsDirectory),
-            Some(id) if id.kind() != Kind::File => Err(Engine::Invalid("the key names no file")),
+            Some(id) if id.kind() != Kind::File => {
+                Err(Engine::Invalid("the key names something other than a regular file"))
+            }
             found => Ok(found),
         }
     }

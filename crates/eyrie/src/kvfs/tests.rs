@@ -64,6 +64,14 @@ fn bad_keys_and_values_are_refused() {
     assert_eq!(store.put("", "").unwrap_err().errno(), Errno::INVAL);
     assert_eq!(store.put([b'x'; 256], "").unwrap_err().errno(), Errno::NAMETOOLONG);
     assert_eq!(store.get("dir").unwrap_err().errno(), Errno::ISDIR);
+    let operations = [
+        store.get("").map(drop),
+        store.version("").map(drop),
+        store.value_len("").map(drop),
+        store.contains_key("").map(drop),
+    ];
+    let operations = operations.map(|result| result.unwrap_err().operation());
+    assert_eq!(operations, ["get", "version", "value_len", "contains_key"]);
     let large = vec![0; VALUE_MAX + 1];
     assert_eq!(store.put("big", &large).unwrap_err().errno(), Errno::FBIG);
     let mut batch = Batch::new();

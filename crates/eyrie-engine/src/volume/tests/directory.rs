@@ -87,7 +87,8 @@ fn refused_create_names_obstacle_and_leaves_nothing() {
     assert!(!path.exists());
 
     fs::write(&path, "x").expect("a file");
-    assert!(refusal(Volume::create(&path, Some(BYTES), &options())).contains("exists already"));
+    let what = refusal(Volume::create(&path, Some(BYTES), &options()));
+    assert!(what.contains("exists already, but its entries cannot be read: Not a directory"), "{what}");
     assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("a volume is a directory or"));
     fs::remove_file(&path).expect("a file");
 
