@@ -33,7 +33,7 @@ pub const SOCKET_NAME: &str = "service.sock";
 const PAUSE: Duration = Duration::from_millis(20);
 
 eyrie_medium::sync::thread_local! {
-    /// The clients that this thread has called under its last pin.
+    /// The clients that this thread has called under its latest pin.
     static PINNED: RefCell<Vec<PinnedClient>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -69,13 +69,13 @@ pub struct Client {
     pub(crate) joining: ProcessLock,
     /// Number of the process to which the claims belong.
     claims_of: AtomicU32,
-    /// True if the last attempt to join failed.
+    /// True if this client has waited for a service in vain, and has joined none since.
     has_given_up: AtomicBool,
     /// Makes the watchers, whose notices come from the service.
     pub(crate) notices: Arc<Notices>,
     /// Ids of the watchers for which a thread waits at the service.
     pub(crate) fetching: Mutex<HashSet<u64>>,
-    /// The time of the last loss of notices that each watcher was told of.
+    /// For each watcher, the time of the latest loss of notices of which the watcher was told.
     pub(crate) losses: Mutex<HashMap<u64, Instant>>,
     /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
     /// returns another number.
@@ -284,7 +284,8 @@ impl Client {
         }
         let key = joined.session.key;
         let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
-        // The board comes last of what can fail, because it tells a later attempt if the service was killed.
+        // The exchange of the board is the last step that can fail, because a later attempt needs the old
+        // board to learn if the service was killed.
         if let Some(flags) = joined.flags {
             self.view.replace_cache(&joined.segment, flags)?;
         }

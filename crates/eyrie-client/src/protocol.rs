@@ -108,8 +108,8 @@ pub enum ServiceCall {
     /// Begin to watch the changes of the volume. The watcher gets the number `number`, at least 1, and room
     /// for `id` notices.
     Watch,
-    /// Return the next notices of the watcher `number`. If there are none, the answer waits for one, for `id`
-    /// milliseconds, or for [`Unwatch`](ServiceCall::Unwatch).
+    /// Return the next notices of the watcher `number`. If there are none, the answer comes when there is
+    /// one, when `id` milliseconds have passed, or after [`Unwatch`](ServiceCall::Unwatch).
     Notices,
     /// End the watcher `number`.
     Unwatch,

@@ -420,9 +420,9 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
 /// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the mode
-/// of any other object gets [`Owner::INHERITS`] in place of the umask. An object in a set-group-id directory
-/// gets the group of that directory, and a subdirectory also gets the set-group-id bit. A new directory gets
-/// this bit in no other way.
+/// of every new object except a symbolic link gets [`Owner::INHERITS`] in place of the umask. An object in a
+/// set-group-id directory gets the group of that directory, and a subdirectory also gets the set-group-id
+/// bit. A new directory gets this bit in no other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

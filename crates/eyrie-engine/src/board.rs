@@ -1,7 +1,9 @@
 //! The board of a volume: counts that readers compare before and after a read.
 //!
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
-//! board for reading. Otherwise the board is memory of this process alone.
+//! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
+//! keys of the sessions, the number of orphans, a mark that inode flags may exist, and a mark that the owner
+//! has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
@@ -148,7 +150,7 @@ impl Board {
         self.word_to_store(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 
-    /// Tells the clients that the owner has saved the volume, and makes no further change.
+    /// Tells the clients that the owner has saved the volume and will not change it again.
     pub fn set_saved(&self) {
         self.word_to_store(SAVED).store(1, Ordering::Release);
     }
@@ -173,7 +175,8 @@ impl Board {
     }
 
     /// Runs `read`, and repeats it until a run overlapped with no application of a redo record. Returns the
-    /// result of that run. That run saw each Op whole or not at all.
+    /// result of that run. That run saw each Op whole or not at all. Returns `ServiceEnded` if the process
+    /// that applies a record has died.
     #[inline(always)]
     pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 0_u32;
@@ -199,7 +202,8 @@ impl Board {
         (begun == ended).then_some(begun)
     }
 
-    /// Waits a moment for the process that applies a redo record.
+    /// Waits a moment for the process that applies a redo record. After every 4096 attempts, asks if this
+    /// process still lives.
     #[cold]
     fn wait(&self, attempt: u32) -> Result<()> {
         wait(attempt);
@@ -243,7 +247,7 @@ impl Board {
         self.word(HAS_FLAGS).load(Ordering::Acquire) != 0
     }
 
-    /// Tells readers that an object may have inode flags, before the first one gets any.
+    /// Tells readers that an object may have inode flags, before the first object gets a flag.
     pub(crate) fn set_has_flags(&self) {
         self.word_to_store(HAS_FLAGS).store(1, Ordering::Release);
     }

@@ -13,8 +13,8 @@ pub use guards::Guards;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
-/// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails.
-/// Reserves another id if the id was lost with the service that had reserved it.
+/// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails. If
+/// the id was lost with the service that had reserved it, reserves another id and makes the change again.
 ///
 /// # Errors
 /// Those of [`Engine::reserve`] and of `change`.
@@ -74,8 +74,8 @@ pub struct Attributes {
     pub changed: Time,
     /// Device number of a device.
     pub device: u64,
-    /// The directory that contains this directory. The root contains itself. For removed directories and
-    /// other objects: `None`.
+    /// The directory that contains this directory. The root contains itself. `None` for a removed directory,
+    /// and for an object that is no directory.
     pub parent: Option<ObjectId>,
 }
 
@@ -343,8 +343,9 @@ pub trait Engine: Send + Sync {
     }
 
     /// Locks or unlocks an open object, or refuses at once. Callers set the session of the owner to 0,
-    /// because the engine knows its session. If a lock of another owner is in the way, the engine wakes
-    /// `waiter` when that lock ends, until [`end_wait`](Engine::end_wait). The caller then tries again.
+    /// because the engine knows its session. If a lock of another owner is in the way, the caller tries again
+    /// later. An engine that [wakes waiters](Engine::wakes_waiters) wakes `waiter` when that lock ends, until
+    /// [`end_wait`](Engine::end_wait).
     ///
     /// # Errors
     /// `LockConflict`, `Deadlock`, `TooManyLocks`, `LocksLost`, `Unsupported`; as [`Engine::attributes`].

@@ -7,8 +7,9 @@ const SMALL: [u16; 14] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 
 /// Number of doublings from 4 KiB to 64 MiB. Each range from one power of two to the next has four classes,
 /// and 64 MiB is one more class.
 const DOUBLINGS: u8 = 14;
-/// Size in bytes of each class, by its number. Look-ups in directories compute sizes several times, and the
-/// table saves them the divisions of [`Class::computed_bytes`].
+/// Size in bytes of each class, by its number. The first entry is unused, because the numbers begin at 1.
+/// Look-ups in directories compute sizes several times, and the table saves them the divisions of
+/// [`Class::computed_bytes`].
 const SIZES: [u32; Class::COUNT as usize + 1] = {
     let mut sizes = [0; Class::COUNT as usize + 1];
     let mut raw = 1;

@@ -13,7 +13,7 @@ use crate::ObjectId;
 
 /// Number of parts of the table, each with a lock. Two threads rarely need the same part.
 const SHARDS: usize = 64;
-/// Number of objects for which a shard that shrinks keeps memory.
+/// Minimum number of objects for which a shard keeps memory when it shrinks.
 const SPARE: usize = 64;
 
 /// Counts of holds, for each object that is held.

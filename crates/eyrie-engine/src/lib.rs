@@ -1,7 +1,7 @@
 //! Engines. An engine holds a volume, answers look-ups and reads, and applies [`Op`]s.
 //!
 //! Every change of names, bytes and attributes is an [`Op`], which an [`Engine`] applies. `scm` is the engine
-//! for byte-addressable storage. `model` is the reference engine, with which tests compare others.
+//! for byte-addressable storage. `model` is the reference engine, with which tests compare other engines.
 //!
 //! Invariants:
 //! - No Op and no look-up takes a path inside the volume: names are 1 to 255 bytes of any kind. (`host` takes

@@ -24,7 +24,8 @@ pub enum Notice {
     Object(ObjectId),
     /// Attributes, extended attributes or the ACL of an object have changed, but not its bytes.
     Attributes(ObjectId),
-    /// An entry of a directory has changed, and with it the attributes of the directory and of both objects.
+    /// An entry of a directory has changed, and with it the attributes of the directory and of the objects
+    /// that the entry named before and names now.
     #[non_exhaustive]
     Entry {
         /// The directory.

@@ -7,7 +7,7 @@ use crate::tables::layout::{HEADER_BYTES, HEADERS_PER_CHUNK};
 ///
 /// The objects of a header chunk get successive slots. A thread takes headers that are neighbours, so threads
 /// that create files use different cache lines of the table. Directories are spread one by one, because
-/// threads that each work in a directory should not use one cache line either.
+/// threads that work in different directories should not use the same cache line either.
 #[inline]
 pub(crate) fn spread(id: ObjectId, len: usize) -> usize {
     let header = id.place() / HEADER_BYTES;

@@ -6,8 +6,8 @@
 //!
 //! The mode of an object with an access ACL is a part of this ACL: the bits of the owner are the owner's
 //! entry, the bits of the group are the mask, and the bits of the others are their entry. So a volume stores
-//! these three rights in the mode only. An access ACL without named users, named groups and mask is the mode
-//! alone, and no volume stores it.
+//! these three rights in the mode only. An access ACL that has no named user, no named group and no mask is
+//! the mode alone, and no volume stores it.
 
 use super::{Credentials, Protection};
 use crate::engine::Guards;
@@ -163,7 +163,7 @@ impl Acl {
     }
 
     /// Returns the bytes that a volume stores for this access ACL: the rights in the mode are zero. `None` if
-    /// the ACL is the mode.
+    /// the ACL says no more than the mode.
     pub(crate) fn to_stored(&self) -> Option<Vec<u8>> {
         (!self.is_mode()).then(|| self.clone().with_mode(0).to_bytes())
     }
@@ -403,17 +403,17 @@ mod tests {
     fn first_entry_that_applies_decides() {
         let (read, write, both) = (Rights::READ, Rights::WRITE, Rights::READ | Rights::WRITE);
         let ada = Credentials::new(ADA, ADA, &[TEAM, 1]);
-        // The entry of the user decides, although its groups have more rights.
+        // The entry of the user decides, although a group of this user has more rights.
         let of_user = acl(&[entry(Tag::User, READ, ADA), entry(Tag::NamedGroup, 7, TEAM)], Some(7));
         assert!(may(&of_user, &ada, read) && !may(&of_user, &ada, write));
         // One group grants to read and another one to write, but none grants both.
         let of_groups = acl(&[entry(Tag::NamedGroup, WRITE, TEAM)], Some(7));
         assert!(may(&of_groups, &ada, read) && may(&of_groups, &ada, write) && !may(&of_groups, &ada, both));
-        // A member of a group never gets the rights of the others.
+        // A member of a group never gets rights from the entry of the others.
         assert!(!may(&of_groups, &ada, Rights::EXECUTE));
         let stranger = Credentials::new(5, 5, &[]);
         assert!(may(&of_groups, &stranger, Rights::EXECUTE) && !may(&of_groups, &stranger, read));
-        // The mask limits users and groups, but not the others.
+        // The mask limits the entries of named users and of groups, but not the entry of the others.
         let masked = acl(&[entry(Tag::User, 7, ADA), entry(Tag::NamedGroup, 7, TEAM)], Some(READ));
         assert!(may(&masked, &ada, read) && !may(&masked, &ada, write));
         let member = Credentials::new(5, TEAM, &[]);

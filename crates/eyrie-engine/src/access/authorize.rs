@@ -238,7 +238,8 @@ impl<E: Engine> Requester<'_, E> {
             self.check_flags_of_times(&object, change)?;
         }
         if sets_times && !self.who.owns(&object) {
-            // A user who may only write gets the present in place of each time that it sets.
+            // A user who may write to the object but does not own it gets the present in place of each time
+            // that it sets.
             check(self.who, &object, Rights::WRITE)?;
             change.accessed = change.accessed.map(|_| self.now);
             change.modified = change.modified.map(|_| self.now);
@@ -256,8 +257,9 @@ impl<E: Engine> Requester<'_, E> {
         check_set_times(self.who, object, is_present)
     }
 
-    /// Checks the value of a key. A value that another user owns is replaced only by users who may write to
-    /// its file, because the file may have other names.
+    /// Checks a put. A value that another user owns is replaced only by a user who may write to its file,
+    /// because the file may have other names. In a sticky directory of another user, a user replaces only its
+    /// own values.
     fn check_put(&self, dir: ObjectId, name: &[u8], id: ObjectId, owner: Owner) -> Result<()> {
         let parent = self.protection(dir)?;
         check_store(self.who, &parent)?;

@@ -92,7 +92,8 @@ mod tests {
     use super::super::lock::LOCK_OFFSET_MAX;
     use super::*;
 
-    /// Bytes of the naive model. The last one stands for all bytes up to the largest offset.
+    /// Number of bytes of the naive model. Its last byte stands for all bytes from there up to the largest
+    /// offset.
     const BYTES: u64 = 40;
 
     /// The lock of each byte, if it has one.

@@ -21,7 +21,8 @@ const MOST_OF_SESSION: usize = 1 << 14;
 /// Maximum number of waits of a session that the table remembers at a time. The note of a further wait
 /// replaces an older note.
 const MOST_WAITS_OF_SESSION: u64 = 256;
-/// Time for which the table remembers that a client waits. A waiting client repeats its request earlier.
+/// Time for which the table remembers that a client waits. A waiting client repeats its request before this
+/// time is over.
 const NOTE_LIFETIME: Duration = Duration::from_secs(1);
 /// Maximum number of waiting owners that a search for a deadlock visits. Linux visits ten.
 const MOST_VISITED: usize = 64;
@@ -193,7 +194,7 @@ impl Locks {
         Ok(self.set(object, request))
     }
 
-    /// Forgets the locks of a removed object whose id now names another one.
+    /// Forgets the locks of a removed object whose id now names another object.
     fn forget_other_generation(&mut self, object: LockedObject) {
         if self.objects.get(&object.id).is_some_and(|held| held.generation != object.generation) {
             self.remove(object.id, |_| true);
@@ -215,7 +216,8 @@ impl Locks {
         false
     }
 
-    /// Checks that the session may have the further locks of a request. One request adds at most two.
+    /// Checks that the session may have the further locks of a request. One request adds at most two: a lock
+    /// in the middle of a lock of the other kind splits it into two, and is a third lock itself.
     fn check_room(&self, id: ObjectId, request: &LockRequest) -> Result<()> {
         let session = request.owner.session;
         let held = self.held.get(&session).copied().unwrap_or_default();

@@ -115,7 +115,7 @@ fn deadlock_of_open_files_is_not_detected() {
     }
 }
 
-/// The length of a search is bounded, because a client can make long chains of waits.
+/// A search visits at most 64 owners (`MOST_VISITED`), because a client can make long chains of waits.
 #[test]
 fn deadlock_of_very_many_waits_is_not_found() {
     for (length, is_found) in [(60, true), (70, false)] {

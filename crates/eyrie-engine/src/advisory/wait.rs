@@ -50,7 +50,7 @@ impl LockWait<'_> {
         self.waits
     }
 
-    /// True if only the lock can end the wait.
+    /// True if the call waits, and has neither a deadline nor a canceller.
     pub fn is_endless(&self) -> bool {
         self.waits && self.deadline.is_none() && self.canceller.is_none()
     }
@@ -162,7 +162,7 @@ impl Drop for LockWaiter {
     }
 }
 
-/// Wakes one thread. A signal that is raised before the wait ends the wait at once.
+/// Wakes one thread. If the signal is raised before the thread waits, the thread does not wait.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     is_raised: Mutex<bool>,

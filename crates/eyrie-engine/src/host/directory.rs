@@ -159,7 +159,8 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
     Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: Arc::new(lock) }))
 }
 
-/// Locks the volume in directory `path`, and opens its segment: for reading only if the lock is shared.
+/// Locks the volume in directory `path`, and opens its segment. If the lock is shared, the file is open only
+/// for reading, else also for writing.
 fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
     let place = path.display().to_string();
     let directory = host::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
@@ -182,7 +183,8 @@ fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
     Ok((lock, segment_file(path, sharing)?))
 }
 
-/// Opens the file of segment 0: for reading only if the volume is shared.
+/// Opens the file of segment 0. If the volume is shared, the file is open only for reading, else also for
+/// writing.
 pub(super) fn segment_file(path: &Path, sharing: Sharing) -> Result<File> {
     let segment = path.join(SEGMENT_FILE);
     let mut options = OpenOptions::new();

@@ -1,5 +1,5 @@
-//! Locks a volume in a directory, for one owner that changes the volume or for any number of owners that only
-//! read it. A record lock of the host excludes other processes. A table excludes other opens in this process.
+//! Locks a volume in a directory, for one owner, which may change the volume, or for any number of readers. A
+//! record lock of the host excludes other processes. A table excludes other opens in this process.
 //!
 //! A record lock belongs to a process. The lock ends with the process, even if the process is killed, and a
 //! forked child does not inherit the lock. The lock does not exclude its own process. If the process closes
@@ -11,7 +11,7 @@
 //! necessary, and then tests that no reader has the segment locked. So of a reader and an owner that come at
 //! the same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
 //! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2). This lock lasts
-//! until the reader unlocks it, or until both processes have ended.
+//! until the reader unlocks it, or until the reader and the child have ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -44,7 +44,7 @@ pub(crate) enum Hold {
 pub(crate) enum Sharing {
     /// No other open. The owner may change the volume.
     Exclusive,
-    /// Other shared opens, in this process and in others. The owners only read the volume.
+    /// Other shared opens, in this process and in others. All of them only read the volume.
     Shared,
 }
 
@@ -198,8 +198,8 @@ fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
-/// Ends a lock by flock(2). A close alone does not end it while a child that another thread has forked keeps
-/// a copy of the descriptor.
+/// Ends a lock of flock(2). A close alone does not end the lock while a child that another thread has forked
+/// keeps a copy of the descriptor.
 fn unlock(file: &File) {
     // Without a lock the call does nothing.
     let _ = flock(file, FlockOperation::Unlock);
@@ -252,7 +252,7 @@ impl Drop for HostLock {
             table[index].owners -= 1;
             if table[index].owners == 0 {
                 let held = table.swap_remove(index);
-                // This call ends a lock by flock(2). A record lock ends when `held` is dropped, which closes
+                // This call ends a lock of flock(2). A record lock ends when `held` is dropped, which closes
                 // the file.
                 unlock(&held.file);
             }
@@ -266,8 +266,8 @@ mod tests {
 
     use super::*;
 
-    /// If this variable is set, a child process tries both locks of the directory that the variable names,
-    /// and reports the results.
+    /// If this variable is set, a child process tries the exclusive and the shared lock of the directory that
+    /// the variable names, and reports the results.
     const CHILD: &str = "EYRIE_TEST_LOCK_DIRECTORY";
 
     fn refusal(path: &Path, sharing: Sharing) -> String {

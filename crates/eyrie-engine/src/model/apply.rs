@@ -441,7 +441,8 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Checks that an object with these extended attributes has room for another one, or for another value.
+/// Checks that an object with these extended attributes has room for `value` under `name`: as a new
+/// attribute, or in place of the value that `name` has.
 pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
     let others = || xattrs.iter().filter(|(other, _)| *other != name);
     let names: usize = others().map(|(name, _)| name.len() + 1).sum();

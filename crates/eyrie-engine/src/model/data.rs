@@ -84,8 +84,8 @@ impl FileData {
         self.reserved.insert(offset / PAGE_SIZE, end.min(self.size).div_ceil(PAGE_SIZE));
     }
 
-    /// Stores `bytes` at `offset`. The offset of the last byte is less than 2^63 - 1. An empty write has no
-    /// effect.
+    /// Stores `bytes` at `offset`. The bytes end at 2^63 - 1 or before, because a file has at most 2^63 - 1
+    /// bytes. An empty write has no effect.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -323,7 +323,8 @@ impl Central {
         told
     }
 
-    /// Takes the next range that was provisioned ahead of need.
+    /// Takes the next range that was provisioned ahead of need. Passes over the ranges that the host did not
+    /// provide, and makes their steps available again.
     fn take_provided_ahead(&mut self, context: &SpaceContext) -> Option<StepRun> {
         while let Some((offset, is_there)) = context.medium.provided_ahead() {
             let steps = self.steps.of_range(offset);

@@ -75,10 +75,10 @@ impl SpaceContext {
     }
 
     /// Runs `replace`, which maps the bytes of the next owner, and forgets the groups and the header chunks
-    /// of the last one. The next use of a group or a header reads the tables of the next owner.
+    /// of the previous owner. The next use of a group or a header reads the tables of the next owner.
     pub(crate) fn restart(&self, replace: impl FnOnce() -> Result<()>) -> Result<()> {
-        // The lock waits for a thread that is reading the tables of the last owner. Otherwise this thread
-        // could add their groups and chunks after the code below has forgotten them.
+        // The lock waits for a thread that is reading the tables of the previous owner. Otherwise this thread
+        // could add the groups and chunks of these tables after the code below has forgotten them.
         let _following = self.follows_owner.as_ref().map(|following| following.lock());
         replace()?;
         self.end.store(0, Ordering::Release);

@@ -150,7 +150,8 @@ impl Magazine {
         self.stacks.get_mut(shape.index())?.pop()
     }
 
-    /// Takes a header or extent from the shared state for the caller, and a batch for the stack.
+    /// Takes a batch of headers or extents from the shared state: the first for the caller, and the others
+    /// for the stack.
     pub(super) fn refill(
         &mut self,
         shape: Shape,

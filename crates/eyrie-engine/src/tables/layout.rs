@@ -188,7 +188,7 @@ pub struct VolumePage {
     pub reserved_3: [u8; 56],
     /// The request that the service of the volume is applying.
     pub request: RequestRecord,
-    /// Results of the last requests during which a service ended. The number of the owner that found the
+    /// Results of the latest requests during which a service ended. The number of the owner that found the
     /// result, modulo 32, selects the place.
     pub outcomes: [OutcomeRecord; OUTCOMES],
     /// Zero.

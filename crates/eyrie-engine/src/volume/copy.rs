@@ -81,7 +81,7 @@ impl Volume {
         Ok(Volume { view, space, generations, redo_slots: RedoSlots::default(), hold })
     }
 
-    /// Returns the choice of medium that creates a volume on the same medium as this one.
+    /// Returns the choice with which a new volume gets the same kind of medium as this volume.
     pub fn medium_choice(&self) -> MediumChoice {
         match self.superblock.block.medium {
             MEDIUM_PMEM => MediumChoice::Pmem,

@@ -16,10 +16,10 @@ use crate::{Error, Result};
 /// small against 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
 /// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file beyond a kill
-/// of its service, and then compares it with the generation that it finds. So the next service must assign no
-/// generation that the killed service has assigned. After the kill, the disk has only the limit of the last
-/// drain. Therefore the limit is raised while half of the generations below it are left. This half lasts far
-/// longer than the time between two drains.
+/// of its service, and then compares the kept generation with the one that the file has in the next session.
+/// So the next service must assign no generation that the killed service has assigned. After the kill, the
+/// disk has only the limit of the last drain. Therefore the limit is raised as soon as fewer than half of
+/// these generations are left below it. This half lasts far longer than the time between two drains.
 const LEASE_FOR_CLIENTS: u64 = 1 << 32;
 /// Number of generations that a thread takes at a time.
 const BLOCK: u64 = 256;
@@ -40,7 +40,7 @@ pub(super) struct Generations {
     leased: Mutex<GenerationRange>,
     /// The limit is raised by this number.
     lease: u64,
-    /// The limit is raised if fewer numbers are left below it.
+    /// The limit is raised when fewer numbers than this are left below it.
     least: u64,
     shards: Box<[CachePadded<Mutex<GenerationRange>>]>,
 }
@@ -77,8 +77,8 @@ impl Generations {
         Ok(shard.next - 1)
     }
 
-    /// Takes a block of numbers. First raises the limit on the medium if the numbers that are left below it
-    /// are too few for a block.
+    /// Takes a block of numbers. First raises the limit on the medium if fewer than `least` numbers are left
+    /// below it.
     #[cold]
     fn block(&self, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);

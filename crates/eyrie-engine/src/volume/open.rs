@@ -1,9 +1,9 @@
 //! Creates, opens, saves and closes a volume.
 //!
-//! Safe when power fails: the other tables of a new volume are zeros before its superblock is written, so a
-//! crash before that write leaves no volume. An open stores only the number of owners and the cleared clean
-//! mark. A crash may keep either of these stores without the other: the number has no effect on the content,
-//! and without the mark the next open recovers the volume.
+//! Safe when power fails: all tables of a new volume except the superblock are zeros before the superblock is
+//! written, so a crash before that write leaves no volume. An open stores only the number of owners and the
+//! cleared clean mark. A crash may keep either of these stores without the other: the number has no effect on
+//! the content, and without the mark the next open recovers the volume.
 
 use std::ops::Deref;
 use std::path::Path;

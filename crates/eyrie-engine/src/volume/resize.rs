@@ -188,7 +188,7 @@ mod tests {
     use crate::volume::{MediumChoice, Options, segment_path};
 
     const GROUP: u64 = 1 << 18;
-    /// The old size, which is not a whole number of groups.
+    /// The old size. It is no whole number of groups, so the last group is short.
     const OLD: u64 = (2 << 20) + 8192;
 
     /// The place of a volume.

@@ -62,10 +62,11 @@ impl VolumeView {
         Ok(VolumeView { context, superblock, board: Board::of_owner(board, Box::new(owner_is_alive))? })
     }
 
-    /// Maps the page cache of the next owner of a volume on a disk in place of that of the last one. `pages`
-    /// and `flags` are its files. A disk may have lost changes of the last owner, so this view forgets which
-    /// groups and header chunks are in use, and reads that again. The session of each read that runs during
-    /// this call has ended, so the caller of the read discards the result.
+    /// Maps the page cache of the next owner of a volume on a disk in place of the page cache of the previous
+    /// owner. `pages` and `flags` are the files of the new cache. A disk may have lost changes of the
+    /// previous owner, so this view forgets which groups and header chunks are in use, and reads the tables
+    /// again. The session of each read that runs during this call has ended, so the caller of the read
+    /// discards the result.
     ///
     /// # Errors
     /// `Fault`.
@@ -104,8 +105,8 @@ impl VolumeView {
         self.superblock.has_feature(INODE_FLAGS)
     }
 
-    /// Records that the volume may have objects with inode flags, before the first one gets any. The caller
-    /// is inside the gate of the medium.
+    /// Records that the volume may have objects with inode flags, before the first object gets a flag. The
+    /// caller is inside the gate of the medium.
     pub(crate) fn set_flags(&self) -> Result<()> {
         self.superblock.add_feature(&self.context.medium, INODE_FLAGS)?;
         self.board.set_has_flags();

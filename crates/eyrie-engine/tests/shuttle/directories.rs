@@ -126,8 +126,8 @@ fn counts_beside_creates_and_unlinks_are_never_too_small() {
     }
 }
 
-/// While a reader adds up the sums of the shards, another thread changes two shards. The reader has read the
-/// first of them already, and not yet the second one. No Op has a redo record.
+/// While a reader adds up the sums of the shards, another thread changes two shards: first a shard that the
+/// reader has already read, and then a shard that it has not read yet. No Op has a redo record.
 #[test]
 fn counts_are_of_one_moment() {
     let _alone = alone();

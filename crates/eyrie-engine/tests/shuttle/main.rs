@@ -180,8 +180,8 @@ fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Lists both directories, looks names up, and reads attributes and files. Asserts that no call fails, except
-/// for a removed object, and that no read is torn.
+/// Lists the two directories of `start`, looks names up, and reads attributes and files. Asserts that no call
+/// fails, except for a removed object, and that no read is torn.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {

@@ -236,8 +236,8 @@ fn reader_finds_an_entry_that_growth_moves() {
     }
 }
 
-/// An Op looks an entry up. Before the Op has noted its shard, another Op makes the directory grow, so that
-/// the entry belongs to another shard. A third Op adds entries to the same bucket.
+/// An Op looks an entry up. Before the Op has noted the shard of the entry, another Op makes the directory
+/// grow, so that the entry belongs to another shard. A third Op adds entries to the same bucket.
 #[test]
 fn overtaken_look_up_locks_the_present_shard() {
     let _alone = alone();

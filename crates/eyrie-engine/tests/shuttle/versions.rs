@@ -64,7 +64,7 @@ fn a_version_belongs_to_one_state_of_the_bytes() {
                 }
             }
         }
-        // The file gets set-id bits, so that the second write commits several words.
+        // The file first gets set-id bits. The write clears them, so it commits several words.
         let change = AttributeChange { mode: Some(0o6755), ..AttributeChange::default() };
         let set = Op::SetAttributes { id, change, time };
         read_versions_beside(&start, id, true, &[set, write(&[b'3'; 8], SetIds::DropAsStranger)]);

@@ -162,7 +162,7 @@ fn batch_with_a_failed_condition_does_nothing() {
         );
         assert_eq!((f.names(f.root), f.times(f.root)), (vec!["d".to_owned(), "k".to_owned()], (1, 1)));
     }
-    // A condition refers to the key before the batch, also behind a change of the key.
+    // A condition refers to the key before the batch, even if an earlier part of the batch changes the key.
     f.batch(&[f.put_op(b"k", b"w"), holds[1], holds[2]], at(4)).unwrap();
     assert_refused!(f.batch(&[holds[1]], at(5)), Error::ConditionFailed);
     f.batch(&[holds[0], holds[2]], at(5)).unwrap();

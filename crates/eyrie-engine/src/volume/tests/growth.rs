@@ -364,7 +364,7 @@ fn test_media_provision_nothing_ahead() {
     }
 }
 
-/// The next owner of a volume on a disk may have lost header chunks and groups of the last one.
+/// When an owner dies, a volume on a disk may lose header chunks and groups that this owner took into use.
 #[test]
 fn view_forgets_the_chunks_and_groups_of_a_dead_owner() {
     let volume = memory(4 << 20);
