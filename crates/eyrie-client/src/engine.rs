@@ -311,7 +311,8 @@ impl Engine for Client {
         if !self.is_on_disk() {
             return Ok(());
         }
-        // A thread that has just joined the service which made this sync notes lost changes under this lock.
+        // Another thread may have joined the next service, and that service may have made this sync. That
+        // thread notes lost changes under this lock, so the lock waits for it.
         let _joining = self.joining.lock();
         self.unsynced.synced(made)
     }

@@ -52,14 +52,15 @@ pub struct OwnedLocks {
     /// Generation of the object. In a later session, the id may name another object.
     pub generation: u64,
     pub owner: LockOwner,
-    /// True for a lock on the whole object, false for those on ranges.
+    /// True for a lock on the whole object, false for locks on ranges.
     pub is_whole: bool,
 }
 
 /// The locks of this process.
 #[derive(Default)]
 pub struct SessionLocks {
-    /// The owners that have locked an object in this session. `false` if they have unlocked everything since.
+    /// The owners that have locked an object in this session. The value is false if the owner has unlocked
+    /// everything since.
     pub held: HashMap<OwnedLocks, bool>,
     /// Locks that have ended with an earlier session. The next lock call of their owner reports the loss.
     pub lost: HashSet<OwnedLocks>,
@@ -84,7 +85,7 @@ fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| if has_ended(&source) { Error::ServiceEnded } else { io_fault(what, source) }
 }
 
-/// Returns the error of a service that does not take this client. It has the errno of the service.
+/// Returns the error of a service that does not take this client, with the errno that the service has sent.
 fn refusal(path: &Path, what: &str, errno: Errno) -> Error {
     let place = path.parent().unwrap_or(path).display().to_string();
     Error::Volume { place, what: format!("{what}: {}", io::Error::from(errno)), errno }

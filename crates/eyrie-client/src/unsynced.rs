@@ -1,10 +1,10 @@
 //! Changes that the kill of a service may undo.
 //!
-//! A killed service of a volume on a disk loses the changes after the last drain, which it had answered. The
-//! next service does not know them. If a sync then succeeded, a program would take these changes for durable.
-//! So a client that had changes which it had not synchronised gets an error from each later sync. One error
-//! would not be enough, because each thread and each open file may have lost changes. The client cannot tell
-//! which of them have.
+//! If the service of a volume on a disk is killed, the changes after its last drain are lost, although the
+//! service had answered them. The next service does not know these changes. If a sync then succeeded, a
+//! program would take these changes for durable. So a client that had changes which it had not synchronised
+//! gets an error from each later sync. One error would not be enough, because each thread and each open file
+//! may have lost changes. The client cannot tell which of them have.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use eyrie_medium::Fault;
 pub struct UnsyncedChanges {
     /// Number of changes that services have answered.
     made: AtomicU64,
-    /// Number of the first changes that are durable.
+    /// The first changes, up to this number, are durable.
     durable: AtomicU64,
     /// Number of killed services.
     kills: AtomicU64,
@@ -32,8 +32,8 @@ impl UnsyncedChanges {
         self.kills.load(Ordering::SeqCst)
     }
 
-    /// Counts a change that a service has answered. `kills` is the number of kills before the change. If it
-    /// is another one now, the thread that noted the kill may not have seen this change.
+    /// Counts a change that a service has answered. `kills` is the number of kills before the change. If
+    /// there was another kill since, the thread that noted this kill may not have seen the change.
     pub fn count(&self, kills: u64) {
         self.made.fetch_add(1, Ordering::SeqCst);
         if self.kills() != kills {

@@ -37,15 +37,16 @@ struct Undecided {
 }
 
 impl CrashImage {
-    /// Makes an image of memory with these `pending` stores. Line number *n* (from 0) of those that accesses
-    /// decide takes option `script[n]`. Lines past the end of the script take option 0.
+    /// Makes an image of memory with these `pending` stores. Accesses decide lines one after the other. The
+    /// line that is decided as number *n* (from 0) takes option `script[n]`. Lines past the end of the script
+    /// take option 0.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
         let state = Undecided { stores: pending, script, log: Vec::new(), fingerprint: 0 };
         CrashImage { state: Arc::new(Mutex::new(state)), plan: FaultPlan::default(), rule: CrashRule::Lines }
     }
 
-    /// Makes an image of a crash of memory or of a disk. Line (or sector) number *n* (from 0) of those that
-    /// accesses decide takes option `script[n]`. Lines past the end of the script take option 0.
+    /// Makes an image of a crash of memory or of a disk. The line (or sector) that accesses decide as number
+    /// *n* (from 0) takes option `script[n]`. Lines past the end of the script take option 0.
     pub fn of(point: &CrashPoint, script: Vec<usize>) -> CrashImage {
         CrashImage { rule: point.rule, ..CrashImage::new(point.pending.clone(), script) }
     }
@@ -71,8 +72,9 @@ impl CrashImage {
     }
 
     /// Returns the fingerprint of the choices so far, relative to the fingerprint of the image's base. The
-    /// exclusive or of both is the fingerprint of the image. Two images of one base with equal fingerprints
-    /// have equal contents except for undecided lines, unless two 64-bit hashes are equal by chance.
+    /// exclusive or of these two fingerprints is the fingerprint of the image. Two images of one base with
+    /// equal fingerprints have equal contents except for undecided lines, unless two 64-bit hashes are equal
+    /// by chance.
     pub fn fingerprint(&self) -> u64 {
         unpoisoned(self.state.lock()).fingerprint
     }

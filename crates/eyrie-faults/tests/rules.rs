@@ -265,7 +265,8 @@ impl Random {
         self.0.below(end)
     }
 
-    /// Returns a trace of up to twelve steps. Some steps store the same value.
+    /// Returns a trace of up to twelve steps. Some stores have the same value, so that different prefixes of
+    /// the stores to a line may leave the same contents.
     fn steps(&mut self, threads: u64) -> Vec<Step> {
         let (mut steps, mut stores) = (Vec::new(), 0);
         for number in 0..self.below(13) {

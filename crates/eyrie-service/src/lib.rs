@@ -11,7 +11,7 @@
 //! against their malice.
 //!
 //! Invariants:
-//! - The service copies a request to private memory before it looks at it.
+//! - The service copies a request to private memory before it looks at the request.
 //! - A client can delay the reuse of storage, and can make the service work. It cannot block the service, and
 //!   it cannot make the volume unsound.
 

@@ -109,7 +109,7 @@ impl Requests {
         std::mem::take(&mut self.has_woken)
     }
 
-    /// Answers the request of a lane. Returns false if it must wait for free storage.
+    /// Answers the request of a lane. Returns false if the request must wait for free storage.
     fn answer(
         &mut self,
         engine: &Scm,

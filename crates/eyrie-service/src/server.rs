@@ -38,8 +38,8 @@ const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
 const LOOK: Duration = Duration::from_millis(1);
-/// Minimum time that a new connection has to greet. Without a greeting it is ended after at most twice this
-/// time.
+/// Minimum time that the service gives a new connection for its greeting. A connection without a greeting is
+/// ended after at most twice this time.
 const GREETING: Duration = Duration::from_secs(5);
 /// Maximum number of connections that wait until the service accepts them, and of connections that it accepts
 /// at a time.
@@ -221,7 +221,7 @@ impl Service {
         sessions.into_values().for_each(|session| session.end(&engine));
         served?;
         engine.try_close()?;
-        // The lock of the volume is still held, so the next service comes after this.
+        // The lock of the volume is still held, so the next service opens the volume after this store.
         engine.volume().board().set_saved();
         // The clients still map the pages, but their sessions have ended.
         let pages = engine.volume().medium().shared_pages();

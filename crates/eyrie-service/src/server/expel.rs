@@ -44,8 +44,9 @@ impl HeldPages {
 }
 
 impl Service {
-    /// Returns true if a request that has waited for storage since `since` may still get some. After
-    /// [`ROOM`], expels the clients that keep storage from being reused, and returns false.
+    /// Returns true if a request that has waited for storage since `since` may still get some, because a
+    /// client keeps storage from being reused and may let it go. After [`ROOM`], expels these clients, and
+    /// returns false. Returns false at once if there is no such client.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
     /// wait. All sessions of a process share one file of pins, so this file identifies the process. The
@@ -75,7 +76,7 @@ impl Service {
     }
 
     /// Expels the clients whose pins have kept too many pages of a disk in memory for too long. A process
-    /// that requests pages goes on, but not without end.
+    /// that goes on to request pages is expelled later: after [`LONGEST_PIN`] instead of [`IDLE_PIN`].
     pub(super) fn expel_from_cache(&mut self, now: Instant) {
         let is_overfull = self.engine.volume().medium().is_overfull_by_pins();
         let Some(held_for) = self.pages.held_for(is_overfull, now) else { return };

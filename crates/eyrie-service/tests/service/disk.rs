@@ -179,10 +179,11 @@ fn client_cannot_change_the_page_cache() {
     served.stop();
 }
 
-/// Size of a table of pins, and the words of the number of its slots and of the count of the first slot.
+/// Size of a table of pins in bytes, and the indices of two of its words: the number of used slots, and the
+/// count of the first slot. The table has 128 bytes for its head and for each of 256 slots.
 const PINS: (usize, usize, usize) = (257 * 128, 0, 16);
 
-/// A session whose process holds a pin all the time.
+/// Opens a session whose process holds a pin all the time: one slot is used, and its count is odd.
 fn with_a_long_pin(served: &Served) -> (RawSession, SharedMemory) {
     let pins = SharedMemory::create_for_readers(PINS.0).unwrap();
     pins.words()[PINS.1].store(1, Ordering::SeqCst);
@@ -280,8 +281,8 @@ fn long_pin_does_not_slow_other_clients() {
     served.stop();
 }
 
-/// The pin of a client keeps all pages in memory that others use. The client is expelled, and the cache has
-/// its limit again.
+/// The pin of a client keeps in memory all pages that other clients use. The client is expelled, and the
+/// cache has its limit again.
 #[test]
 fn client_whose_pin_overfills_the_cache_is_expelled() {
     let mut served = with_large_file(8 * MIB);

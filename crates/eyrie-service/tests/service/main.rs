@@ -302,7 +302,8 @@ fn clients_go_on_with_the_next_service() {
         let mut bytes = [0; 4];
         egg.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"blue");
-        // A path that the client cached under the last service leads to the object that it names now.
+        // A path that the client cached under the previous service leads to the object that the path names
+        // now.
         let other = served.files();
         other.rename("/nest", format!("/nest-{round}")).unwrap();
         assert_eq!(files.read("/nest/egg").unwrap_err().errno(), Errno::NOENT);
@@ -368,8 +369,8 @@ fn handle_of_a_file_that_is_gone_is_stale() {
     served.stop();
 }
 
-/// An id belongs to the session in which the thread's pin made its first call, although another thread has
-/// joined the next service meanwhile.
+/// An id belongs to the session in which the thread made its first call under its pin, although another
+/// thread has joined the next service meanwhile.
 #[test]
 fn ids_of_a_pin_end_with_its_session() {
     let mut served = Served::new(64 << 20);

@@ -1,7 +1,7 @@
 //! Requests in lanes: no wake-up is lost, and each request is answered once, also when its session or its
 //! service ends meanwhile.
 //!
-//! Each of these mistakes was planted by hand, and at least one of these tests failed:
+//! Each of these mistakes was planted by hand, and with each of them at least one of these tests failed:
 //! - The client looks if the service sleeps before it rings the bell, or rings before the request is made, or
 //!   stores the data after the bell.
 //! - The client marks its lane as waiting without a look at the answer.
@@ -82,7 +82,7 @@ fn client_whose_session_ends_makes_each_change_once() {
     });
 }
 
-/// The service ends, with requests in the lanes. The clients go on with the next one.
+/// The service ends, with requests in the lanes. The clients go on with the next service.
 #[test]
 fn clients_of_a_service_that_ends_make_each_change_once() {
     make_files_in_turns(3, &[&[b"a"], &[b"c"], &[b"d"]], |served, _| {

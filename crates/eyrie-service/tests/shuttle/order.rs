@@ -27,7 +27,7 @@ fn open_beside_an_unlink_keeps_the_file_or_fails() {
         make_file(&remover, name);
         let removing = shuttle::thread::spawn(move || {
             repeated(|| remover.apply(&Op::Unlink { dir: remover.root(), name, time: TIME }));
-            // These files get the storage and the id, if they are free.
+            // These files get the storage and the id of the unlinked file, if the unlink has freed them.
             for new in [&b"new"[..], b"newer"] {
                 make_file(&remover, new);
                 remover.reclaim();
@@ -70,7 +70,8 @@ fn open_beside_an_unlink_keeps_the_file_or_fails() {
     assert!(kept > 50 && refused > 50, "both happen: {kept} opens, {refused} refusals");
 }
 
-/// Size of a table of pins in bytes, and the number of the word with the count of its first slot.
+/// Size of a table of pins in bytes, and the index of the word with the count of its first slot. The table
+/// has 128 bytes for its head and for each of 256 slots.
 const PINS: (usize, usize) = (257 * 128, 16);
 /// Number of the first word of the board with a key.
 const KEYS: usize = 256;
@@ -107,7 +108,8 @@ impl PinnedClient {
 }
 
 /// The service ends the session of a client that holds a pin. Another thread of the service's process wants
-/// to reuse storage: it waits until the clock has passed the pin. The client must see the end before.
+/// to reuse storage: it waits until the clock has passed the pin. Before that, the client must see the end of
+/// its session.
 ///
 /// The test fails if the service drops the pins before it ends the session on the board.
 #[test]
