@@ -153,7 +153,7 @@ impl Engine for Client {
         let session = self.session.load();
         lock(&session.locks).held.insert(locked, is_held);
         // Another thread may have joined the next session since the answer. That thread may have collected
-        // the locks of the old session before this one was inserted.
+        // the locks of the old session before this lock was inserted.
         let now = self.session.load();
         if now.key != key && is_held {
             lock(&now.locks).lost.insert(locked);

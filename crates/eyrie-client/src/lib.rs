@@ -2,8 +2,8 @@
 //!
 //! A [`Client`] is an [`Engine`](eyrie_engine::Engine). It maps the volume for reading, so its look-ups and
 //! reads are loads, as in the process that owns the volume. It sends each change to the service as an encoded
-//! Op, through memory that both map, and waits for the answer. Aerie (EuroSys 2014, section 4) has the same
-//! parts: a trusted service, and clients that read the storage directly.
+//! Op, through memory that the client and the service map, and waits for the answer. Aerie (EuroSys 2014,
+//! section 4) has the same parts: a trusted service, and clients that read the storage directly.
 //!
 //! Invariants:
 //! - The client stores only to its own pins, claims and lanes, never to the volume or its board.

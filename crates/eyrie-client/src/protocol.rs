@@ -125,8 +125,8 @@ pub enum ServiceCall {
     EndLocks,
     /// Forget the waiter `number`.
     EndWait,
-    /// Bring pages of the `number` bytes at the address `id` into memory, at least the first one. The client
-    /// holds a pin, which then keeps them there.
+    /// Bring pages of the `number` bytes at the address `id` into memory, at least the first page. The client
+    /// holds a pin, which then keeps these pages in memory.
     BringPages,
 }
 

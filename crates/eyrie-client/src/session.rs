@@ -26,6 +26,7 @@ use crate::protocol::{
     Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentSession, VERSION, Welcome,
 };
 
+/// Length of an array that is indexed by the number of a kind. Index 0 is unused.
 const KINDS: usize = 8;
 /// Time for which a client that connects waits for the service, and for which it waits for the next service
 /// after its own has ended.

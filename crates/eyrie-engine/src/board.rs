@@ -118,7 +118,7 @@ impl Board {
         self.memory.file()
     }
 
-    /// Maps the board of the next owner in place of this one.
+    /// Maps the board of the next owner in place of the board that is mapped now.
     ///
     /// # Errors
     /// As [`VolumeView::of_owner`](crate::volume::VolumeView::of_owner).

@@ -106,8 +106,8 @@ pub enum Error {
         "the volume is open read-only: open it for changes, which needs that no other process has it open"
     )]
     OpenedReadOnly,
-    /// The service through which this process shares the volume has ended, and no other one has started. A
-    /// change in progress was made whole or not at all.
+    /// The service through which this process shares the volume has ended, and no other service has started.
+    /// A change in progress was made whole or not at all.
     #[error("the service of the volume has ended: start `eyrie serve` again")]
     ServiceEnded,
     /// An id of the Op is not reserved, because the service that had reserved it has ended. The Op was not

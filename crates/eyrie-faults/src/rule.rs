@@ -6,7 +6,7 @@
 //! makes durable the stores of other threads that precede a store of its own thread to the same line. It
 //! makes no other store of another thread durable. So an engine orders its stores to an extent by a fence
 //! before it gives this extent to another thread. Eight aligned bytes never tear, and a longer store is
-//! recorded as several. A flush makes every store durable, also the stores of a killed process.
+//! recorded as several stores. A flush makes every store durable, also the stores of a killed process.
 //!
 //! *Sectors* is the rule of a disk, under the medium `paged`. Of the writes to each sector since the last
 //! flush, any one may be the last that persists, or none persists. This holds for the writes of all threads.

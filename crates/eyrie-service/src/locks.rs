@@ -1,5 +1,5 @@
 //! Answers requests about advisory locks. The owners that a client names belong to its session, so no client
-//! can touch the locks of another one.
+//! can touch the locks of another client.
 
 use eyrie_client::protocol::ServiceCall;
 use eyrie_client::sent::SentLock;

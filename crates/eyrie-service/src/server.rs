@@ -100,7 +100,7 @@ pub struct Service {
     keys: SessionKeys,
     pages: HeldPages,
     may_spin: bool,
-    /// At the limit of descriptors, the service closes this one so that it can accept and refuse a
+    /// At the limit of descriptors, the service closes this descriptor, so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
     spare: Option<File>,
 }

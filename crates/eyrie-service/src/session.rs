@@ -123,8 +123,8 @@ impl Session {
     ///
     /// # Errors
     /// `WouldBlock` if the client has sent nothing yet. After every other error the session ends:
-    /// `UnexpectedEof` after a list of sessions, others if the client closed its socket or broke the
-    /// protocol, or if the host failed.
+    /// `UnexpectedEof` after a list of sessions, and another error if the client closed its socket or broke
+    /// the protocol, or if the host failed.
     pub fn greet(
         &mut self,
         engine: &Scm,

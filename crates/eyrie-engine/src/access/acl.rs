@@ -80,7 +80,7 @@ impl Acl {
     /// Returns the ACL that these bytes hold. `None` if they hold no entry: Linux then removes the ACL.
     ///
     /// # Errors
-    /// `Unsupported` for another version, `Invalid` for other bytes that hold no ACL.
+    /// `Unsupported` for a version other than 2. `Invalid` for all other bytes that are no ACL.
     pub fn parse(bytes: &[u8]) -> Result<Option<Acl>> {
         if bytes.is_empty() {
             return Ok(None);
@@ -198,7 +198,7 @@ impl Acl {
     ///
     /// As in Linux, an entry that names the user decides alone. Otherwise, if entries of groups apply to the
     /// user, one of these entries must have all wanted rights. The mask limits the entries of named users and
-    /// of groups. If none of them applies, the entry of the others decides.
+    /// of groups. If no entry of a named user or of a group applies, the entry of the others decides.
     pub(crate) fn judge(&self, who: &Credentials, object: &Protection) -> Judgement {
         let mask = if self.has(Tag::Mask) { self.rights(Tag::Mask) } else { RIGHTS };
         let named = self.entries.iter().find(|entry| entry.tag == Tag::User && entry.id == who.uid());

@@ -87,9 +87,9 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
     Ok((medium, Hold::Device(file)))
 }
 
-/// Opens and locks a device. Every other claim of the device fails, also a claim by this process, until the
-/// returned file and all copies of its descriptor are closed. Only two shared claims do not exclude each
-/// other. With a shared claim the file is open only for reading.
+/// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, every other
+/// claim of the device fails, also a claim by this process. Shared claims are the exception: they do not
+/// exclude each other. With a shared claim the file is open only for reading.
 pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";

@@ -32,7 +32,7 @@
 //! - A file cannot replace a directory above it. The error is `IsDirectory` (Linux returns `ENOTEMPTY`).
 //! - `SetSize` sets the times even if the size is unchanged. An empty `Write` or `Append` sets no times.
 //! - An object without a name cannot get one, except a linkable file of `CreateUnnamed` that has never had a
-//!   name. `Link` returns `NotFound` for any other.
+//!   name. `Link` returns `NotFound` for any other object without a name.
 //! - A `Batch` applies its parts in their order. The changes get the time of the batch, not the times of the
 //!   parts.
 //! - Only Ops on the bytes, the size or the storage of a file change its version.

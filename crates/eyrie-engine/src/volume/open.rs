@@ -25,12 +25,12 @@ use crate::tables::superblock::{self, Purpose};
 use crate::tables::{Geometry, Options};
 use crate::{Errno, Error, ObjectId, Result};
 
-/// The state in which the last owner left a volume.
+/// The state in which the previous owner left a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// The last owner closed the volume. The free space is known.
+    /// The previous owner closed the volume. The free space is known.
     Clean,
-    /// The last owner did not close the volume, or the saved allocator is missing or wrong.
+    /// The previous owner did not close the volume, or the saved allocator is missing or wrong.
     /// [`recover`](crate::recovery::recover) replays the redo slots, marks all storage that objects use, and
     /// makes the rest free. Before that, nothing can be allocated, and callers free nothing.
     Crashed,
@@ -180,11 +180,11 @@ impl Volume {
         superblock.require_checksums_of(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         // The clients of an earlier owner must see the new number before any other change. The change of the
-        // number may become durable before the stores of the last process, and while the clean mark is set.
-        // Both are safe, because the number has a line of its own and no recovery depends on it.
+        // number may become durable before the stores of the previous process, and while the clean mark is
+        // set. Both cases are safe, because the number has a line of its own and no recovery depends on it.
         owners::count_owner(&medium, page.owners.get())?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
-            // The last process may have been killed before it flushed its stores. A closed volume has no
+            // The previous process may have been killed before it flushed its stores. A closed volume has no
             // unflushed stores: the clean mark was its last store, and each open clears the mark before it
             // makes any change except that of the number of owners.
             medium.flush_found()?;

@@ -312,6 +312,7 @@ mod tests {
     #[test]
     fn interrupted_resize_leaves_either_size() {
         for on in [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device] {
+            // Many groups more, one page more, one page less, and the smallest size.
             for new in [8 << 20, OLD + 4096, OLD - 4096, 1 << 20] {
                 let mut stops = 0;
                 for steps in 0.. {
@@ -393,6 +394,7 @@ mod tests {
         assert_eq!(least, 1 << 20);
         let what = refusal(least - 4096);
         assert!(what.contains(&least.to_string()) && what.contains("nothing is moved"), "{what}");
+        // The limit is 2 GiB: 16 times the first size, rounded up to a whole page of the header-chunk bitmap.
         let what = refusal(4 << 30);
         assert!(what.contains("2147483648") && what.contains("copy it"), "{what}");
         assert!(refusal((2 << 20) + 1).contains("multiple of 4096"));

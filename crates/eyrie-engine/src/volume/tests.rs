@@ -167,6 +167,7 @@ fn random_allocations_never_overlap_or_leak() {
 
 #[test]
 fn every_page_can_be_used_and_used_again() {
+    // The volume has four whole groups, and a last group of five pages.
     let volume = memory((1 << 20) + 20480);
     let pages = volume.space().usage().total / 4096;
     for round in 0..3 {
@@ -355,12 +356,15 @@ fn hostile_saved_allocator_does_no_harm() {
     let (start, len) = (word(line + 8), word(line + 16));
     for attempt in 0..4_000 {
         let mut bad = bytes.clone();
+        // Flips one bit of the saved allocator: in every third attempt a bit of its head, which has 128
+        // bytes.
         let at = random.below(if attempt % 3 == 0 { 128 } else { len as u64 }) as usize;
         bad[start + at] ^= 1 << random.below(8);
         if attempt % 5 == 0 {
             // Damages the address or the length of the saved allocator, in the line of the mark.
             bad[line + 8 + random.below(16) as usize] ^= 1 << random.below(8);
         } else if attempt % 5 != 1 {
+            // In three of five attempts, makes the checksum match the damaged bytes.
             let sum = crc32c::crc32c(&bad[start..start + len]);
             bad[line + 24..line + 28].copy_from_slice(&sum.to_le_bytes());
         }
@@ -387,6 +391,7 @@ fn hostile_table_is_refused() {
         bad[at as usize..at as usize + 8].copy_from_slice(&value.to_le_bytes());
         open(&bad).map(|_| ()).err()
     };
+    // The volume has 4 groups, and 16 chunks of 64 KiB. Chunk 0 has the tables.
     assert!(matches!(with(layout::GROUPS_IN_USE.offset(), 5), Some(Error::Corrupt { .. })));
     assert!(matches!(with(layout::CHUNK_MAP.offset(), 1), Some(Error::Corrupt { .. })));
     assert!(matches!(with(layout::CHUNK_MAP.offset(), 1 << 16), Some(Error::Corrupt { .. })));

@@ -263,6 +263,7 @@ fn long_pin_does_not_slow_other_clients() {
         session.bring(0);
         let start = Instant::now();
         for step in 100 * round..100 * (round + 1) {
+            // Successive reads are far apart, so most of them need a page from the disk.
             let offset = step * 797 % ((BYTES - PINNED) / 4096) * 4096;
             large.read_exact_at(&mut page, PINNED + offset).unwrap();
         }

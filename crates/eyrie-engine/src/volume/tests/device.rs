@@ -49,6 +49,7 @@ fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
 
 #[test]
 fn a_volume_fills_a_device_of_any_size() {
+    // The first size is the smallest one. The third and the fourth size are no whole number of pages.
     for bytes in [(2 << 20) + 4096, BYTES, BYTES + 512, BYTES + 4096 * 3 + 4095, 3 << 30] {
         let file = device(bytes);
         let volume = make(&file, &options()).expect("created");
@@ -154,6 +155,7 @@ fn a_device_changes_its_size_under_a_volume() {
 
     file.as_file().set_len(2 * BYTES).expect("room");
     let larger = resize(&file, None).expect("sound");
+    // The journal grows too, but takes less than 1/16 of the added bytes.
     assert!(larger > full + BYTES / 16 * 15, "{larger}");
     assert_eq!(resize(&file, Some(full)).expect("sound"), full);
     assert_eq!(resize(&file, Some(half)).expect("sound"), half);

@@ -75,6 +75,7 @@ fn large_extents_find_consecutive_steps() {
     // groups has memory, because of the trim.
     for _ in 0..2 {
         let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
+        // The first of the five groups has the tables, and the last group has 6 MiB.
         assert_eq!(whole.len(), 3);
         whole.into_iter().for_each(|extent| space.release(extent));
         space.trim(false).expect("sound");
@@ -164,6 +165,7 @@ fn extent_announced_late_provisions_only_the_rest() {
         (0..20).for_each(|_| space.announce(8 << 20));
         let before = steps(plan).1;
         space.allocate(8 << 20).expect("room");
+        // The extent has 32 steps, and the 20 announcements have provisioned 20 of them.
         assert_eq!(steps(plan).1, before + 12);
     });
 }
@@ -237,6 +239,7 @@ fn recovery_trusts_no_reserve() {
     let path = parent.path().join("v");
     let volume = on_file(&path);
     let kept = volume.space().allocate(4096).expect("empty");
+    // An extent of 16 MiB has 64 steps, and an extent of 8 MiB has 32. So no reserve here is complete.
     (0..40).for_each(|_| volume.space().announce(16 << 20));
     volume.trim().expect("sound");
     (0..5).for_each(|_| volume.space().announce(8 << 20));
@@ -271,6 +274,7 @@ fn directory() -> tempfile::TempDir {
 #[test]
 fn drop_on_another_thread_stops_provisioning() {
     let parent = directory();
+    // A thread begins to provide memory ahead of need when the volume has grown by 4 MiB (16 steps).
     for bytes in [5 << 20, 6 << 20, 20 << 20] {
         let path = parent.path().join(bytes.to_string());
         let volume = on_file(&path);
