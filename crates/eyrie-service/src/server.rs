@@ -384,6 +384,7 @@ impl Service {
                 }
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
                     // The connection still waits, and the next look at the sockets finds it again at once.
+                    // This pause keeps the service from spinning.
                     std::thread::sleep(LOOK);
                     return;
                 }

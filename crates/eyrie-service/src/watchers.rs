@@ -55,8 +55,8 @@ impl Watchers {
         ended.waiting.map(|(lane, _)| lane)
     }
 
-    /// Returns the encoded notices of a watcher. `None` if there are no notices yet: the request of `lane`
-    /// then waits.
+    /// Returns the encoded notices of a watcher: no bytes if none came before the deadline, or if
+    /// `milliseconds` is 0. `None` if there are no notices yet and the request of `lane` waits for them.
     pub fn take(&mut self, lane: usize, number: u64, milliseconds: u64) -> Result<Option<Vec<u8>>> {
         let index = self.position(number)?;
         let served = &mut self.0[index];

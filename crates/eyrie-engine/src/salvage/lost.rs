@@ -35,10 +35,12 @@ impl Salvage<'_> {
             self.found(directory)?;
             self.fill()?;
         }
+        // The entries of the remaining directories are unreadable, or these directories contain each other.
         for object in objects.into_iter().filter(|object| object.id.is_directory()) {
             self.found(object)?;
             self.fill()?;
         }
+        // Some of the other objects have names in the directories that were copied.
         for object in self.nameless() {
             self.found(object)?;
         }
