@@ -268,8 +268,8 @@ impl Requests {
         if !new.iter().all(|id| joined.reserved.contains(id)) {
             return Err(Error::NotReserved);
         }
-        // No two changes have the same time, so the time of an object tells its latest change. The exception
-        // is a change to which root gives an earlier time.
+        // No two changes have the same time, so the time of an object shows which change was its latest. The
+        // exception is a change to which root gives an earlier time.
         let time = now().max(next_after(self.last));
         let op = requester(engine, who, time).authorize(&op)?;
         self.last = time;

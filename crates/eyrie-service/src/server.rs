@@ -154,8 +154,8 @@ impl Service {
         Service::start_on(engine, segment, socket, options)
     }
 
-    /// Listens at `socket` for clients of an engine that was opened to be shared. They map `segment`, which
-    /// holds the volume.
+    /// Listens at `socket` for clients of an engine that was opened to be shared. The clients map `segment`,
+    /// which holds the volume.
     ///
     /// # Errors
     /// `Fault` as for [`Service::start`].

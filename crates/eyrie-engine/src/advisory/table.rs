@@ -217,7 +217,7 @@ impl Locks {
     }
 
     /// Checks that the session may have the further locks of a request. One request adds at most two: a lock
-    /// in the middle of a lock of the other kind splits it into two, and is a third lock itself.
+    /// in the middle of a lock of the other kind leaves three locks in place of one.
     fn check_room(&self, id: ObjectId, request: &LockRequest) -> Result<()> {
         let session = request.owner.session;
         let held = self.held.get(&session).copied().unwrap_or_default();

@@ -212,7 +212,7 @@ pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Med
 }
 
 /// Returns the blocks of the device, up to the end of the bytes that the volume takes. Returns all blocks if
-/// no whole copy of the superblock records this end. Refuses a device that ends before it.
+/// no whole copy of the superblock records this end. Refuses a device that ends before this end.
 fn blocks_of_volume(file: &File, purpose: Purpose, place: &str) -> Result<FileBlocks> {
     let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     let Some(start) = start.filter(FirstPages::has_volume) else {

@@ -195,8 +195,8 @@ impl Salvage<'_> {
         let (mut end, mut copied) = (0, 0);
         for ReadableRange { offset, len, addr } in ranges {
             let mut at = 0;
-            // The end of a part that could not be read as a whole. Its pages are read one by one, so that
-            // only damaged pages are lost.
+            // The end of a part that could not be read as a whole. The pages of this part are read one by
+            // one, so that only damaged pages are lost.
             let mut single = 0;
             while at < len {
                 let most = if at < single { PAGE_SIZE } else { COPY_BYTES };

@@ -35,12 +35,14 @@ impl Salvage<'_> {
             self.found(directory)?;
             self.fill()?;
         }
-        // The entries of the remaining directories are unreadable, or these directories contain each other.
+        // The outer directory of a remaining directory has no readable entry for it, or the remaining
+        // directories contain each other.
         for object in objects.into_iter().filter(|object| object.id.is_directory()) {
             self.found(object)?;
             self.fill()?;
         }
-        // Some of the other objects have names in the directories that were copied.
+        // The list is made again, because some of the other objects have got names from the copied
+        // directories.
         for object in self.nameless() {
             self.found(object)?;
         }

@@ -258,8 +258,8 @@ impl<'a> Salvage<'a> {
     }
 
     /// Copies `object` into the new directory `dir`, under the last name of `path`. If the object is a
-    /// directory, `fill` copies its entries later. If the object is copied already, [`Salvage::entry`]
-    /// handles this name.
+    /// directory, `fill` copies its entries later. If the object is copied already, its copy gets another
+    /// name, unless it is a directory.
     pub fn enter(&mut self, dir: ObjectId, path: NamePath, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return self.entry((dir, None), path, object.id);

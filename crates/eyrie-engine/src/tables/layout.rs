@@ -158,7 +158,7 @@ pub struct SegmentHeader {
 }
 
 /// Words that are published one at a time, a description of the saved allocator, and the records of requests.
-/// The description counts only with the clean mark. Its fields share a line.
+/// The description counts only with the clean mark. The fields of the description share a line with the mark.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {

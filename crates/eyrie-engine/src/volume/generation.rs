@@ -58,7 +58,7 @@ impl Generations {
     }
 
     /// Raises the limit far ahead, for a volume on a disk whose clients keep generations. The caller is
-    /// inside the gate of the medium. It drains before the first client comes.
+    /// inside the gate of the medium. The caller drains before the first client comes.
     pub(super) fn lease_for_clients(&mut self, medium: &Medium) -> Result<()> {
         if broken(SafetyRule::GenerationsOutliveTheKill) {
             return Ok(());

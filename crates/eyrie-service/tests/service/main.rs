@@ -280,7 +280,7 @@ fn stopped_service_is_an_error_and_its_changes_remain() {
     served.change(|owner| assert_eq!(owner.read("/egg").unwrap(), b"blue"));
 }
 
-/// The calls of a client wait for the next service. Its open files and its caches stay right.
+/// The calls of a client wait for the next service. The open files and the caches of the client stay right.
 #[test]
 fn clients_go_on_with_the_next_service() {
     let mut served = Served::new(64 << 20);
