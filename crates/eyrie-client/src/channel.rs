@@ -85,8 +85,8 @@ impl Channel {
         self.memory.write(head + REQUEST_AT, sent.as_bytes());
         let word = head / 4;
         self.memory.short_word(word).store(state::REQUESTED, Ordering::Release);
-        // All processors see the accesses of both sides to the two words in one order. So either the service
-        // sees the bit before it sleeps, or the client sees that the service sleeps.
+        // All processors see the accesses of both sides to the two words in the same order. So either the
+        // service sees the bit before it sleeps, or the client sees that the service sleeps.
         self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
         let was_asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0;
         if was_asleep {

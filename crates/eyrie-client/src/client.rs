@@ -49,8 +49,8 @@ struct PinnedClient {
 /// A volume that a service shares, as an engine.
 ///
 /// A session ends with its service, or when the service expels the client. The client then joins the service
-/// again, or the next one. It repeats the interrupted call, or returns `Stale` so that the caller repeats it.
-/// A forked child joins for itself at its first call.
+/// again, or joins the next service. It repeats the interrupted call, or returns `Stale` so that the caller
+/// repeats it. A forked child joins for itself at its first call.
 pub struct Client {
     pub(crate) view: VolumeView,
     pub(crate) root: ObjectId,
@@ -220,8 +220,8 @@ impl Client {
         self.believed(key, result)
     }
 
-    /// Returns the result of a read. If the session with this key has ended, joins the next one and returns
-    /// `Stale`, because the ids of the read may name other objects there.
+    /// Returns the result of a read. If the session with this key has ended, joins the next session and
+    /// returns `Stale`, because the ids of the read may name other objects there.
     #[inline(always)]
     pub(crate) fn believed<T>(&self, key: SessionKey, result: Result<T>) -> Result<T> {
         if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
@@ -289,7 +289,8 @@ impl Client {
         if let Some(flags) = joined.flags {
             self.view.replace_cache(&joined.segment, flags)?;
         }
-        // A path that was cached with a count of the old board must not match the same count of the new one.
+        // A path that was cached with a count of the old board must not match the same count of the new
+        // board.
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
@@ -311,7 +312,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a request. If the session ends before the answer, joins the next one. Then repeats a request
+    /// Makes a request. If the session ends before the answer, joins the next session. Then repeats a request
     /// that does not depend on its session, and returns `Stale` for all others. For an Op, first asks the
     /// service for the result: returns it if the Op was applied, and `ServiceEnded` if nobody knows.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {

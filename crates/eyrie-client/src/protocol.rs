@@ -320,7 +320,8 @@ const CHECKSUM: u32 = 104;
 const READ_ONLY: u32 = 105;
 const HOST_FULL: u32 = 106;
 
-/// Returns the number, the address and the text of an error. The address is 0 for an error without one.
+/// Returns the number, the address and the text of an error. The address is 0 for an error without an
+/// address.
 pub fn send_error(error: &Error) -> (u32, u64, String) {
     match error {
         Error::Invalid(what) => (INVALID, 0, (*what).to_owned()),

@@ -72,7 +72,7 @@ impl SessionKey {
         self.is_of_owner(other.0 >> 32)
     }
 
-    /// True if the session is one of the owner with this number.
+    /// True if the session belongs to the owner with this number.
     #[inline(always)]
     pub fn is_of_owner(self, owner: u64) -> bool {
         self.0 >> 32 == owner & 0xffff_ffff

@@ -1,8 +1,8 @@
 //! Notices of changes, for front-ends that cache attributes and entries, as a kernel does for a mount.
 //!
 //! A [`Watcher`] has a queue of bounded length. The thread that makes a change adds a notice to each queue
-//! after the change is visible. If a queue is full, its notices are replaced by one that tells the watcher to
-//! forget everything. While nobody watches, a change costs one load of a flag.
+//! after the change is visible. If a queue is full, one notice replaces all its notices, and tells the
+//! watcher to forget everything. While nobody watches, a change costs one load of a flag.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -185,7 +185,7 @@ pub fn quiet_watcher() -> u64 {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while the lock is held leaves at most one notice out of one queue.
+    // After a panic while the lock is held, at most one queue lacks one notice.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -105,10 +105,10 @@ fn x86(steps: &[Step], after: usize) -> BTreeSet<Words> {
 
 /// Returns the images that a crash after the first `after` steps may leave on hardware with persistence
 /// epochs. The fences of a thread split its stores into persistence epochs. Of each thread, a crash keeps
-/// some number of persistence epochs whole, from the first on. Of the next one it keeps a prefix of the
-/// stores to each line. A fence by itself makes no store durable. If a thread stores to a line that has an
-/// older store of another thread, the older store persists first, and so do all stores that are ordered
-/// before the older store.
+/// some number of persistence epochs whole, from the first on. Of the next persistence epoch it keeps a
+/// prefix of the stores to each line. A fence by itself makes no store durable. If a thread stores to a line
+/// that has an older store of another thread, the older store persists first, and so do all stores that are
+/// ordered before the older store.
 ///
 /// Source: BPFS. Section 4.4: a write reaches storage after all earlier epochs. Section 4.4.1: lines that
 /// another hardware context tagged are flushed immediately. Section 3.5: threads that share no line have no

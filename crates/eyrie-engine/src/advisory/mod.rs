@@ -6,7 +6,8 @@
 //! then repeats its request. A client has no waiter in the table, and repeats its request after a pause.
 //!
 //! Invariants:
-//! - The ranges of one owner on one object are sorted and disjoint, and neighbours of one kind are joined.
+//! - The ranges of one owner on one object are sorted and disjoint, and neighbours of the same kind are
+//!   joined.
 //! - Two owners have no conflicting locks.
 //! - No thread waits while it holds the mutex of a table.
 

@@ -11,7 +11,7 @@ pub struct LockedRange {
     pub kind: LockKind,
 }
 
-/// Ranges in order of their offsets. They are disjoint, and neighbours of one kind are joined.
+/// Ranges in order of their offsets. They are disjoint, and neighbours of the same kind are joined.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OwnerRanges(Vec<LockedRange>);
 
@@ -63,7 +63,7 @@ impl OwnerRanges {
         self.join(start.saturating_sub(1)..(end + 1).min(self.0.len()));
     }
 
-    /// Joins neighbours of one kind among the ranges with these indices.
+    /// Joins neighbours of the same kind among the ranges with these indices.
     fn join(&mut self, indices: std::ops::Range<usize>) {
         for index in indices.rev() {
             let Some(&[left, right]) = self.0.get(index..).and_then(|ranges| ranges.first_chunk()) else {

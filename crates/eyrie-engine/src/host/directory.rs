@@ -33,7 +33,7 @@ enum HostChange {
 struct UndoList {
     changes: Vec<HostChange>,
     /// Keeps other processes away until the changes are undone. Otherwise a process that locked the volume
-    /// meanwhile would lose its files.
+    /// meanwhile would lose the files of the volume.
     lock: Option<Arc<HostLock>>,
 }
 

@@ -1,5 +1,5 @@
 //! Chooses the medium of a volume in a directory of the host. The user's choice and the abilities of the host
-//! decide for a new volume. The superblock records the medium of an existing one.
+//! decide for a new volume. The superblock records the medium of an existing volume.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
-/// Maximum number of bytes that one read and one write copy. A sealed file in one extent is an exception,
-/// because it may be the value of a key, which one Op must create whole.
+/// Maximum number of bytes that are copied by one read and one write. A sealed file in one extent is an
+/// exception, because it may be the value of a key, which one Op must create whole.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// A readable range of a file.

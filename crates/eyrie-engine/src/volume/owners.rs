@@ -28,8 +28,8 @@ impl VolumeView {
         Ok(self.medium().load(OWNERS)?)
     }
 
-    /// True if the owner of the volume is still the one whose number `is_own` accepts. A client of a volume
-    /// on a disk has no bytes of the next owner, and asks if its own owner lives.
+    /// True if the volume still has the owner whose number `is_own` accepts. A client of a volume on a disk
+    /// has no bytes of the next owner, and asks if its own owner lives.
     #[inline(always)]
     pub fn has_owner(&self, is_own: impl FnOnce(u64) -> bool) -> bool {
         self.medium().load_of_owner(OWNERS).is_ok_and(|number| number.is_none_or(is_own))

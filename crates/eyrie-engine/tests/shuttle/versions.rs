@@ -75,8 +75,8 @@ fn a_version_belongs_to_one_state_of_the_bytes() {
     read_versions_beside(&start, start.key, false, &[Op::Batch { dir, ops: &puts[..1], time }, puts[1]]);
 }
 
-/// Adds 1 to the number in the first byte of a file, if its version is the one that this call read. Returns
-/// true if the Op was done.
+/// Adds 1 to the number in the first byte of a file, if the file still has the version that this call read.
+/// Returns true if the Op was done.
 fn increment(engine: &Scm, dir: ObjectId, name: &[u8], file: ObjectId, id: ObjectId) -> bool {
     let Some((version, bytes)) = read_version(engine, file) else { return false };
     let data = &[bytes[0] + 1, 0, 0, 0, 0, 0, 0, 0];
