@@ -22,9 +22,6 @@ use crate::protocol::{
 /// Number of looks at the state of a lane before the client sleeps. They take some 20 microseconds, which is
 /// a little less than the time to wake a process.
 const SPINS: u32 = 2000;
-/// Number of looks at the state of a lane after the client has woken the service. They take some 200
-/// microseconds: the service needs some 50 to wake, and to sleep meanwhile would cost the client a second wake.
-const SPINS_AFTER_WAKE: u32 = 10 * SPINS;
 /// Time between two checks that the service still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -88,13 +85,12 @@ impl Channel {
         // All processors see the accesses of both sides to the two words in the same order. So either the
         // service sees the bit before it sleeps, or the client sees that the service sleeps.
         self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
-        let was_asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0;
-        if was_asleep {
+        if self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
             // wait below finds out.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
         }
-        if !self.wait_for_answer(word, if was_asleep { SPINS_AFTER_WAKE } else { SPINS }) {
+        if !self.wait_for_answer(word) {
             return Ok(Called::Ended(request_number(lane, *sequence)));
         }
         let mut answer = LaneAnswer::new_zeroed();
@@ -130,11 +126,11 @@ impl Channel {
         Ok(free.unwrap_or_else(|| (first, lock(&self.lanes[first]))))
     }
 
-    /// Waits for the answer of the lane with this state word: first awake for `spins` looks, then asleep.
-    /// Returns false if the session ended before.
-    fn wait_for_answer(&self, word: usize, spins: u32) -> bool {
+    /// Waits for the answer of the lane with this state word: first awake, then asleep. Returns false if the
+    /// session ended before.
+    fn wait_for_answer(&self, word: usize) -> bool {
         let state = || self.memory.short_word(word);
-        for _ in 0..if self.may_spin { spins } else { 1 } {
+        for _ in 0..if self.may_spin { SPINS } else { 1 } {
             if state().load(Ordering::Acquire) == state::ANSWERED {
                 return true;
             }
