@@ -42,6 +42,7 @@ pub(crate) struct CollectionSummary {
 
 impl CollectionSummary {
     /// Adds the summary of other pages.
+    #[inline]
     pub fn add(&mut self, other: &CollectionSummary) {
         self.entries = self.entries.wrapping_add(other.entries);
         self.subdirectories = self.subdirectories.wrapping_add(other.subdirectories);

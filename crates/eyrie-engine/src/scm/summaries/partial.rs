@@ -43,6 +43,7 @@ impl ShardSum {
         ]
     }
 
+    #[inline]
     fn from_words(words: [u64; WORDS]) -> ShardSum {
         let [entries, counts, changed, modified, nanoseconds] = words;
         let time = |seconds: u64, nanoseconds: u32| {
@@ -67,14 +68,17 @@ struct SumState(u64);
 impl SumState {
     const PREPARED: u64 = 1;
 
+    #[inline]
     const fn current(number: u64) -> SumState {
         SumState(number << 1)
     }
 
+    #[inline]
     const fn number(self) -> u64 {
         self.0 >> 1
     }
 
+    #[inline]
     const fn is_prepared(self) -> bool {
         self.0 & SumState::PREPARED != 0
     }
@@ -99,6 +103,7 @@ pub struct PartialSum {
 const _: () = assert!(size_of::<PartialSum>() == 128);
 
 impl PartialSum {
+    #[inline]
     fn state(&self) -> SumState {
         interleave();
         SumState(self.state.load(Ordering::Acquire))
