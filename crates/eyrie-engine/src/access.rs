@@ -319,7 +319,7 @@ impl Namespace {
         match self {
             Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
             Namespace::System | Namespace::None => Err(Error::Unsupported(
-                "an extended attribute other than ACLs outside user.*, trusted.* and security.*",
+                "an extended attribute that is no ACL and not in user.*, trusted.* or security.*",
             )),
             _ if rest.is_empty() => {
                 Err(Error::Invalid("an extended attribute has a name after its namespace"))

@@ -102,9 +102,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The volume was opened read-only.
-    #[error(
-        "the volume is open read-only: open it for changes, which needs that no other process has it open"
-    )]
+    #[error("the volume is open read-only: open it for changes, after all other processes have closed it")]
     OpenedReadOnly,
     /// The service through which this process shares the volume has ended, and no other service has started.
     /// A change in progress was made whole or not at all.

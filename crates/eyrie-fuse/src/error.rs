@@ -84,8 +84,8 @@ fn meaning(error: &io::Error) -> String {
     // The helper ends its message with a line break.
     let text = text.split(" (os error").next().unwrap_or_default().trim_end();
     match error.kind() {
-        io::ErrorKind::ResourceBusy => format!("{text}: end the programs that use it, or use --lazy"),
-        io::ErrorKind::NotConnected => format!("{text}: its server has died: run `eyrie umount` first"),
+        io::ErrorKind::ResourceBusy => format!("{text}: end the programs that use it, or unmount it lazily"),
+        io::ErrorKind::NotConnected => format!("{text}: its server has died: unmount it first"),
         _ => text.to_owned(),
     }
 }

@@ -182,8 +182,7 @@ impl Repair {
             return Ok((into.clone(), path.to_owned()));
         }
         if is_device {
-            let why = "a block device is not repaired in place: name a directory for the new volume with \
-                       --into DIR";
+            let why = "a block device is not repaired in place: name another directory for the new volume";
             return refuse(Errno::OPNOTSUPP, why);
         }
         let kept = with_ending(path, ".damaged");
@@ -270,8 +269,7 @@ fn build(
         }
         bytes += (bytes / GROWTH_PART).next_multiple_of(PAGE_SIZE);
     }
-    let why =
-        "not enough room for the new volume: free space on the host, or name another place with --into DIR";
+    let why = "not enough room for the new volume: free space on the host, or name another directory for it";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 

@@ -143,7 +143,7 @@ impl<W: Write> Dumper<W> {
             }
             Kind::Symlink => Body::Symlink(entry.dir().readlink(entry.name().into()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
-            Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
+            Kind::Socket => return Err(Side::Source("archives have no sockets".to_owned())),
         };
         let known = flags.as_ref().copied().unwrap_or_default();
         written(self.archive.member(&mut Member { name, stat, xattrs, flags: known, body }))?;

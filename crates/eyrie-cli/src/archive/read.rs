@@ -285,7 +285,7 @@ impl<R: Read> ArchiveReader<R> {
     /// Reads the ranges of a sparse file in the oldest sparse format. Some are in the header, the others in
     /// blocks after it.
     fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
-        let Some(gnu) = header.as_gnu() else { return self.broken("a list of holes is missing") };
+        let Some(gnu) = header.as_gnu() else { return self.broken("a list of data ranges is missing") };
         let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;
         let mut more = gnu.is_extended();
         while more {
@@ -293,7 +293,7 @@ impl<R: Read> ArchiveReader<R> {
             self.fill(block.as_mut_bytes())?;
             runs.extend(sparse::runs_of_header(block.sparse()).or_else(|what| self.broken(&what))?);
             if runs.len() > sparse::MAX_RUNS {
-                return self.broken("a list of holes is too long");
+                return self.broken("a list of data ranges is too long");
             }
             more = block.is_extended();
         }
@@ -306,7 +306,7 @@ impl<R: Read> ArchiveReader<R> {
         let before = self.left;
         let count = self.line()?;
         if count > sparse::MAX_RUNS as u64 {
-            return self.broken("a list of holes is too long");
+            return self.broken("a list of data ranges is too long");
         }
         let mut runs = Vec::new();
         for _ in 0..count {
@@ -315,7 +315,7 @@ impl<R: Read> ArchiveReader<R> {
         let used = before - self.left;
         let rest = padded(used) - used;
         if rest > self.left {
-            return self.broken("a list of holes is longer than its data");
+            return self.broken("a list of data ranges is longer than its data");
         }
         let (left, padding) = (self.left - rest, self.padding);
         self.skip(rest)?;
@@ -328,7 +328,7 @@ impl<R: Read> ArchiveReader<R> {
         loop {
             let mut byte = [0];
             if self.left == 0 || digits.len() > 20 {
-                return self.broken("a list of holes is wrong");
+                return self.broken("a list of data ranges is wrong");
             }
             self.data(&mut byte)?;
             if byte == *b"\n" {
@@ -336,7 +336,7 @@ impl<R: Read> ArchiveReader<R> {
             }
             digits.push(byte[0]);
         }
-        pax::parse_number(&digits).map_or_else(|| self.broken("a list of holes is wrong"), Ok)
+        pax::parse_number(&digits).map_or_else(|| self.broken("a list of data ranges is wrong"), Ok)
     }
 }
 

@@ -21,8 +21,8 @@ Examples:
   eyrie chattr =a vol:/log
 
 i: nobody changes the file, its attributes and its names, or the entries of the directory. a: a file is only \
-appended to, a directory only gets new entries, and attributes and names stay. Also root obeys these flags, \
-and only root changes them. `dump` and `load` keep them; copies have none.")]
+appended to, a directory only gets new entries, and attributes and names stay. Root obeys these \
+flags, too, and only root changes them. `dump` and `load` keep them; copies have none.")]
 pub struct ChattrArgs {
     /// + to add, - to remove or = to set the flags, which are i, a, both or none
     #[arg(value_name = "+-=[ia]", value_parser = FlagChange::parse, allow_hyphen_values = true)]

@@ -133,11 +133,11 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
         print_failure(output.json(&json_report(report)).and_then(|()| Ok(output.flush()?)));
     }
     for finding in &report.findings {
-        print_error(&format!("broken: {place}: {finding}"));
+        print_error(&format!("damaged: {place}: {finding}"));
     }
     let found = text::counted(report.findings.len() as u64, "finding", "findings");
     let advice = format!("{found} in {}: `eyrie fsck --repair` saves the readable parts", looked_at(report));
-    Failure::new("the volume is broken", place, advice).with_status(BROKEN)
+    Failure::new("the volume is damaged", place, advice).with_status(BROKEN)
 }
 
 /// Prints the findings, the losses, the counts, and the paths of both volumes.
@@ -163,7 +163,7 @@ fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output
         }));
     }
     for finding in findings {
-        print_error(&format!("broken: {}: {finding}", text::path(&arguments.volume)));
+        print_error(&format!("damaged: {}: {finding}", text::path(&arguments.volume)));
     }
     for (lost, what) in losses {
         writeln!(output, "lost: {}: {what}", text::path(lost))?;

@@ -56,7 +56,7 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::{text, volumes};
 
-/// Eyrie: files in memory-mapped storage, read without system calls.
+/// Eyrie: a file system in user space, in memory-mapped storage.
 #[derive(Debug, Parser)]
 #[command(
     name = "eyrie",

@@ -1,10 +1,12 @@
 //! `eyrie umount`: unmounts volumes, and waits until their servers have saved them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use eyrie::{Errno, Volume};
+use eyrie_fuse::MountError;
 
 use crate::failure::{Failure, Failures, Result};
 use crate::{text, volumes};
@@ -47,7 +49,12 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     let Some(volume) = mounted_at(&real) else {
         return Err(cannot("no volume of Eyrie is mounted there"));
     };
-    eyrie_fuse::unmount(&real, lazy).map_err(Failure::of_line)?;
+    eyrie_fuse::unmount(&real, lazy).map_err(|error| match &error {
+        MountError::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => {
+            Failure::of_line(format_args!("{error} with --lazy"))
+        }
+        _ => Failure::of_line(error),
+    })?;
     if !lazy {
         wait_until_saved(&volume);
     }

@@ -100,7 +100,8 @@ impl<'a> Progress<'a> {
         let to = self.reporter.target_place(to);
         let done = self.tally.summary();
         if let Some(why) = unpoisoned(self.fatal.into_inner()) {
-            return Err(Failure::new("cannot copy all", to, format_args!("{why}; copied so far: {done}")));
+            let what = format_args!("cannot {} all", self.reporter.what);
+            return Err(Failure::new(what, to, format_args!("{why}; copied so far: {done}")));
         }
         if interrupt::requested() {
             let what = format!("copied so far: {done}");

@@ -43,12 +43,14 @@ pub struct Reporter {
     source: PathBuf,
     /// The prefix of printed paths in the target.
     target: String,
+    /// The name of the command, for the progress bar and for failures.
+    pub(super) what: &'static str,
     bar: ProgressBar,
 }
 
 impl Reporter {
     /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
-    /// prefix `target`. `what` is the name of the command, for the progress bar.
+    /// prefix `target`. `what` is the name of the command, for the progress bar and for failures.
     pub fn new(source: &Path, target: String, what: &'static str, style: Style) -> Reporter {
         // A bar and lines on one terminal would overwrite each other.
         let has_bar = match style {
@@ -67,7 +69,7 @@ impl Reporter {
         if shown {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Reporter { style, silent: false, source: source.to_owned(), target, bar }
+        Reporter { style, silent: false, source: source.to_owned(), target, what, bar }
     }
 
     /// Works as [`Reporter::new`], but shows the progress out of a known number of entries.
@@ -77,6 +79,7 @@ impl Reporter {
             silent: false,
             source: source.to_owned(),
             target,
+            what,
             bar: bar(what, entries),
         }
     }
@@ -89,6 +92,7 @@ impl Reporter {
             silent: true,
             source: PathBuf::new(),
             target: String::new(),
+            what: "copy",
             bar: ProgressBar::hidden(),
         }
     }
@@ -114,9 +118,9 @@ impl Reporter {
         if self.silent {
             return;
         }
-        let place = self.place(relative);
+        let (what, place) = (self.what, self.place(relative));
         self.bar.suspend(|| {
-            let _ = writeln!(io::stderr(), "eyrie: cannot copy: {place}: {why}");
+            let _ = writeln!(io::stderr(), "eyrie: cannot {what}: {place}: {why}");
         });
     }
 

@@ -28,7 +28,7 @@ fn broken_volume_is_4_even_if_output_fails() {
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{complaints}");
     assert!(
-        complaints.lines().next().unwrap_or_default().starts_with("eyrie: broken: vol: "),
+        complaints.lines().next().unwrap_or_default().starts_with("eyrie: damaged: vol: "),
         "{complaints}"
     );
     assert!(complaints.lines().last().unwrap_or_default().contains("--repair"), "{complaints}");

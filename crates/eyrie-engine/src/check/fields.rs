@@ -82,7 +82,7 @@ fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static st
     } else if identity.realm != 0 {
         Some("object of an unknown realm")
     } else if identity.generation >= generation_limit {
-        Some("generation that was never given out")
+        Some("generation that was never assigned")
     } else if !is_possible(created) {
         Some("creation time with a billion nanoseconds or more")
     } else {

@@ -187,7 +187,9 @@ impl ModelState {
     ) -> Result<Applied> {
         let is_whiteout = |new: Whiteout| new.id.kind() == Kind::CharDevice;
         if whiteout.map(is_whiteout) != mode.leaves_whiteout().then_some(true) {
-            return Err(Error::Invalid("a rename has the whiteout that its mode needs"));
+            return Err(Error::Invalid(
+                "the whiteout of a rename is missing, is no device, or does not belong to its mode",
+            ));
         }
         let moved = self.entry(from_dir, from_name)?;
         let target = self.entry(to_dir, to_name)?;

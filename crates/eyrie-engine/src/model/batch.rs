@@ -21,7 +21,7 @@ impl ModelState {
                 return Err(Error::Invalid("a batch changes one directory"));
             }
             if !keys.insert((*name, matches!(op, Op::Expect { .. }))) {
-                return Err(Error::Invalid("a batch names a key once"));
+                return Err(Error::Invalid("a batch has two changes or two conditions of one key"));
             }
         }
         let mut objects = BTreeSet::new();

@@ -290,7 +290,7 @@ impl<'a> Salvage<'a> {
             _ => self.done.others += 1,
         }
         if !object.is_marked {
-            self.lose(&path, "its creation time is lost: object header without its mark");
+            self.lose(&path, "its creation time is lost: object header with a wrong magic number or kind");
         }
         let links = if object.id.is_directory() { 1 } else { object.links };
         let kept = (links != 1).then(|| path.clone());

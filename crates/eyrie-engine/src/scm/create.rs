@@ -135,7 +135,7 @@ impl Scm {
                 (Pointer::NULL, 0, number)
             }
             (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
-            _ => return Err(Error::Invalid("content that this kind of object cannot have")),
+            _ => return Err(Error::Invalid("an object of this kind cannot start with this content")),
         };
         // The object inherits its ACLs later, under the lock of its entry.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };

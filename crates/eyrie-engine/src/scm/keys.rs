@@ -303,7 +303,7 @@ fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
     }
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::Invalid("a batch changes each key at most once"));
+        return Err(Error::Invalid("a batch has two changes or two conditions of one key"));
     }
     Ok(())
 }

@@ -285,7 +285,7 @@ impl Drop for Scm {
         }
         if let Err(error) = self.save() {
             // A drop cannot return the error. The next open recovers the volume.
-            tracing::error!(%error, "a volume could not be saved when it was dropped");
+            tracing::error!(%error, "a dropped volume could not be saved; its next open recovers it");
         }
     }
 }

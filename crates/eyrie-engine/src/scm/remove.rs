@@ -25,7 +25,9 @@ impl Scm {
             match (id.kind(), what) {
                 (Kind::Directory, _) => return Err(Error::IsDirectory),
                 (Kind::File, _) | (_, RemovedAs::Name) => {}
-                (_, RemovedAs::Key) => return Err(Error::Invalid("the key names no file")),
+                (_, RemovedAs::Key) => {
+                    return Err(Error::Invalid("the key names something other than a regular file"));
+                }
             }
             self.opens.prefetch(id);
             let lock = peeked.lock();

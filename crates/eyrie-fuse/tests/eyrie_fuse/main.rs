@@ -491,7 +491,7 @@ fn mount_in_use_is_unmounted_only_by_its_end() {
     let file = fs::File::open(fixture.point.join("file")).unwrap();
     let refused = eyrie_fuse::unmount(&fixture.point, false).unwrap_err();
     assert!(matches!(&refused, MountError::Refused { source, .. } if source.raw_os_error() == Some(EBUSY)));
-    assert!(refused.to_string().contains("--lazy"), "{refused}");
+    assert!(refused.to_string().contains("unmount it lazily"), "{refused}");
     assert!(mount.is_running());
     mount.unmounter().end();
     let _ = mount.wait();

@@ -140,7 +140,10 @@ impl Pager {
         std::mem::forget(on_panic);
         drained.map_err(|source| {
             self.failed.store(true, Ordering::Release);
-            Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
+            Fault::Io {
+                what: "draining the volume to its disk (the volume is now read-only)".to_string(),
+                source,
+            }
         })
     }
 

@@ -72,5 +72,6 @@ impl RemotePages {
 }
 
 fn owner_ended() -> Fault {
-    Fault::Io { what: "reading a shared volume".to_string(), source: io::ErrorKind::ConnectionReset.into() }
+    let what = "the owner of a shared volume has ended".to_string();
+    Fault::Io { what, source: io::ErrorKind::ConnectionReset.into() }
 }

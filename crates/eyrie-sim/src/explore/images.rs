@@ -140,7 +140,7 @@ pub enum NoImage {
         after: usize,
     },
     /// The line of this pick has no content with this number, or recovery does not read so many lines.
-    #[error("no line has the contents that pick {index} (counted from 0) names")]
+    #[error("pick {index} (counted from 0) matches no line, or no contents of its line")]
     Pick {
         /// Index of the pick.
         index: usize,

@@ -26,7 +26,7 @@ use FieldValues::{MayPass, MustBeDetected, Untested};
 const ALL: u64 = u64::MAX;
 const SECOND: u64 = 1_000_000_000;
 const NANOSECONDS: FieldValues = MustBeDetected(&[SECOND, 0xffff_ffff]);
-const SECONDS: FieldValues = Untested("every number of seconds is a time");
+const SECONDS: FieldValues = Untested("a time may have any number of seconds");
 const RESERVED: FieldValues = MayPass(&[1], "no reader looks at it");
 const EXTREMES: FieldValues = MustBeDetected(&[0, 1, ALL]);
 const FEATURES: FieldValues = MustBeDetected(&[1, ALL]);
@@ -105,14 +105,14 @@ pub const STRUCTURES: &[Structure] = &[
         "Request record",
         &[
             ("key", MayPass(&[1, ALL], "the next owner then looks for the result of a request")),
-            ("number", MayPass(&[1, ALL], "any request can have it")),
+            ("number", MayPass(&[1, ALL], "a request may have any number")),
             ("object", MayPass(&[1, ALL], "a request without an object counts as not made")),
             ("new", MayPass(&[1, ALL], "a request without an object counts as not made")),
-            ("seconds", MayPass(&[1, ALL], "any time may be that of a change")),
-            ("nanoseconds", MayPass(&[1, SECOND, 0xffff_ffff], "any time may be that of a change")),
+            ("seconds", MayPass(&[1, ALL], "a change may have any time")),
+            ("nanoseconds", MayPass(&[1, SECOND, 0xffff_ffff], "a change may have any time")),
             ("name_bytes", MayPass(&[1, 257, 0xffff_ffff], "a request without an object counts as not made")),
             ("appended", MayPass(&[1, ALL], "only the client uses the offset that follows from it")),
-            ("name", Untested("any bytes are a name")),
+            ("name", Untested("a name may have any bytes")),
             ("reserved", RESERVED),
         ],
     ),

@@ -54,7 +54,7 @@ pub fn run_in_processes(
         let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let part = text.lines().last().and_then(HostileReport::of_line);
-        report.add(&part.ok_or_else(|| io::Error::other("a process died in the middle"))?);
+        report.add(&part.ok_or_else(|| io::Error::other("a process ended before it printed its report"))?);
     }
     Ok(report)
 }

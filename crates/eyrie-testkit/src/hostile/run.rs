@@ -126,7 +126,7 @@ fn run_each(
                 Err(_) => {}
             }
             if panics.load(Ordering::Relaxed) != before {
-                eprintln!("seed {seed} of {} panicked", describe(seed));
+                eprintln!("the image of seed {seed} caused a panic: {}", describe(seed));
                 report.panicked.push(seed);
             }
             on_progress(&report);
@@ -157,7 +157,7 @@ fn watch(now: &AtomicU64, ended: &Receiver<()>) {
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         let seed = now.load(Ordering::Relaxed);
         if seed == last {
-            eprintln!("seed {seed} does not end");
+            eprintln!("the image of seed {seed} takes too long");
             std::process::abort();
         }
         last = seed;

@@ -68,7 +68,7 @@ fn every_outcome_of_every_op_is_reached() {
     const LOOP: &str = "a directory cannot move into itself";
     const EMPTY_NAME: &str = "a name has at least one byte";
     const NO_FILE: &str = "the object is no file";
-    const TWICE: &str = "a batch names a key once";
+    const TWICE: &str = "a batch has two changes or two conditions of one key";
     const NO_BYTES: &str = "a range has at least one byte";
     const NO_BLOCKS: &str = "offset and length must be multiples of 4096";
     const NOT_WITHIN: &str = "the range is not within the file";

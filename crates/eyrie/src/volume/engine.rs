@@ -86,7 +86,10 @@ impl VolumeEngine {
     pub(super) fn owner(&self, operation: &'static str) -> std::result::Result<&Scm, Error> {
         match &self.0 {
             Role::Owner(engine) => Ok(engine),
-            Role::Client(_) => Err(Error::with_reason(Errno::BUSY, operation, "its service must stop first")),
+            Role::Client(_) => {
+                let reason = "the service of the volume must stop first";
+                Err(Error::with_reason(Errno::BUSY, operation, reason))
+            }
         }
     }
 

@@ -485,7 +485,7 @@ impl Volume {
                 engine.try_close().map_err(|error| Error::from_engine(error, "close volume").at(&self.path))
             }
             None => {
-                let reason = "files or stores of the volume are still in use";
+                let reason = "files, stores, nodes or watches of the volume are still in use";
                 Err(Error::with_reason(Errno::BUSY, "close volume", reason).at(&self.path))
             }
         };

@@ -49,7 +49,7 @@ pub enum FigureGroup {
     Fsync,
     /// Memory of a million held nodes, as a mount holds them
     Nodes,
-    /// Programs on a mounted volume, compared with libfuse's `passthrough_ll` and with tmpfs; only root can
+    /// Programs on a mounted volume, compared with libfuse's `passthrough_ll` and with tmpfs; needs root
     Mount,
 }
 

@@ -193,7 +193,7 @@ impl Guide<'_> {
         self.verify(volume, &files, &copy)?;
         let report = volume.check().doing("check", text::path(place))?;
         if let Some(finding) = report.findings.first() {
-            return Err(Failure::new("the volume is broken", text::path(place), finding));
+            return Err(Failure::new("the volume is damaged", text::path(place), finding));
         }
         let objects = volumes::object_count(&report);
         let sound = format!("{}: sound", text::counted(objects, "object", "objects"));

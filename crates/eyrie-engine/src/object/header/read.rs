@@ -228,7 +228,7 @@ impl Header {
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());
         if identity.magic != Identity::MAGIC || identity.kind != self.kind as u8 {
-            return Err(Error::corrupt(self.addr, "object header without its mark"));
+            return Err(Error::corrupt(self.addr, "object header with a wrong magic number or kind"));
         }
         Ok(identity)
     }

@@ -164,7 +164,7 @@ impl<'a> RecordBody<'a> {
                 match tag {
                     Tag::Write => Op::Write { id, offset, data, set_ids, time },
                     _ if offset == 0 => Op::Append { id, data, set_ids, time },
-                    _ => return Err(DecodeError::Malformed("offset of an append")),
+                    _ => return Err(DecodeError::Malformed("an append with an offset")),
                 }
             }
             Tag::SetSize => {
@@ -357,7 +357,7 @@ fn boolean(number: layout::U32) -> Result<bool> {
     match number.get() {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(DecodeError::Malformed("number of a boolean")),
+        _ => Err(DecodeError::Malformed("a boolean that is neither 0 nor 1")),
     }
 }
 
@@ -369,6 +369,7 @@ fn time(stamp: TimeFields) -> Result<Time> {
 }
 
 fn owner(fields: layout::OwnerFields) -> Result<Owner> {
-    let mode = u16::try_from(fields.mode.get()).map_err(|_| DecodeError::Malformed("mode"))?;
+    let mode = u16::try_from(fields.mode.get())
+        .map_err(|_| DecodeError::Malformed("a mode of more than 16 bits"))?;
     Ok(Owner { mode, uid: fields.uid.get(), gid: fields.gid.get() })
 }
