@@ -4,6 +4,7 @@
 //! them. The copy from which the superblock was read comes last, because that copy is whole. So at least one
 //! copy is whole at any moment, and the checksum tells which copies are whole.
 
+use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
@@ -186,6 +187,7 @@ pub(crate) fn read(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
 
 /// Returns the key of the hash of names in each copy of the superblock that can be read, sound or not.
 pub(crate) fn hash_seeds(medium: &Medium) -> Vec<u64> {
+    let _pin = pin();
     let copies = SUPERBLOCKS.into_iter().filter_map(|copy| medium.read_value::<Superblock>(copy).ok());
     copies.map(|copy| copy.hash_seed.get()).collect()
 }

@@ -18,6 +18,8 @@ use crate::sync::unpoisoned;
 
 /// Room in the journal for an Op that stores little outside of fresh pages, in bytes.
 const ORDINARY_ROOM: u64 = 16 << 10;
+/// Maximum number of cuts for which an Op waits because too many pages are fresh.
+const CUTS_OF_PATIENCE: u64 = 2;
 
 impl Pager {
     /// Lets an Op enter the gate when memory and the journal have room for its changes, and when the next
@@ -36,12 +38,16 @@ impl Pager {
             || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
         // The room of an Op has an entry for each page that its data may take.
         let pages = (extra / PAGE_ENTRY) as usize;
+        // Other threads may make pages fresh as fast as drains write them. So an Op is ahead of its pace for
+        // at most this many cuts.
+        let last_cut = self.cut.load(Ordering::Acquire) + CUTS_OF_PATIENCE;
+        let is_ahead = || self.pace.is_ahead(pages) && self.cut.load(Ordering::Acquire) < last_cut;
         let mut attempts = 0;
         loop {
             self.refuse_if_failed()?;
             let (reservation, reserved) = Reservation::new(&self.reserved, room);
             let swamped = is_swamped();
-            let ahead = !swamped && self.pace.is_ahead(pages);
+            let ahead = !swamped && is_ahead();
             if !swamped && !ahead && self.recorded_bytes().saturating_add(reserved) <= self.room_of_a_cut() {
                 return Ok(self.turnstile.enter(reservation));
             }
@@ -50,7 +56,7 @@ impl Pager {
             if swamped || ahead && !self.expects_drain() {
                 // A drain of another thread may make room while this thread waits for the lock. A drain that
                 // fails makes the volume read-only, and the next turn of the loop reports this.
-                let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !self.pace.is_ahead(pages));
+                let _ = self.drain_unless(Drain::Cut, || !is_swamped() && !is_ahead());
             } else {
                 // A drain is in progress or expected, or the Ops inside have reserved the rest of the room.
                 self.wait(&mut attempts)?;

@@ -405,6 +405,25 @@ fn large_op_waits_unless_few_pages_are_fresh() {
     assert!(!is_ahead(MIN_FRESH));
 }
 
+/// Other threads make pages fresh during each drain. A large Op waits for two cuts, and then goes on.
+#[test]
+fn large_op_waits_for_few_cuts() {
+    let mut first = 2;
+    let medium = hooked(move |medium| {
+        first += FEW as u64 + 1;
+        if first > PAGES / 2 {
+            return Err(io::Error::other("the Op drains again and again"));
+        }
+        take(medium, first - FEW as u64 - 1..first, 1);
+        Ok(())
+    });
+    sync_elsewhere(&medium);
+    take(&medium, PAGES - 20..PAGES, 1);
+    let before = medium.durable_cut();
+    drop(medium.enter_with(|| Medium::room_of_new(MIN_FRESH as u64 * 4096)).expect("it goes on"));
+    assert_eq!(medium.durable_cut() - before, 2);
+}
+
 /// If the drain of an Op that is ahead of its pace fails, the Op gets an error and does not wait for ever.
 #[test]
 fn failed_drain_ends_the_wait_for_fewer_fresh_pages() {
