@@ -1,4 +1,5 @@
-//! The calls of a medium that order its stores: barriers, publishes and settles.
+//! The calls of a medium that order its stores: barriers, publishes and settles. The module `medium` lists
+//! the errors of a disk, which each of these calls may return in addition to those that it names.
 
 use std::panic::Location;
 use std::sync::atomic::Ordering;

@@ -235,7 +235,7 @@ impl<R: Read> ArchiveReader<R> {
                 (Kind::File, Body::File(runs))
             }
             b'S' => {
-                // A header that is not of GNU has no list of ranges, and is refused below.
+                // A header that is not of GNU has no list of ranges, so `runs_in_headers` returns an error.
                 file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
                 let runs = self.runs_in_headers(header)?;
                 (Kind::File, Body::File(self.checked(&runs, file_size)?))
@@ -262,7 +262,7 @@ impl<R: Read> ArchiveReader<R> {
         })
     }
 
-    /// Reads the size of a file, which includes its holes, and its ranges of data.
+    /// Reads the size of a file (with its holes), and the ranges that have data.
     fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
         let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
             return Ok((stored, whole(stored)));

@@ -16,8 +16,9 @@ use crate::{Errno, Error, Result};
 /// is atomic for other threads, as on Linux: two threads that read from one file get different bytes.
 /// `read_at` and `write_at` neither use nor move the position, and run in parallel.
 ///
-/// In a volume each write is one step: whole or undone, also after an error or a crash. Functions that write
-/// in parts, such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
+/// In a volume each write is one step: whole or undone, also after an error or a crash. (An append past the
+/// largest size of a file is the exception: it writes what fits.) Functions that write in parts, such as
+/// [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
 ///
 /// # Examples
 /// ```

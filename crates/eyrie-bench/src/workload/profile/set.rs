@@ -10,7 +10,7 @@ use crate::values::{Chooser, Pattern};
 /// Largest size of the log, in bytes. A log that would become larger begins again at its start. In filebench
 /// the log grows without end, but then later rounds would have a larger log than earlier ones.
 pub(super) const LOG_BYTES: usize = 16 << 20;
-/// The contents of logs have the numbers from this one on.
+/// The first number of the contents of logs. The numbers of the contents of files are lower.
 const LOG: u64 = 1 << 50;
 
 /// A file of a set: the version of its content, and its size. The size is `None` if the file does not exist.
@@ -26,7 +26,7 @@ pub(super) struct FileSet {
     /// The number of the first file.
     pub first: u64,
     pub members: Vec<SetFile>,
-    /// The numbers of the files that exist, and of those that do not.
+    /// The indices in `members` of the files that exist, and of those that do not.
     existing: Vec<usize>,
     absent: Vec<usize>,
     chooser: Chooser,
@@ -40,8 +40,8 @@ pub(super) struct FileSet {
 impl FileSet {
     pub fn new(numbers: Numbers, part: ThreadPart, directory: String) -> FileSet {
         let files = part.share(numbers.files);
-        // The number of levels, the level of the files included, at which directories of the mean width have
-        // room for all files.
+        // The number of levels, the level of the files included, that a tree needs to hold all files if each
+        // directory has the mean number of entries.
         let depth = ((files as f64).ln() / (numbers.width as f64).ln()).ceil() as u32;
         FileSet {
             numbers,
@@ -89,8 +89,8 @@ impl FileSet {
         let at = self.chooser.below(self.existing.len() as u64) as usize;
         let file = self.existing.swap_remove(at);
         self.members[file].bytes = None;
-        // The order in `absent` does not matter, because `add` takes one of its numbers at random. So all
-        // numbers are used.
+        // The order in `absent` does not matter, because `add` takes one of its files at random. So each
+        // absent file is made again at some time.
         self.absent.push(file);
         file
     }

@@ -2,9 +2,9 @@
 //! the volume.
 //!
 //! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one or several
-//! [`DiskDamage`]s. Most of the disks get valid checksums again. Half of the bases have checksums of their
-//! pages. Most disks from these bases get valid checksums of pages, too, so that the damage reaches the
-//! volume.
+//! [`DiskDamage`]s. Most of the disks get valid checksums of the journal and of the volume's tables again.
+//! Half of the bases also have checksums of pages. Most disks from these bases get valid checksums of pages,
+//! too, so that the damage reaches the volume.
 
 mod base;
 mod damage;
