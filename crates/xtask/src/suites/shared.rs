@@ -130,8 +130,8 @@ impl Drop for SharedVolume<'_> {
 }
 
 /// Clones a repository in one mount and builds in the other one, while this process reads all files through
-/// the library. The service is replaced in the middle of a build. At the end the changes are synchronised, and
-/// the service is killed.
+/// the library. The service is replaced in the middle of a build. At the end the changes are synchronised,
+/// and the service is killed.
 pub fn shared(context: &Context) -> Result<String> {
     let mut remarks = Vec::new();
     for home in Home::ALL {
