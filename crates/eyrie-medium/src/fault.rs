@@ -286,12 +286,18 @@ mod tests {
         }
     }
 
-    #[test]
-    fn regression_sent_bus_error_is_passed_on() {
+    /// Makes a file of two pages, and a medium over it.
+    fn two_pages() -> (std::fs::File, crate::Medium) {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(2 * PAGE_SIZE).expect("room");
         let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
         let medium = medium.expect("a mapping");
+        (file, medium)
+    }
+
+    #[test]
+    fn regression_sent_bus_error_is_passed_on() {
+        let (file, medium) = two_pages();
         let lives = |check: &dyn Fn() -> bool| in_forked_child(check).expect("a child");
         // Without a `handler`, the signal goes to the standard library's handler, which restores the default
         // action. This action kills the child.
@@ -324,10 +330,7 @@ mod tests {
 
     #[test]
     fn regression_failed_mapping_in_the_handler_keeps_errno() {
-        let file = tempfile::tempfile().expect("a file");
-        file.set_len(2 * PAGE_SIZE).expect("room");
-        let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
-        let medium = medium.expect("a mapping");
+        let (file, medium) = two_pages();
         file.set_len(PAGE_SIZE).expect("a shorter file");
         let kept = in_forked_child(|| {
             // SAFETY: structures of zeros are valid, and the child has one thread. Without address space the

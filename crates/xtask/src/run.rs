@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time limit for a server to mount.
-const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a server to mount, and for the start of a service.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -58,7 +58,7 @@ pub fn serve(server: &mut Command, point: &Path) -> Result<Child> {
         if let Some(status) = child.try_wait()? {
             return Err(format!("{server:?}: {status}").into());
         }
-        if started.elapsed() > MOUNT_PATIENCE {
+        if started.elapsed() > PATIENCE {
             child.kill()?;
             child.wait()?;
             return Err(format!("{server:?}: the mount does not appear").into());
@@ -66,6 +66,26 @@ pub fn serve(server: &mut Command, point: &Path) -> Result<Child> {
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(child)
+}
+
+/// Starts a service of `volume` by the command `serve`, which has its options already. Waits until programs
+/// can connect. Kills a service that does not start within a minute.
+pub fn start_service(eyrie: &Path, mut serve: Command, volume: &Path) -> Result<Child> {
+    serve.arg("--foreground").arg(volume).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut service = serve.spawn().map_err(|error| format!("{serve:?}: {error}"))?;
+    let started = Instant::now();
+    while !Command::new(eyrie).arg("sessions").arg(volume).output()?.status.success() {
+        if let Some(status) = service.try_wait()? {
+            return Err(format!("{serve:?}: {status}").into());
+        }
+        if started.elapsed() > PATIENCE {
+            service.kill()?;
+            service.wait()?;
+            return Err(format!("{serve:?}: the service does not start").into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(service)
 }
 
 /// Returns the private memory of a process, in MiB: without mappings of files and without shared memory.

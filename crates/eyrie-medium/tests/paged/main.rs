@@ -146,6 +146,56 @@ fn few_fresh_pages_go_to_the_journal_first() {
     assert_eq!((word(&after, 8192), word(&after, 4 * 4096)), (0x0505_0505_0505_0505, 0x0707_0707_0707_0707));
 }
 
+/// A sync beside a writer of large files. With a large journal its cut is still small, so the fresh pages go to
+/// the journal. The process is killed before or after the flush of the record. The next process is killed
+/// during its replay, and then power fails. After each of these chains, the cut is whole or undone, and it is
+/// not undone if its flush had returned.
+#[test]
+fn cut_beside_a_writer_is_whole_after_kills_and_a_power_failure() {
+    // A 64th of this journal has 48 pages.
+    const JOURNAL: u64 = 12 << 20;
+    let disk = SimulatedDisk::new((Medium::place_bytes(BYTES, false) + JOURNAL + 4096) as usize);
+    Medium::fill_paged(&disk, BYTES, false).expect("room");
+    for is_flushed in [false, true] {
+        let disk = disk.killed();
+        let medium = open(&disk);
+        medium.checkpoint().expect("drained");
+        take(&medium, 2..42, 5);
+        if !is_flushed {
+            // The write of the record is call 1, and its flush is call 2.
+            disk.fail_at(2, true);
+        }
+        assert_eq!(medium.drain().is_ok(), is_flushed);
+        let mut place = [1; 4096];
+        eyrie_medium::Blocks::read(&disk, 2 * 4096, &mut place).expect("there");
+        assert_eq!(place, [0; 4096], "the page is in the journal, and not in its place");
+        let killed = disk.killed();
+        let calls = {
+            let whole = killed.killed();
+            open(&whole);
+            whole.calls() - killed.calls()
+        };
+        assert!(calls > 2, "the replay writes and flushes");
+        for call in 1..=calls + 1 {
+            for seed in 0..8_u64 {
+                let next = killed.killed();
+                next.fail_at(call, true);
+                let opened = Medium::paged(Arc::new(next.clone()), options(PAGES));
+                assert_eq!(opened.is_ok(), call > calls);
+                let mut random = seed;
+                let after = open(&next.power_failure(|| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    seed != 0 && (seed == 1 || random >> 63 == 1)
+                }));
+                let words: Vec<u64> = (2..42).map(|page| word(&after, page * 4096 + 8 * page)).collect();
+                let is_whole = words.iter().all(|&word| word == 0x0505_0505_0505_0505);
+                let is_undone = words.iter().all(|&word| word == 0);
+                assert!(is_whole || is_undone && !is_flushed, "call {call}, seed {seed}: {words:x?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn freed_page_waits_for_a_durable_cut() {
     let disk = disk();

@@ -49,28 +49,14 @@ impl Service {
     /// returns false. Returns false at once if there is no such client.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
-    /// wait. All sessions of a process share one file of pins, so this file identifies the process. The
-    /// process id cannot identify it, because it is 0 for every process outside the namespace of the service.
+    /// wait.
     #[cold]
     pub(super) fn wait_or_expel(&mut self, since: Instant) -> bool {
-        let waiting: Vec<_> =
-            self.sessions.values().filter(|session| session.lacks_room).map(Session::pins_file).collect();
-        let held: Vec<u64> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.holds_back() && !waiting.contains(&session.pins_file()))
-            .map(|(&number, _)| number)
-            .collect();
+        let held = self.holding_back(|session| session.lacks_room);
         if held.is_empty() || since.elapsed() < ROOM {
             return !held.is_empty();
         }
-        for number in held {
-            tracing::warn!(
-                process = self.sessions[&number].process,
-                "a client was expelled, because it kept storage from being reused in a full volume"
-            );
-            self.end(number);
-        }
+        self.expel(&held, "it kept storage from being reused in a full volume");
         self.engine.reclaim();
         false
     }
@@ -83,25 +69,30 @@ impl Service {
         if held_for < IDLE_PIN {
             return;
         }
-        let recently = |session: &&Session| {
-            now.checked_sub(IDLE_PIN).is_some_and(|since| session.asked_for_pages_since(since))
-        };
-        let active: Vec<_> = if held_for < LONGEST_PIN {
-            self.sessions.values().filter(recently).map(Session::pins_file).collect()
-        } else {
-            Vec::new()
-        };
-        let held: Vec<u64> = self
+        let since = now.checked_sub(IDLE_PIN).filter(|_| held_for < LONGEST_PIN);
+        let held =
+            self.holding_back(|session| since.is_some_and(|since| session.asked_for_pages_since(since)));
+        self.expel(&held, "it kept too many pages in memory for too long");
+    }
+
+    /// Returns the sessions whose pins keep storage from being reused, without those of a process that has a
+    /// session for which `is_exempt` returns true. All sessions of a process share one file of pins, so this
+    /// file identifies the process. The process id cannot identify it, because it is 0 for every process
+    /// outside the namespace of the service.
+    fn holding_back(&self, is_exempt: impl Fn(&Session) -> bool) -> Vec<u64> {
+        let exempt: Vec<_> =
+            self.sessions.values().filter(|session| is_exempt(session)).map(Session::pins_file).collect();
+        let held = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.holds_back() && !active.contains(&session.pins_file()))
-            .map(|(&number, _)| number)
-            .collect();
-        for number in held {
-            tracing::warn!(
-                process = self.sessions[&number].process,
-                "a client was expelled, because it kept too many pages in memory for too long"
-            );
+            .filter(|(_, session)| session.holds_back() && !exempt.contains(&session.pins_file()));
+        held.map(|(&number, _)| number).collect()
+    }
+
+    /// Ends these sessions. `why` completes the message that the client was expelled.
+    fn expel(&mut self, sessions: &[u64], why: &str) {
+        for &number in sessions {
+            tracing::warn!(process = self.sessions[&number].process, "a client was expelled, because {why}");
             self.end(number);
         }
     }

@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::figure::{Figure, median};
 use super::{ChildStep, in_scratch};
-use crate::run::{Result, eyrie_command};
+use crate::run::{Result, eyrie_command, start_service};
 
 const VOLUME_BYTES: u64 = 1 << 30;
 /// Number of files in the measured directory, and of keys in the measured store.
@@ -80,17 +80,8 @@ impl Service {
     /// Starts a service of the volume, and waits until programs can connect.
     fn start(eyrie: &Path, volume: &Path) -> Result<Service> {
         let mut serve = Command::new(eyrie);
-        serve.arg("serve").arg("--foreground").arg(volume).stdout(Stdio::null()).stderr(Stdio::null());
-        let service = Service(serve.spawn()?);
-        for _ in 0..3000 {
-            let mut sessions = Command::new(eyrie);
-            sessions.arg("sessions").arg(volume);
-            if sessions.output()?.status.success() {
-                return Ok(service);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err("the service did not start".into())
+        serve.arg("serve");
+        Ok(Service(start_service(eyrie, serve, volume)?))
     }
 
     /// Returns the time for which the threads of the service have run on a processor.

@@ -16,7 +16,7 @@ use super::mounted::Home;
 use super::tool::{assert_same, command, succeed, wait};
 use super::trees::{make_repository, run_git};
 use super::{Context, mounted};
-use crate::run::{Result, serve};
+use crate::run::{Result, serve, start_service};
 
 /// Time limit of one program, in seconds.
 const LIMIT_S: u64 = 120;
@@ -59,15 +59,8 @@ impl SharedVolume<'_> {
         if self.home == Home::Disk {
             service.args(["--memory", CACHE]);
         }
-        service.arg("--foreground").arg(self.volume()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.service = Some(service.spawn()?);
-        for _ in 0..PATIENCE.as_millis() / 10 {
-            if self.eyrie("sessions").arg(self.volume()).output()?.status.success() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err("the service did not start".into())
+        self.service = Some(start_service(self.eyrie, service, &self.volume())?);
+        Ok(())
     }
 
     fn mount(&mut self, number: usize) -> Result<()> {
