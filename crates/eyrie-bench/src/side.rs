@@ -380,7 +380,9 @@ impl Side {
             }
             _ => Box::new(|| Ok(None)),
         };
-        Contestant { name, workers, count }
+        // A mount and a service store in other threads.
+        let orders = matches!(&*self.shared.storage, Storage::Volume { mount: None, volume, .. } if !volume.is_served());
+        Contestant { name, workers, count, orders }
     }
 
     /// Returns the bytes that the side uses now.

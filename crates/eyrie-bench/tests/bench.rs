@@ -111,6 +111,26 @@ fn disks_count_their_bytes() {
 }
 
 #[test]
+fn rows_count_barriers_and_publishes() {
+    let report = SmallRun::default().run(&Micro::new(Amounts::quick())).unwrap();
+    let row = |name: &str| report.rows.iter().find(|row| row.name == name).unwrap();
+    let counts = |name: &str| {
+        let figures = row(name).sides[0].as_ref().unwrap();
+        (figures.barriers.unwrap(), figures.publishes.unwrap())
+    };
+    // A call that changes nothing stores nothing.
+    assert_eq!([counts("stat"), counts("read 4 KiB")], [(0.0, 0.0); 2]);
+    // A new page must be ordered before the pointer to it, and the pointer is one word.
+    for name in ["overwrite 4 KiB", "create + write 4 KiB", "unlink", "rename"] {
+        let (barriers, publishes) = counts(name);
+        assert!(barriers >= 1.0 && publishes >= 1.0 && barriers < 100.0, "{name}: {barriers} {publishes}");
+    }
+    let host = row("unlink").sides[1].as_ref().unwrap();
+    assert_eq!((host.barriers, host.publishes), (None, None));
+    assert!(report.media().unwrap().rows.iter().all(|cells| cells[1] == "eyrie"));
+}
+
+#[test]
 fn keys_run_on_volume_and_host() {
     for (durability, threads, shared) in
         [(Durability::Later, 1, false), (Durability::EachCall, 1, false), (Durability::Later, 2, true)]

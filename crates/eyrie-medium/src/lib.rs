@@ -23,6 +23,7 @@
 mod addr;
 mod backing;
 mod copy;
+mod counts;
 pub mod epoch;
 mod fault;
 #[cfg(feature = "testing")]
@@ -47,6 +48,7 @@ mod token;
 mod truncate;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
+pub use counts::OrderCounts;
 pub use fault::Fault;
 #[cfg(feature = "testing")]
 pub use fork::in_forked_child;

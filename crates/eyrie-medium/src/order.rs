@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 use crate::addr::{Addr, LINE_SIZE};
+use crate::counts::{count_barrier, count_publish};
 use crate::fault::Fault;
 use crate::medium::Medium;
 use crate::rules::{SafetyRule, broken};
@@ -28,6 +29,7 @@ impl Medium {
     #[track_caller]
     fn publish_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
         let word = self.resolve_word(addr)?;
+        count_publish();
         if self.backing.before_publish(self.mapped(), addr, 8)? {
             word.store(value, Ordering::Release);
             self.backing.after_store(addr, word.as_ptr().cast(), 8);
@@ -40,6 +42,7 @@ impl Medium {
     #[track_caller]
     pub fn barrier(&self, dirty: Dirty) -> Ordered {
         drop(dirty);
+        count_barrier();
         self.backing.fence(Location::caller());
         Ordered { _private: () }
     }
@@ -96,6 +99,7 @@ impl Medium {
             return Err(Fault::Misaligned { addr: line });
         }
         let stored = self.resolve_words(line, 8)?;
+        count_publish();
         if !self.backing.before_publish(self.mapped(), line, LINE_SIZE)? {
             return Ok(Published { _private: () });
         }
@@ -149,6 +153,7 @@ impl Medium {
     pub fn settle(&self, published: Published) -> Settled {
         // The token carries no data. The call only consumes it.
         let _ = published;
+        count_barrier();
         self.backing.fence(Location::caller());
         Settled { _private: () }
     }

@@ -107,6 +107,6 @@ pub use pxfs::{
 pub use repair::{Repair, Repaired};
 pub use view::View;
 pub use volume::{
-    CloseError, Files, Information, MediumChoice, PagedOptions, PagedStats, Report, ScrubReport, Stats,
-    Store, Volume, VolumeEngine, VolumeNodes, VolumeOptions,
+    CloseError, Files, Information, MediumChoice, OrderCounts, PagedOptions, PagedStats, Report, ScrubReport,
+    Stats, Store, Volume, VolumeEngine, VolumeNodes, VolumeOptions,
 };

@@ -56,6 +56,11 @@ pub struct Figures {
     pub written_bytes: Option<f64>,
     /// Drains of a volume on a disk for each operation.
     pub drains: Option<f64>,
+    /// Epoch barriers for each operation, over all counted rounds. `None` unless the threads that made the
+    /// calls also made the changes on a medium of Eyrie.
+    pub barriers: Option<f64>,
+    /// Publishes for each operation, as `barriers`.
+    pub publishes: Option<f64>,
 }
 
 impl Figures {
@@ -113,6 +118,7 @@ pub(super) fn quartiles(values: &[f64]) -> [f64; 2] {
 pub fn digits(value: f64) -> String {
     match value {
         value if !value.is_finite() => "—".to_owned(),
+        0.0 => "0".to_owned(),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value if value >= 1.0 => format!("{value:.2}"),
@@ -135,6 +141,6 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         assert_eq!([0.1234, 1.234, 12.34, 123.4].map(digits), ["0.123", "1.23", "12.3", "123"]);
-        assert_eq!(digits(f64::NAN), "—");
+        assert_eq!([0.0, f64::NAN].map(digits), ["0", "—"]);
     }
 }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use super::crew::Crew;
 use super::figures::{Figures, Latency, Row, median, quartiles};
 use super::plan::{Plan, Rounds, RowPlan, Worker};
-use super::watch::{Stopwatch, Tally};
+use super::watch::{Lap, Stopwatch, Tally};
 use crate::error::Result;
 
 /// Totals of the work of a side's medium. Only the difference of two totals has a meaning.
@@ -32,6 +32,9 @@ pub struct Contestant {
     pub workers: Vec<Box<dyn Worker>>,
     /// Makes the changes of the side durable, and returns the work of its medium.
     pub count: Count,
+    /// True if the workers' own threads store to a medium of Eyrie, so that they count its barriers and
+    /// publishes.
+    pub orders: bool,
 }
 
 /// The number of rounds of a run, and the functions by which its caller stops and follows it.
@@ -56,6 +59,7 @@ struct Bench {
     name: String,
     stations: Vec<Station>,
     count: Count,
+    orders: bool,
 }
 
 /// The samples of one side in one row.
@@ -64,15 +68,22 @@ struct Samples {
     /// µs for one operation: an element for each counted round.
     us: Vec<f64>,
     operations: u64,
+    barriers: u64,
+    publishes: u64,
     written_bytes: Option<f64>,
     drains: Option<f64>,
 }
 
-/// One round of one thread: its time and operations, or `None` if the side lacks the operation.
-type Lap = Option<(Duration, u64)>;
+/// One round of all threads of a side.
+struct SideRound {
+    /// µs for one operation.
+    us: f64,
+    operations: u64,
+    barriers: u64,
+    publishes: u64,
+}
 
-/// Makes one round of a row on one side, and returns µs for one operation and the number of operations.
-/// `None` if the side lacks the operation. If `counts` is false, the round only warms up, and its tallies are
+/// Makes one round of a row on one side. Returns `None` if the side lacks the operation. If `counts` is false, the round only warms up, and its tallies are
 /// dropped. If `single` is true, each call is timed by itself.
 fn round(
     crew: &Crew,
@@ -80,7 +91,7 @@ fn round(
     row: usize,
     stop: fn() -> bool,
     (counts, single): (bool, bool),
-) -> Result<Option<(f64, u64)>> {
+) -> Result<Option<SideRound>> {
     let stations = std::mem::take(&mut bench.stations);
     let start = Arc::new(Barrier::new(stations.len()));
     let tasks: Vec<_> = stations
@@ -92,21 +103,24 @@ fn round(
                 let mut watch = Stopwatch::new(stop, tally, single);
                 start.wait();
                 let result = station.worker.round(row, &mut watch);
-                let (tally, spent, operations) = watch.finish();
+                let (tally, lap) = watch.finish();
                 if counts {
                     station.tallies[row] = tally;
                 }
-                (station, result.map(|able| -> Lap { able.then_some((spent, operations)) }))
+                (station, result.map(|able| able.then_some(lap)))
             }
         })
         .collect();
-    let (mut rate, mut all, mut able, mut failed) = (0.0, 0, true, None);
+    let mut all = SideRound { us: 0.0, operations: 0, barriers: 0, publishes: 0 };
+    let (mut rate, mut able, mut failed) = (0.0, true, None);
     for (station, lap) in crew.run(tasks) {
         bench.stations.push(station);
         match lap {
-            Ok(Some((spent, operations))) => {
+            Ok(Some(Lap { spent, operations, barriers, publishes })) => {
                 rate += operations as f64 / spent.as_secs_f64();
-                all += operations;
+                all.operations += operations;
+                all.barriers += barriers;
+                all.publishes += publishes;
             }
             Ok(None) => able = false,
             Err(error) => failed = Some(error),
@@ -114,7 +128,7 @@ fn round(
     }
     match failed {
         Some(error) => Err(error),
-        None => Ok(able.then_some((1e6 / rate, all))),
+        None => Ok(able.then_some(SideRound { us: 1e6 / rate, ..all })),
     }
 }
 
@@ -149,20 +163,23 @@ fn group(
                 let before = if single { (bench.count)()? } else { None };
                 let lap = round(crew, bench, first + offset, control.stop, (number > 0, single))
                     .map_err(|error| error.at(place(bench)))?;
-                let Some((us, operations)) = lap else {
+                let Some(lap) = lap else {
                     found[offset][side] = None;
                     continue;
                 };
                 let Some(samples) = &mut found[offset][side] else { continue };
                 if let Some((before, after)) = before.zip(if single { (bench.count)()? } else { None }) {
-                    let each = |after: u64, before: u64| (after - before) as f64 / operations.max(1) as f64;
+                    let each =
+                        |after: u64, before: u64| (after - before) as f64 / lap.operations.max(1) as f64;
                     samples.written_bytes = Some(each(after.written_bytes, before.written_bytes));
                     samples.drains =
                         after.drains.zip(before.drains).map(|(after, before)| each(after, before));
                 }
                 if number > 0 && !single {
-                    samples.us.push(us);
-                    samples.operations += operations;
+                    samples.us.push(lap.us);
+                    samples.operations += lap.operations;
+                    samples.barriers += lap.barriers;
+                    samples.publishes += lap.publishes;
                 }
             }
         }
@@ -185,6 +202,7 @@ pub fn measure(plan: &Plan, contestants: Vec<Contestant>, mut control: Control<'
         name: contestant.name,
         stations: contestant.workers.into_iter().map(station).collect(),
         count: contestant.count,
+        orders: contestant.orders,
     };
     let mut benches: Vec<Bench> = contestants.into_iter().map(bench).collect();
     let share = control.rounds.budget / u32::try_from(plan.groups.len().max(1)).unwrap_or(u32::MAX);
@@ -233,6 +251,7 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
             }
         }
         touched = if side == 0 { distinct } else { touched.max(distinct) };
+        let each = |count: u64| bench.orders.then(|| count as f64 / samples.operations.max(1) as f64);
         let ratios: Option<Vec<f64>> = first
             .filter(|_| side > 0)
             .map(|first| samples.us.iter().zip(&first.us).map(|(other, first)| other / first).collect());
@@ -247,6 +266,8 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
             compared,
             written_bytes: samples.written_bytes,
             drains: samples.drains,
+            barriers: each(samples.barriers),
+            publishes: each(samples.publishes),
         }));
     }
     let threads = benches.first().map_or(1, |bench| bench.stations.len());

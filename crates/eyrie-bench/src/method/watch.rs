@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use eyrie::OrderCounts;
 use hdrhistogram::Histogram;
 
 use super::coverage::Coverage;
@@ -29,19 +30,39 @@ pub struct Stopwatch {
     single: bool,
     spent: Duration,
     operations: u64,
+    /// Barriers and publishes of the timed calls.
+    barriers: u64,
+    publishes: u64,
+}
+
+/// The work of one thread in one round.
+pub(super) struct Lap {
+    pub spent: Duration,
+    pub operations: u64,
+    pub barriers: u64,
+    pub publishes: u64,
 }
 
 impl Stopwatch {
     pub(super) fn new(stop: fn() -> bool, tally: Tally, single: bool) -> Stopwatch {
-        let mut watch = Stopwatch { stop, tally, single, spent: Duration::ZERO, operations: 0 };
+        let mut watch = Stopwatch {
+            stop,
+            tally,
+            single,
+            spent: Duration::ZERO,
+            operations: 0,
+            barriers: 0,
+            publishes: 0,
+        };
         if single && watch.tally.latency.is_none() {
             watch.tally.latency = Histogram::new_with_bounds(1, MOST_NS, 3).ok();
         }
         watch
     }
 
-    pub(super) fn finish(self) -> (Tally, Duration, u64) {
-        (self.tally, self.spent, self.operations)
+    pub(super) fn finish(self) -> (Tally, Lap) {
+        let Stopwatch { spent, operations, barriers, publishes, .. } = self;
+        (self.tally, Lap { spent, operations, barriers, publishes })
     }
 
     /// Makes `count` calls, and adds their time. Calls must not prepare bytes or compare results.
@@ -51,6 +72,7 @@ impl Stopwatch {
     #[inline]
     pub fn time(&mut self, count: usize, mut call: impl FnMut(usize) -> Result<()>) -> Result<()> {
         self.check()?;
+        let before = OrderCounts::of_this_thread();
         let started = Instant::now();
         if self.single {
             let mut last = started;
@@ -66,7 +88,7 @@ impl Stopwatch {
             }
         }
         self.spent += started.elapsed();
-        self.operations += count as u64;
+        self.count(before, count as u64);
         Ok(())
     }
 
@@ -76,6 +98,7 @@ impl Stopwatch {
     /// As the call. Fails after an interrupt.
     pub fn time_whole(&mut self, operations: u64, call: impl FnOnce() -> Result<()>) -> Result<()> {
         self.check()?;
+        let before = OrderCounts::of_this_thread();
         let started = Instant::now();
         call()?;
         let spent = started.elapsed();
@@ -83,8 +106,15 @@ impl Stopwatch {
             self.record(spent / u32::try_from(operations.max(1)).unwrap_or(u32::MAX));
         }
         self.spent += spent;
-        self.operations += operations;
+        self.count(before, operations);
         Ok(())
+    }
+
+    fn count(&mut self, before: OrderCounts, operations: u64) {
+        let orders = OrderCounts::of_this_thread().since(before);
+        self.barriers += orders.barriers;
+        self.publishes += orders.publishes;
+        self.operations += operations;
     }
 
     fn record(&mut self, latency: Duration) {

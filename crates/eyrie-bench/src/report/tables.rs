@@ -1,7 +1,7 @@
 //! The tables of a report.
 
 use super::BenchReport;
-use crate::method::{Row, digits};
+use crate::method::{Figures, Row, digits};
 
 /// A table of text.
 #[derive(Clone, Debug)]
@@ -88,24 +88,27 @@ impl BenchReport {
         }
     }
 
-    /// Returns the table of written bytes and drains, or `None` if no side counts them.
+    /// Returns the table of barriers, publishes, written bytes and drains, or `None` if no side counts them.
     pub fn media(&self) -> Option<ReportTable> {
-        let header = ["operation", "side", "bytes written", "drains"];
+        let header = ["operation", "side", "barriers", "publishes", "bytes written", "drains"];
         let mut rows = Vec::new();
         for row in &self.rows {
             for (side, figures) in self.names().zip(&row.sides) {
-                let Some(figures) = figures.as_ref().filter(|figures| figures.written_bytes.is_some()) else {
-                    continue;
-                };
+                let counts = |figures: &&Figures| figures.written_bytes.or(figures.barriers).is_some();
+                let Some(figures) = figures.as_ref().filter(counts) else { continue };
                 rows.push(vec![
                     name(row),
                     side.to_owned(),
+                    number(figures.barriers),
+                    number(figures.publishes),
                     number(figures.written_bytes),
                     number(figures.drains),
                 ]);
             }
         }
-        let title = "Work of the medium for each operation, in a round that ends with a sync".to_owned();
+        let title =
+            "Work of the medium for each operation (bytes and drains: of a round that ends with a sync)"
+                .to_owned();
         let header = header.map(str::to_owned).to_vec();
         (!rows.is_empty()).then_some(ReportTable { title, header, rows })
     }

@@ -246,8 +246,9 @@ struct LoadedStore {
     /// Number of keys of the store, including those of other threads.
     all: u64,
     value_bytes: usize,
-    /// The keys, counted from `first`, at which the next erases and the next batch begin.
+    /// The number of erases so far, modulo the number of keys.
     erased: u64,
+    /// The key, counted from `first`, at which the next batch begins.
     batched: u64,
 }
 
@@ -279,6 +280,18 @@ impl LoadedStore {
         })
         .collect()
     }
+}
+
+/// Returns a step such that the multiples of it visit each of `keys` keys once before any key twice, and lie
+/// spread over all keys.
+fn step_through(keys: u64) -> u64 {
+    // The golden ratio spreads the first few multiples almost evenly.
+    let near = (keys as f64 * 0.618) as u64;
+    (near.max(1)..=keys).find(|&step| greatest_common_divisor(step, keys) == 1).unwrap_or(1)
+}
+
+fn greatest_common_divisor(left: u64, right: u64) -> u64 {
+    if right == 0 { left } else { greatest_common_divisor(right, left % right) }
 }
 
 /// True for a store that would have a file for each of too many keys, so that a run leaves it out.
@@ -459,11 +472,11 @@ impl KeyWorker {
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         let store = &mut self.stores[at];
         let (keys, first, start) = (store.keys(), store.first, store.erased);
-        // The keys of a round are a stride apart, which spreads them over the store. `calls` is at most
-        // `keys`. Therefore `calls * stride` is at most `keys`, too, and a round erases no key twice.
-        let stride = (keys / calls).max(1);
-        let number = |call: u64| (start + call * stride) % keys;
-        store.erased = (start + 1) % keys;
+        // Steps visit every key once before any key twice, and `calls` is at most `keys`. So a round erases no
+        // key twice.
+        let step = step_through(keys);
+        let number = |call: u64| (start + call) * step % keys;
+        store.erased = (start + calls) % keys;
         let mut erased = 0;
         let session = store.session()?;
         watch.time(calls as usize, |call| {

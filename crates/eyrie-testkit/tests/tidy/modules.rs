@@ -13,6 +13,7 @@ const ORDER: [(&str, &[&str]); 12] = [
         &[
             "addr",
             "copy",
+            "counts",
             "fork",
             "rules",
             "site",

@@ -13,7 +13,7 @@ pub use eyrie_engine::check::Report;
 #[doc(inline)]
 pub use eyrie_engine::volume::MediumChoice;
 #[doc(inline)]
-pub use eyrie_medium::{PagedOptions, PagedStats};
+pub use eyrie_medium::{OrderCounts, PagedOptions, PagedStats};
 pub use information::{Information, Stats};
 pub use options::VolumeOptions;
 pub use scrub::ScrubReport;

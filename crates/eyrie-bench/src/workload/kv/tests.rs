@@ -88,7 +88,8 @@ fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
         work: work.clone(),
     };
     let workers: Vec<Box<dyn Worker>> = vec![Box::new(worker)];
-    let contestant = Contestant { name: "a map".to_owned(), workers, count: Box::new(|| Ok(None)) };
+    let contestant =
+        Contestant { name: "a map".to_owned(), workers, count: Box::new(|| Ok(None)), orders: false };
     let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
     measure(&Workload::plan(&work, 2), vec![contestant], control).map(drop)
 }
@@ -107,5 +108,17 @@ fn store_with_wrong_results_fails_the_run() {
     ] {
         let error = run(Some(defect), &[operation]).expect_err(message).to_string();
         assert!(error.starts_with("a map: ") && error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn steps_visit_every_key_once() {
+    for keys in (1..200).chain([1000, 1024, 99_991, 100_000]) {
+        let step = step_through(keys);
+        let visited: std::collections::BTreeSet<u64> = (0..keys).map(|at| at * step % keys).collect();
+        assert_eq!(visited.len() as u64, keys);
+        let first: Vec<u64> = (0..keys.min(5)).map(|at| at * step % keys).collect();
+        let near = first.iter().flat_map(|&one| first.iter().map(move |&other| one.abs_diff(other)));
+        assert!(keys < 100 || near.filter(|&gap| gap > 0).min() >= Some(keys / 10), "{keys}: {step}");
     }
 }

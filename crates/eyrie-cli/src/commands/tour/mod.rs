@@ -1,28 +1,26 @@
 //! `eyrie tour`: makes a volume, fills it from a directory, verifies every byte, checks the volume, and
 //! compares its speed with that of the host's file system.
 
-mod measure;
-mod operation;
 mod report;
-mod subject;
+mod speed;
 mod survey;
-mod targets;
 mod verify;
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use eyrie::{Credentials, Files, Host, HostStore, PosixExt, Volume};
+use eyrie::{Credentials, Files, Host, PosixExt, Volume};
+use eyrie_bench::method::Row;
+use eyrie_bench::place::file_system_name;
 use serde_json::{Value, json};
 
-use self::measure::Measurement;
-use self::operation::Amounts;
-use self::subject::Subject;
+use self::speed::Sizes;
 use self::survey::Survey;
-use crate::copy::{Job, Reporter, bar, copy_tree};
+use crate::copy::{Job, Reporter, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
@@ -30,10 +28,8 @@ use crate::{interrupt, text, volumes};
 /// Estimated bytes for the metadata of an entry and of its value.
 const ENTRY_BYTES: u64 = 2048;
 /// With at least this many seconds, and enough room, operations are also measured among many files:
-/// [`Amounts::FULL`].
+/// [`Sizes::full`].
 const FULL_SECONDS: u64 = 10;
-/// The directories of two stores: with few keys, and with many keys.
-const STORES: [&str; 2] = ["/few-keys", "/many-keys"];
 /// The preferred directory for the volume.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -77,15 +73,15 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     let copies = copies_bytes(&survey);
     let place = match &arguments.volume {
         Some(place) => place.clone(),
-        None => choose_place(copies + 2 * Amounts::SMALL.bytes())?,
+        None => choose_place(copies + 2 * Sizes::small().bytes())?,
     };
-    let amounts = amounts(arguments.seconds, copies, &place);
-    let size = (copies + amounts.bytes()).next_multiple_of(64 << 20);
+    let sizes = sizes(arguments.seconds, copies, &place);
+    let size = (copies + sizes.bytes()).next_multiple_of(64 << 20);
     if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
         let why = "the volume would be inside: name another directory, or use --volume";
         return Err(Failure::new("cannot tour", shown, why));
     }
-    let mut guide = Guide { arguments, output, host, root, survey, amounts, steps: json!({}) };
+    let mut guide = Guide { arguments, output, host, root, survey, sizes, steps: json!({}) };
     guide.show(&place, size)
 }
 
@@ -104,11 +100,12 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
 }
 
-/// Chooses the amounts for the measurements. [`Amounts::FULL`] needs time, and space for the volume and for
-/// the files of the host.
-fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
-    let room = free_bytes(place) >= copies + 2 * Amounts::FULL.bytes();
-    if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
+/// Chooses the sizes of the measurements. [`Sizes::full`] needs time, and space for the volume and for the
+/// files of the host.
+fn sizes(seconds: u64, copies: u64, place: &Path) -> Sizes {
+    let full = Sizes::full();
+    let room = free_bytes(place) >= copies + 2 * full.bytes();
+    if room && seconds >= FULL_SECONDS { full } else { Sizes::small() }
 }
 
 /// Chooses a new path in shared memory, or in the temporary directory if shared memory has fewer than `need`
@@ -126,21 +123,6 @@ fn choose_place(need: u64) -> Result<PathBuf> {
     Err(Failure::new("not enough room", tried, why))
 }
 
-/// Returns the name of the file system that holds `path`, or "host" for an unknown file system.
-fn file_system_name(path: &Path) -> &'static str {
-    let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
-    match kind {
-        0x0102_1994 => "tmpfs",
-        0x8584_58f6 => "ramfs",
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683e => "btrfs",
-        0x794c_7630 => "overlayfs",
-        0x2fc1_2fc1 => "zfs",
-        _ => "host",
-    }
-}
-
 /// Runs the steps of the tour.
 struct Guide<'a> {
     arguments: &'a TourArgs,
@@ -148,7 +130,7 @@ struct Guide<'a> {
     host: Host,
     root: PathBuf,
     survey: Survey,
-    amounts: Amounts,
+    sizes: Sizes,
     /// The results of the steps, for `--json`.
     steps: Value,
 }
@@ -157,28 +139,30 @@ impl Guide<'_> {
     fn show(&mut self, place: &Path, size: u64) -> Result<()> {
         let shown = text::path(place);
         volumes::refuse_existing(place, "name another --volume")?;
-        let volume = volumes::create(place, Volume::options().size(size), "")?;
+        let volume = Arc::new(volumes::create(place, Volume::options().size(size), "")?);
+        let host = file_system_name(place);
         let result = self.steps(&volume, place, size);
-        let closed = volume.close().doing("close the volume", &shown);
+        // The measurements have dropped their clones, so this is the only owner.
+        let closed = Arc::into_inner(volume).map_or(Ok(()), Volume::close);
+        let closed = closed.doing("close the volume", &shown);
         // The tour made this volume, so its removal destroys no data of the user.
         let removed = match self.arguments.remove {
             true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
             false => Ok(()),
         };
         let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
-        let measurements = result.map_err(|failure| failure.with_note(&note))?;
+        let rows = result.map_err(|failure| failure.with_note(&note))?;
         closed.and(removed)?;
-        let host = file_system_name(place);
         if self.arguments.json {
-            self.steps["measurements"] = report::json(&measurements);
+            self.steps["measurements"] = report::json(&rows);
             self.steps["host"] = json!(host);
             return self.output.json(&self.steps);
         }
-        report::print(&measurements, host, self.output)?;
+        report::print(&rows, host, self.output)?;
         self.try_next(&shown)
     }
 
-    fn steps(&mut self, volume: &Volume, place: &Path, size: u64) -> Result<Vec<Measurement>> {
+    fn steps(&mut self, volume: &Arc<Volume>, place: &Path, size: u64) -> Result<Vec<Row>> {
         let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
         let copy = Path::new("/").join(name);
         // The copies get the modes of their sources, so the umask does not apply.
@@ -260,40 +244,19 @@ impl Guide<'_> {
         self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
     }
 
-    /// Measures Eyrie and the host. Each of them gets a directory `/bench` and two empty stores, which are
-    /// removed afterwards.
-    fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
-        const WHAT: &str = "measure";
-        let beside = HostDirectory::new(place)?;
-        let on_host = Host::new(&beside.0).doing(WHAT, text::path(&beside.0))?;
-        let (mut stores, mut host_stores) = (Vec::new(), Vec::new());
-        for dir in STORES {
-            on_host.create_dir(dir).doing(WHAT, "the host")?;
-            files.create_dir(dir).doing(WHAT, "Eyrie")?;
-            stores.push(volume.store(dir, Credentials::of_process()).doing(WHAT, "Eyrie")?);
-            host_stores.push(HostStore::open(beside.0.join(&dir[1..])).doing(WHAT, "the host")?);
-        }
-
-        let amounts = self.amounts;
-        let bar = bar(WHAT, measure::group_count(amounts));
-        let of_volume = [&stores[0], &stores[1]];
-        let mut ours = Subject::new(files, of_volume, Some(of_volume), amounts).doing(WHAT, "Eyrie")?;
-        let mut theirs = Subject::new(&on_host, [&host_stores[0], &host_stores[1]], None, amounts)
-            .doing(WHAT, "the host")?;
+    /// Measures the volume and the host, and removes what the measurements have made in the volume.
+    fn measure(&mut self, volume: &Arc<Volume>, files: &Files, place: &Path) -> Result<Vec<Row>> {
+        let names = || -> Result<Vec<PathBuf>> {
+            let entries = files.read_dir("/").doing("list", "/")?;
+            entries.map(|entry| Ok(Path::new("/").join(entry.doing("list", "/")?.name()))).collect()
+        };
+        let before = names()?;
         let budget = Duration::from_secs(self.arguments.seconds);
-        let measured = measure::measure(&mut ours, &mut theirs, amounts, budget, || bar.inc(1));
-        bar.finish_and_clear();
-        drop((ours, theirs));
-        for dir in ["/bench"].into_iter().chain(STORES) {
-            files.remove_dir_all(dir).doing("remove the measured files", dir)?;
+        let rows = speed::measure(volume, place, &self.sizes, budget);
+        for made in names()?.iter().filter(|name| !before.contains(name)) {
+            files.remove_dir_all(made).doing("remove the measured files", text::path(made))?;
         }
-        match measured.doing(WHAT, text::path(place))? {
-            Some(measurements) => Ok(measurements),
-            None => {
-                let failure = Failure::new("interrupted", "tour", "while measuring");
-                Err(failure.with_status(interrupt::STATUS))
-            }
-        }
+        rows
     }
 
     fn try_next(&mut self, shown: &str) -> Result<()> {
@@ -319,26 +282,5 @@ impl Guide<'_> {
             writeln!(self.output, "  {command}")?;
         }
         Ok(())
-    }
-}
-
-/// A directory of the host next to the volume. The directory is removed when this value is dropped.
-struct HostDirectory(PathBuf);
-
-impl HostDirectory {
-    fn new(volume: &Path) -> Result<HostDirectory> {
-        let mut name = volume.file_name().unwrap_or(OsStr::new("eyrie")).to_owned();
-        name.push("-host");
-        let path = volume.with_file_name(name);
-        std::fs::create_dir(&path).doing("make a directory", text::path(&path))?;
-        Ok(HostDirectory(path))
-    }
-}
-
-impl Drop for HostDirectory {
-    fn drop(&mut self) {
-        // If the removal fails, the directory stays. The user can find it, because its name contains the name
-        // of the volume.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
