@@ -1,5 +1,5 @@
 //! A sandbox for a program that is not trusted with your files: imports a directory of the host into a
-//! volume, lets the agent change the copy, and exports only the difference.
+//! volume, lets that program (the agent) change the copy, and exports only the difference.
 //!
 //! `cargo run -p eyriefs --example agent_sandbox` uses a small tree of its own. With a directory as its
 //! argument, the program works on a copy, and leaves that directory as it is.

@@ -1,4 +1,5 @@
-//! A crash, and what it leaves: kills a process that writes, opens its volume, and compares.
+//! A crash, and the state after it: kills a process that writes to a volume, opens the volume, and compares
+//! the records with the promise.
 //!
 //! The child adds records to a store. Each commit has a record and the new count, in one step. The child
 //! syncs once, goes on, and is killed without a chance to save anything. The parent then opens the volume,
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use eyrie::{Batch, Credentials, KeyRange, MediumChoice, Order, PosixExt, Store, Volume};
 
-/// Records before the sync, and in all.
+/// Numbers of records: before the sync, and in all.
 const SYNCED: u64 = 100;
 const WRITTEN: u64 = 250;
 

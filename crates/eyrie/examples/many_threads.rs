@@ -1,7 +1,7 @@
 //! Many threads with one volume: a log that all of them append to, and a table of which each fills a part.
 //!
 //! An open `File` owns its file system, so it fits into a structure and into `thread::spawn`. Each append and
-//! each write is one atomic step for the other threads. Threads that read wait for no lock.
+//! each write is one atomic step for the other threads. A thread that only reads waits for no lock.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Log {
         Ok(Log { file: files.options().read(true).append(true).create(true).open(path)? })
     }
 
-    /// Adds a record after the last one, wherever the other threads are.
+    /// Adds a record after the last one, also while other threads add records.
     fn add(&self, text: &str) -> eyrie::Result<()> {
         self.file.append(format!("{text:<RECORD_BYTES$}").as_bytes())?;
         Ok(())
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     println!("the root has {} entries", names.len());
     assert_eq!(names.len(), THREADS + 2);
 
-    // A close needs the volume alone: the files, the log and the table go first.
+    // A close needs a volume that nothing else uses. So the files, the log and the table are dropped first.
     drop((files, log, table));
     Arc::into_inner(volume).expect("the threads have ended").close()?;
     Ok(())

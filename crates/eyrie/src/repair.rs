@@ -16,7 +16,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::stamps::coarse_time;
 use crate::{Errno, Error, Result};
 
-/// If the new volume is too small, the size of the next attempt is larger by the size divided by this number.
+/// If the new volume is too small, its size grows for the next attempt, by the size divided by this number.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const MIN_BYTES: u64 = 1 << 20;
@@ -58,7 +58,7 @@ pub struct Repaired {
     pub findings: Vec<String>,
     /// The paths in the new volume where something is missing or different, with the reasons.
     pub losses: Vec<(PathBuf, String)>,
-    /// Number of directories of the new volume, with the root.
+    /// Number of directories of the new volume, including the root.
     pub directories: u64,
     /// Number of regular files of the new volume.
     pub files: u64,
@@ -128,8 +128,8 @@ impl Repair {
     /// left at `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects
     /// and parts.
     ///
-    /// The first size of the new volume is the present size of the damaged one, and grows if the copies need
-    /// more room. So the new volume may have another
+    /// The repair first makes the new volume as large as the damaged one is now, and tries larger sizes if
+    /// the copies need more room. So the new volume may have another
     /// [`Information::most_bytes`](crate::Information::most_bytes).
     ///
     /// ```

@@ -10,8 +10,8 @@ use eyrie_medium::epoch::{self, Guard};
 /// defect.
 const MAX_STALE: u32 = 1000;
 
-/// Shortest and longest pause between two attempts to get a lock, if nothing wakes the waiter: in a served
-/// volume, and on the host.
+/// Shortest and longest pause between two attempts to get a lock. A waiter pauses if nothing wakes it: in a
+/// served volume, and on the host.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
 
 /// The pauses between attempts to get a lock. Each is twice as long as the one before, up to the longest

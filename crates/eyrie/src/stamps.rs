@@ -6,9 +6,9 @@
 //!
 //! Objects are divided into stripes by their ids. Each stripe keeps the newest stamp that `stat` has returned
 //! for one of its objects. This stamp is never cleared, because it has no effect after the coarse clock has
-//! passed it. Changes of objects that share a stripe read the fine clock more often than needed, never less.
-//! The newest stamp of the fine clock is the floor, the least time of all later stamps. So the times of
-//! different files are in the order of their changes.
+//! passed it. Changes of objects that share a stripe read the fine clock more often than needed, never less
+//! often. The newest stamp of the fine clock is the floor, the least time of all later stamps. So the times
+//! of different files are in the order of their changes.
 //!
 //! This state is volatile. All volumes of the process share it.
 //!

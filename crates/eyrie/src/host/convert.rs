@@ -48,12 +48,13 @@ pub(super) fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
     }
 }
 
-/// Returns the flags that Eyrie has, of the inode flags of a file of the host.
+/// Converts the inode flags of a file of the host. Flags that Eyrie does not have are left out.
 pub(super) fn inode_flags(flags: IFlags) -> InodeFlags {
     InodeFlags::from_bits_truncate(flags.bits() as u8)
 }
 
-/// Returns the inode flags `old` of a file of the host with `flags` in place of those that Eyrie has.
+/// Returns the new inode flags of a file of the host: `flags`, and those flags of `old` that Eyrie does not
+/// have.
 pub(super) fn with_inode_flags(old: IFlags, flags: InodeFlags) -> IFlags {
     let kept = old.bits() & !u32::from(InodeFlags::all().bits());
     IFlags::from_bits_retain(kept | u32::from(flags.bits()))

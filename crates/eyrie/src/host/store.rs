@@ -15,7 +15,7 @@ use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{Batch, BoxedKeys, KeyChange, KeyRange, KeyValueStore, Order};
 use crate::{Errno, Error, Result, names};
 
-/// Bytes of the first buffer for a value, and the least room that a full buffer gets.
+/// Bytes of the first buffer for a value, and the least number of bytes by which a full buffer grows.
 const FIRST_READ: usize = 4096;
 
 /// The number of the next temporary file. Several stores of the process may have one directory open, so all
@@ -31,7 +31,8 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 ///   leave a temporary file, whose name begins with `%kv%`. Nothing makes the value durable.
 /// - `commit` makes the changes of a batch one after another. It refuses a batch with conditions.
 /// - A value may have more than 64 MiB.
-/// - The host limits the *file names* of keys to 255 bytes, so a key with escaped bytes may have fewer bytes.
+/// - The host limits the *file names* of keys to 255 bytes, so the limit for a key with escaped bytes is
+///   lower.
 /// - A get of a key that names a symbolic link, device or pipe opens that file. `put` replaces such a key,
 ///   and `erase` removes it. In a volume these calls fail with `EINVAL`.
 ///

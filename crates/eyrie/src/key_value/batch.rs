@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use eyrie_engine::Condition;
 
-/// Puts and erases, which [`Kvfs::commit`](crate::Kvfs::commit) makes in one step: a reader and a crash see
-/// all of them or none. Of several changes of one key, only the last takes effect.
+/// Puts and erases, which [`Kvfs::commit`](crate::Kvfs::commit) makes in one step: a reader sees all of them
+/// or none, and a crash leaves all of them or none. Of several changes of one key, only the last takes
+/// effect.
 ///
 /// A batch may also require conditions of keys. If one of them does not hold, the commit fails with
 /// `ECANCELED` and changes nothing. So a program can read some keys with their versions, decide, and change
@@ -83,8 +84,8 @@ impl Batch {
         self
     }
 
-    /// Requires a condition of `key` as it is before the batch. The batch need not change the key. Of several
-    /// conditions of one key, only the last counts.
+    /// Requires that `condition` holds for `key` before the batch changes anything. The batch need not change
+    /// the key. Of several conditions of one key, only the last counts.
     ///
     /// ```
     /// use eyrie::{Batch, Condition};

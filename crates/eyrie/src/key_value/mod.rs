@@ -36,12 +36,12 @@ pub enum Order {
     #[default]
     Unordered,
     /// Byte order. The directory is not kept in this order, so a scan reads *all* entries at its start, and
-    /// keeps the lowest keys in memory: up to 64 MiB, and for a moment half as much again. Each key takes its
+    /// keeps the lowest keys in memory: up to 64 MiB, and for a moment up to 96 MiB. Each key takes its
     /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
-    /// range, the scan reads all entries again after it has given the kept keys. So the cost of a scan is the
-    /// number of entries, multiplied by the number of these passes. The first key comes after the first pass.
-    /// In one measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost 0.26 to 0.40
-    /// µs. In a scan in no order, each key and value cost 0.21 to 0.33 µs.
+    /// range, the scan reads all entries again after it has given the kept keys. So the cost of a scan grows
+    /// with the number of entries, multiplied by the number of these passes. The first key comes after the
+    /// first pass. In one measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost
+    /// 0.26 to 0.40 µs. In an unordered scan, each key and value cost 0.21 to 0.33 µs.
     ByKey,
 }
 
@@ -135,7 +135,8 @@ pub trait KeyValueStore: Send + Sync {
     /// Returns the keys in `range`. A key that is put or erased during the scan may or may not appear.
     ///
     /// # Errors
-    /// `EIO`, and on the host as `open(2)`. The items of the iterator have the errors of later reads.
+    /// `EIO`, and on the host the errors of `open(2)`. The items of the iterator have the errors of later
+    /// reads.
     fn scan(&self, range: KeyRange, order: Order) -> Result<BoxedKeys<'_>>;
 
     /// Returns the keys in `range` with copies of their values. Each value is read when its item is taken, so

@@ -368,7 +368,8 @@ impl<E: Engine> Kvfs<E> {
     /// Returns all bytes of the object `id` in place, if the engine can lend them.
     #[inline]
     fn lent<'a>(&'a self, id: ObjectId, pin: &'a Guard) -> eyrie_engine::Result<Option<&'a [u8]>> {
-        // A file that is larger than the longest value is not lent whole, so `copy` refuses it.
+        // The engine does not lend a file whole if the file is larger than the longest value. The caller then
+        // calls `copy`, which refuses the file.
         Ok(self.store.engine.view(id, (0, VALUE_MAX as u64), pin)?.and_then(FileView::whole))
     }
 

@@ -18,8 +18,8 @@ use crate::Result;
 /// umask from its permission bits. An error names the call and its errno.
 ///
 /// Each call on a volume is whole or undone, and a call that fails changes nothing. There is one exception: a
-/// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and keeps the
-/// steps before an error. If a medium fails, the error may come after the whole change.
+/// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and an error
+/// does not undo the steps before it. If a medium fails, the error may come after the whole change.
 ///
 /// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too.
 /// [`PosixExt`](crate::PosixExt) has functions in the style of [`std::fs`] over this trait.

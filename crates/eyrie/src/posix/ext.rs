@@ -244,8 +244,8 @@ pub trait PosixExt: Posix + Clone {
 
     /// Makes a directory and the missing directories above it.
     ///
-    /// Each directory is one step, the highest first. After an error or a crash, the directories that the
-    /// call has made stay.
+    /// Each directory is made in one step, the highest directory first. After an error or a crash, the
+    /// directories that the call has made stay.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -290,8 +290,8 @@ pub trait PosixExt: Posix + Clone {
     /// Removes a directory and everything in it, or a file of another kind. Symbolic links are removed, not
     /// followed. The root of the file system stays. The tree may be deeper than the longest path.
     ///
-    /// Each entry is one step, and a directory comes after its entries. Entries that were removed before an
-    /// error or a crash stay removed.
+    /// Each entry is removed in one step, and a directory after its entries. Entries that were removed before
+    /// an error or a crash stay removed.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

@@ -17,8 +17,8 @@ use crate::{Errno, Error, Result};
 /// `read_at` and `write_at` neither use nor move the position, and run in parallel.
 ///
 /// In a volume each write is one step: whole or undone, also after an error or a crash. (An append past the
-/// largest size of a file is the exception: it writes what fits.) Functions that write in parts, such as
-/// [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
+/// largest size of a file is the exception: it writes the bytes that fit.) Functions that write in parts,
+/// such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
 ///
 /// # Examples
 /// ```
@@ -346,7 +346,8 @@ impl<P: Posix> File<P> {
         self.open.fs.fsync(self.handle())
     }
 
-    /// Makes the bytes of the file as durable as its medium can make them. Times need not be durable then.
+    /// Makes the bytes of the file as durable as its medium can make them. The call need not make times
+    /// durable.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

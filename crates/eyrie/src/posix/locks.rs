@@ -51,8 +51,9 @@ impl FoundLock {
 /// whatever its names are. Locks of ranges and locks of whole files (`flock`) do not conflict. Locks are not
 /// stored. Each process that opens a volume read-only, without a service, has locks of its own.
 ///
-/// A call that waits takes a [`LockWait`]. `EAGAIN` means that the call did not wait, `ETIMEDOUT` that its
-/// deadline has passed, and `EINTR` that a [`Canceller`](crate::Canceller) has ended the wait.
+/// A call that waits takes a [`LockWait`]. `EAGAIN` means that another lock conflicts and the call was not to
+/// wait, `ETIMEDOUT` that its deadline has passed, and `EINTR` that a [`Canceller`](crate::Canceller) has
+/// ended the wait.
 ///
 /// ```
 /// # use eyrie::{Host, PosixExt};

@@ -38,7 +38,8 @@ impl<'a, P: Posix> OpenInCall<'a, P> {
         OpenInCall::open(fs, path, OpenFlags::READ, 0)
     }
 
-    /// Opens a file for writing from size 0. Makes a missing file with the permission bits `mode`.
+    /// Opens a file for writing, and sets its size to 0. Makes a missing file with the permission bits
+    /// `mode`.
     fn to_replace(fs: &'a P, path: &'a Path, mode: u16) -> Result<OpenInCall<'a, P>> {
         OpenInCall::open(fs, path, OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE, mode)
     }

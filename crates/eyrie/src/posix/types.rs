@@ -50,9 +50,9 @@ bitflags::bitflags! {
         const DIRECT = 4096;
         /// Opens the object of a path for neither reading nor writing (`O_PATH`). This open needs no rights
         /// on the object, which may be of any kind. The handle serves for `stat`, `access` and `link`, and as
-        /// the directory where other paths begin. Other calls refuse it with `EBADF`. With this flag, all
-        /// other flags except `DIRECTORY` and `NOFOLLOW` have no effect, but `TEMPORARY` works as
-        /// `DIRECTORY`. With `NOFOLLOW`, a symbolic link is opened itself.
+        /// the directory where other paths begin. Other calls refuse it with `EBADF`. With this flag, only
+        /// three of the other flags have an effect: `DIRECTORY`, `TEMPORARY`, which works as `DIRECTORY`, and
+        /// `NOFOLLOW`, with which the open of a symbolic link opens the link itself.
         const PATH = 8192;
     }
 }

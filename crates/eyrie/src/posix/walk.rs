@@ -136,7 +136,7 @@ struct Child {
 /// The entries of a directory that the walk has not visited yet.
 ///
 /// All names share one allocation. A directory of a million entries would otherwise need a million small
-/// allocations, which the sort visits at random, and the walk frees at random.
+/// allocations, which the sort would visit, and the walk would free, in random order.
 #[derive(Default)]
 struct Children {
     names: Vec<u8>,

@@ -68,7 +68,8 @@ impl Handle {
         })
     }
 
-    /// Returns the id of the open object, for a caller that closes it in place of the handle.
+    /// Returns the id of the open object, for a caller that later closes the object itself, without the
+    /// handle.
     pub(crate) fn into_kept(self) -> KeptId {
         self.id
     }

@@ -205,7 +205,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         match id.kind() {
             Kind::File => {}
-            // As on tmpfs, where only files have direct input and output.
+            // tmpfs refuses this open, too, because there only files have direct input and output.
             Kind::Directory if flags.contains(OpenFlags::DIRECT) => return Err(Errno::INVAL.into()),
             Kind::Directory => {}
             _ => return Err(Errno::NXIO.into()),
@@ -300,7 +300,7 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(data.len())
     }
 
-    /// Makes the write that this thread has just made durable. An error does not begin the call again,
+    /// Makes the write that this thread has just made durable. After an error the call does not begin again,
     /// because the bytes are written.
     #[cold]
     fn sync_write(&self) -> CallResult<()> {
@@ -326,7 +326,7 @@ impl<E: Engine> AsUser<'_, E> {
             return self.write_object(id, data, offset);
         }
         access::check_write(flags, self.engine().attributes(id)?.size == offset)?;
-        // The file may have grown since its size was read, and must keep its new bytes.
+        // The file may have grown since its size was read. An append does not overwrite its new bytes.
         self.append_object(id, data).map(drop)
     }
 

@@ -103,8 +103,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Checks that the user may set the size of a file without an open. If the call changes neither the size
-    /// nor the times, returns the change time of the file.
+    /// Checks that the user may set the size of a file without an open handle. If the call changes neither
+    /// the size nor the times, returns the change time of the file.
     pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
         check_size(size)?;
         match id.kind() {

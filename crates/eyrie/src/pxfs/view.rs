@@ -26,7 +26,7 @@ const PIECE_MAX: u64 = 1 << 20;
 /// The bytes of a view do not change as long as its pin lives, even if the file is written, truncated or
 /// removed meanwhile. Storage that is freed while a pin lives is reused only after the pin is dropped.
 impl<E: Engine> File<Pxfs<E>> {
-    /// Returns bytes of the file as they are at one moment. The view ends with `range` or with the file. The
+    /// Returns bytes of the file as they are at one moment. The view ends where `range` or the file ends. The
     /// bytes are in place if they are in one piece of storage, or in pieces of storage that follow one
     /// another without a gap. A file that one write made is in one piece, up to 64 MiB. Bytes in several
     /// pieces are copied, and so are holes. [`File::pieces`] does not copy them. [`Pxfs::pin`] takes a pin.
@@ -90,7 +90,7 @@ impl<E: Engine> File<Pxfs<E>> {
     }
 }
 
-/// Returns the first offset of a range, and the offset after its last.
+/// Returns the first offset of a range, and the offset after its last offset.
 fn offsets(range: impl RangeBounds<u64>) -> (u64, u64) {
     let start = match range.start_bound() {
         Bound::Included(&offset) => offset,

@@ -80,7 +80,7 @@ pub struct Stats {
     pub used_bytes: u64,
     /// Bytes that objects can still use.
     pub free_bytes: u64,
-    /// The number of objects, with the root directory.
+    /// The number of objects, including the root directory.
     pub objects: u64,
     /// The page cache of a volume on a disk, and its work since the open. `None` if the medium itself is
     /// memory.

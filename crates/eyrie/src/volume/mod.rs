@@ -211,8 +211,8 @@ impl Volume {
     }
 
     /// Opens a volume to read it, beside other read-only opens in this process and in others. No byte of the
-    /// volume's files is changed, so the files need only be readable, also on a read-only file system. A
-    /// volume that was not closed is recovered in memory, at every such open. The changes that such a
+    /// volume's files is changed, so the files need only be readable, and may be on a read-only file system.
+    /// A volume that was not closed is recovered in memory, at every such open. The changes that such a
     /// recovery finds become durable only when an open for changes recovers the volume. Calls that change the
     /// volume fail with `EROFS`. While a volume is open read-only, [`Volume::open`] fails with `EBUSY`. While
     /// the volume is open for changes, a read-only open fails with `EBUSY`, unless a service shares the
@@ -331,10 +331,10 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives the storage of all [allocation groups](VolumeOptions::group_size) that are wholly free back to
-    /// the host. The same goes for memory that a background thread made the host provide before any call
+    /// Gives back to the host the storage of all [allocation groups](VolumeOptions::group_size) that are
+    /// wholly free. Also gives back the memory that a background thread made the host provide before any call
     /// needed it. ([`Volume::close`] does the same for the groups that became free since the open.) Returns
-    /// the number of bytes that the host got back, and for a block device the size of the groups.
+    /// the number of bytes that the host got back, or for a block device the size of these groups.
     ///
     /// # Errors
     /// As [`Volume::sync`]. `EROFS` if the volume was opened read-only. `EBUSY` if the volume is

@@ -184,7 +184,8 @@ fn repair_loses_only_damaged_pages() {
     assert!(volume.check().unwrap().is_clean());
 }
 
-/// If only one of superblock and journal states checksums, an open would find pages at wrong places.
+/// If only the superblock or only the journal said that the volume has checksums, an open would find pages at
+/// wrong places.
 #[test]
 fn superblock_and_journal_must_agree() {
     let _tests = crate::side_by_side();

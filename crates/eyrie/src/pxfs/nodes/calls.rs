@@ -26,7 +26,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// `EACCES`; `EROFS` for writing in a read-only volume.
+    /// `EACCES` if a right is missing. `EROFS` for the right to write in a read-only volume.
     pub fn access(&self, who: &Credentials, id: ObjectId, rights: Rights) -> Result<()> {
         self.call(who, "access", [id], |user| {
             user.check_writable(id, rights)?;
@@ -268,7 +268,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory, `EINVAL` for another special object.
+    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory, `EINVAL` for another kind of object.
     /// `EPERM` for an immutable file, and for an append-only file unless the bytes begin at its end.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
         self.call(who, "write", [id], |user| user.write_node(id, data, offset))
@@ -307,7 +307,7 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
-    /// number of bytes, which is smaller than `length` at the end of the first file. Each MiB is a step.
+    /// number of bytes, which is smaller than `length` at the end of the first file. Each MiB is one write.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {

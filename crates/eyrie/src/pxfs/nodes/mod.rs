@@ -127,11 +127,11 @@ impl SetAttributes {
 /// same kind that has the name by then, or `ENOENT`. A million held nodes take some 80 MB. The drop of this
 /// value forgets all nodes.
 ///
-/// Each call takes the credentials of its caller. Names are those of one entry: a name with a slash is
+/// Each call takes the credentials of its caller. A name is that of one entry: a name with a slash fails with
 /// `EINVAL`. `.` and `..` can be looked up.
 ///
-/// The calls return the errors of [`Posix`]. `ESTALE` for an id that names no object, or an object that is
-/// not held and was removed.
+/// The calls return the errors of [`Posix`]. They also return `ESTALE` for an id that names no object, and
+/// for the id of a removed object that is not held.
 ///
 /// # Examples
 /// ```
@@ -415,7 +415,8 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Ends the holds of `lookups` look-ups or creations of an object, but at most all of its holds.
+    /// Ends `lookups` of the holds that look-ups and creations took on an object, or all of them if there are
+    /// fewer.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) {

@@ -79,7 +79,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// Only the errors of all calls: see [`Nodes`].
+    /// Only the errors that every call has: see [`Nodes`].
     pub fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
         self.call(self.files.credentials(), "getflags", [id], |user| Ok(user.engine().inode_flags(id)?))
     }

@@ -58,9 +58,9 @@ impl WatchOptions {
         self
     }
 
-    /// Sets the number of changes for which the watch has room, at least 1. Each change in the volume takes
-    /// one place until the watch has taken it. A client of a service has room for at most 2,048 changes in
-    /// the service, besides those in its own process.
+    /// Sets the number of changes for which the watch has room, at least 1. Each change in the volume
+    /// occupies one place in the queue of the watch until the watch takes the change from the queue. A client
+    /// of a service has room for at most 2,048 changes in the service, besides those in its own process.
     ///
     /// ```
     /// let options = eyrie::WatchOptions::new().capacity(1 << 20);
@@ -84,8 +84,8 @@ impl WatchOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum WatchEventKind {
-    /// The name was made: by a create, a link, a symbolic link, a directory, or a put of a new key. The
-    /// object may already have bytes.
+    /// The name was made: by an open that creates a file, by a call such as `link`, `symlink` or `mkdir`, or
+    /// by a put of a new key. The object may already have bytes.
     Created,
     /// The name was removed. If the [path](WatchEvent::path) is empty, the watched directory itself was
     /// removed, and the watch has ended.

@@ -297,8 +297,8 @@ impl<E: Engine> Watch<E> {
         self.source.stop();
     }
 
-    /// Takes the change of an object. Returns `None` if the known entries do not give a path that an event
-    /// needs. [`Watch::change_entry`] and [`Watch::rename`] do the same.
+    /// Turns the change of an object into events. Returns `None` if the known entries do not give a path that
+    /// an event needs. [`Watch::change_entry`] and [`Watch::rename`] also return `None` then.
     fn change(&mut self, id: ObjectId, kind: WatchEventKind) -> Option<()> {
         if self.options.entries_only {
             return Some(());
@@ -313,7 +313,7 @@ impl<E: Engine> Watch<E> {
         Some(())
     }
 
-    /// Takes the change of an entry by another call than a rename.
+    /// Turns the change of an entry, by another call than a rename, into events.
     fn change_entry(
         &mut self,
         (dir, name): (ObjectId, &[u8]),
@@ -344,7 +344,7 @@ impl<E: Engine> Watch<E> {
         Some(())
     }
 
-    /// Takes a rename. `replaced` and `left` are the fields of [`Notice::Rename`].
+    /// Turns a rename into events. `replaced` and `left` are the fields of [`Notice::Rename`].
     fn rename(
         &mut self,
         from: (ObjectId, &[u8]),
