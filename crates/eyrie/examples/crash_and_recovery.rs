@@ -84,7 +84,7 @@ fn kill_a_writer(medium: &str, path: &Path) -> Result<(), Box<dyn Error>> {
 
 /// Opens the volume of the killed child. Returns the number of records that it holds.
 fn recover(path: &Path) -> Result<u64, Box<dyn Error>> {
-    let volume = Volume::open(path)?; // no repair, no other program: an open recovers the volume
+    let volume = Volume::open(path)?; // the open recovers the volume; nothing else is needed
     let information = volume.information();
     assert!(information.recovered, "the child did not close the volume");
     println!("  promise: {}", information.promise);

@@ -8,7 +8,7 @@ use eyrie_engine::Condition;
 /// or none, and a crash leaves all of them or none. Of several changes of one key, only the last takes
 /// effect.
 ///
-/// A batch may also require conditions of keys. If one of them does not hold, the commit fails with
+/// A batch may also require conditions of keys. If a condition does not hold, the commit fails with
 /// `ECANCELED` and changes nothing. So a program can read some keys with their versions, decide, and change
 /// the store only if no other thread has changed these keys meanwhile:
 ///

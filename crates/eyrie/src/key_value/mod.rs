@@ -140,8 +140,8 @@ pub trait KeyValueStore: Send + Sync {
     fn scan(&self, range: KeyRange, order: Order) -> Result<BoxedKeys<'_>>;
 
     /// Returns the keys in `range` with copies of their values. Each value is read when its item is taken, so
-    /// the memory of one value is needed at a time. A key that is erased before its item is taken is left
-    /// out.
+    /// the scan needs memory for only one value at a time. A key that is erased before its item is taken is
+    /// left out.
     ///
     /// # Errors
     /// As [`KeyValueStore::scan`]. The items also have the errors of [`KeyValueStore::get`].

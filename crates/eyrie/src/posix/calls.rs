@@ -14,12 +14,12 @@ use crate::Result;
 /// call on attributes takes a [`Target`]: a path that is followed, a path whose last symbolic link is not
 /// followed, or an open file. So `stat` is also `lstat`, `fstat` and `fstatat`. Paths begin at the root of
 /// the file system, with or without a leading `/`. In a volume, `..` of the root is the root. Sizes and
-/// offsets are in bytes. Permission bits are at most 0o7777. Calls that make a file remove the bits of the
-/// umask from its permission bits. An error names the call and its errno.
+/// offsets are in bytes. Permission bits are at most 0o7777. A call that creates a file removes the bits of
+/// the umask from the permission bits. An error names the call and its errno.
 ///
 /// Each call on a volume is whole or undone, and a call that fails changes nothing. There is one exception: a
 /// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and an error
-/// does not undo the steps before it. If a medium fails, the error may come after the whole change.
+/// does not undo the steps before it. If a medium fails, a call may fail although its whole change was made.
 ///
 /// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too.
 /// [`PosixExt`](crate::PosixExt) has functions in the style of [`std::fs`] over this trait.
@@ -253,8 +253,8 @@ pub trait Posix {
         mode: RenameMode,
     ) -> Result<()>;
 
-    /// Gives a file another name, `path`. [`Target::NoFollow`] of a symbolic link names the link itself, as
-    /// `link(2)` does.
+    /// Gives a file another name, `path`. With [`Target::NoFollow`], a symbolic link itself gets the name, as
+    /// with `link(2)`.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {

@@ -180,8 +180,8 @@ impl<P: PosixLocks + ?Sized> PosixLocks for Arc<P> {
 /// Locks with the names of [`std::fs::File`], and locks of ranges. The owner of each lock is the open file:
 /// clones of a `File` share its locks, and another open of the same file does not.
 impl<P: PosixLocks> File<P> {
-    /// Waits for an exclusive lock on the file, as [`std::fs::File::lock`] does. [`PosixLocks::flock`] waits
-    /// with a time limit.
+    /// Waits for an exclusive lock on the file, as [`std::fs::File::lock`] does. [`PosixLocks::flock`] can
+    /// wait with a time limit.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

@@ -146,7 +146,8 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::TEMPORARY, yes)
     }
 
-    /// Makes each write through the file durable before it returns, as by [`File::sync_all`] (`O_SYNC`).
+    /// Makes each write through the file durable before the write returns, as by [`File::sync_all`]
+    /// (`O_SYNC`).
     ///
     /// ```
     /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
@@ -158,7 +159,8 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::SYNC, yes)
     }
 
-    /// Makes each write through the file durable before it returns, as by [`File::sync_data`] (`O_DSYNC`).
+    /// Makes each write through the file durable before the write returns, as by [`File::sync_data`]
+    /// (`O_DSYNC`).
     ///
     /// ```
     /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {

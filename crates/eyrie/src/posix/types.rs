@@ -39,10 +39,10 @@ bitflags::bitflags! {
         /// (`O_TMPFILE`). Needs `WRITE`, and excludes `CREATE`. [`Posix::link`](super::Posix::link) can give
         /// the file a name, unless the open also has `EXCLUSIVE`.
         const TEMPORARY = 512;
-        /// Makes each write through the handle durable before it returns (`O_SYNC`), as by
+        /// Makes each write through the handle durable before the write returns (`O_SYNC`), as by
         /// [`Posix::fsync`](super::Posix::fsync).
         const SYNC = 1024;
-        /// Makes each write through the handle durable before it returns (`O_DSYNC`), as by
+        /// Makes each write through the handle durable before the write returns (`O_DSYNC`), as by
         /// [`Posix::fdatasync`](super::Posix::fdatasync).
         const DATA_SYNC = 2048;
         /// Asks the host to bypass its page cache (`O_DIRECT`). In a volume the flag has no effect, except

@@ -1,9 +1,9 @@
 //! The prefix cache: the directory that the first part of a path leads to.
 //!
 //! Each thread has one direct-mapped table. An entry says that a prefix led to a directory, and that certain
-//! credentials may search this directory and all directories on the way. The entry is valid as long as the
-//! engine's count of directory changes has the value that the count had before the walk that made the entry.
-//! Prefixes with symbolic links or `..` are not kept.
+//! credentials may search this directory and all directories on the way. The walk that makes an entry first
+//! reads the engine's count of directory changes. The entry is valid as long as the count has not changed
+//! since then. Prefixes with symbolic links or `..` are not kept.
 //!
 //! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin lives.
 //! The caller reads the count after it takes the pin. If the count equals the count in the entry, the

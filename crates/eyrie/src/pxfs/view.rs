@@ -13,8 +13,8 @@ use crate::view::View;
 /// Zeros that stand for a hole of a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Maximum number of bytes of a piece. On a disk a piece is read into memory as a whole. If the file changes
-/// while a piece is found, the search for this piece begins again. So larger pieces would take more memory,
-/// and more of the work would be repeated.
+/// during the search for a piece, this search begins again. So larger pieces would take more memory, and more
+/// of the work would be repeated.
 const PIECE_MAX: u64 = 1 << 20;
 
 /// Views of files in place. Only files of a volume have them.
@@ -61,9 +61,9 @@ impl<E: Engine> File<Pxfs<E>> {
     }
 
     /// Returns the bytes of a range in pieces of at most 1 MiB. Each piece is in place, or is a part of a
-    /// hole. A piece is a copy only if the file cannot be sealed, or changes while the piece is found. The
-    /// range ends at the end of the file. Each piece has the bytes that the file has when the iterator comes
-    /// to the piece.
+    /// hole. A piece is a copy only if the file cannot be sealed, or changes during the search for the piece.
+    /// If the range passes the end of the file, the pieces end there. Each piece has the bytes that the file
+    /// has when the iterator comes to the piece.
     ///
     /// In a volume on a disk, no page of the pieces leaves memory before the pin is dropped. So take a new
     /// pin from time to time in a walk through a file that is larger than the memory for pages.

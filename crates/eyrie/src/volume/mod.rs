@@ -158,7 +158,8 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume, as a client if a service shares it. A volume that was not closed is recovered.
+    /// Opens a volume. If a service shares the volume, connects to the service. A volume that was not closed
+    /// is recovered.
     ///
     /// # Errors
     /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
@@ -310,8 +311,8 @@ impl Volume {
         Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// Works as [`Volume::resize`]. Without a size, a volume on a block device gets the largest size for
-    /// which the device and [`Information::most_bytes`] have room. `paged` is as in [`Volume::open_with`].
+    /// Works as [`Volume::resize`]. Without a size, a volume on a block device gets the largest size that the
+    /// device and [`Information::most_bytes`] permit. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
     /// As [`Volume::resize`]. `EINVAL` if `size_bytes` is `None` and the volume is in a directory.
@@ -391,7 +392,7 @@ impl Volume {
     }
 
     /// Returns the objects of the volume, for front-ends that know objects and not paths, such as a mount.
-    /// The kernel protects links of a mount by the host's rules, so these objects have the same rules.
+    /// The kernel protects links of a mount by the host's rules, so calls on these objects use those rules.
     ///
     /// # Examples
     /// ```
@@ -465,8 +466,7 @@ impl Volume {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
 
-    /// Saves and closes the volume. If the close fails, the error has the volume, so that the caller can try
-    /// again.
+    /// Saves and closes the volume. If the close fails, the error has the volume for another attempt.
     ///
     /// # Errors
     /// `EBUSY` while files, nodes or stores of the volume are in use. If the error is dropped, the volume is

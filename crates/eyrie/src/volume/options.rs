@@ -123,8 +123,9 @@ impl VolumeOptions {
 
     /// Gives each page of a volume on a disk a checksum. False by default. A read of a page that does not
     /// match its checksum fails with `EIO`, and [`Volume::scrub`] finds all such pages. The checksums take
-    /// 1/1024 of the volume. They cannot be added or removed later. Only the medium `paged` has checksums:
-    /// [`MediumChoice::Auto`] then chooses `paged`, and another choice is `EINVAL`.
+    /// 1/1024 of the volume. They cannot be added or removed later. Only the medium `paged` has checksums.
+    /// With this option, [`MediumChoice::Auto`] chooses `paged`, and the choice of another medium fails with
+    /// `EINVAL`.
     ///
     /// # Examples
     /// ```

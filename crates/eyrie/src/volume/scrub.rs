@@ -40,11 +40,11 @@ impl Volume {
     /// the volume meanwhile. After each part of at most 1 MiB, `progress` gets the number of bytes that were
     /// read so far, and the number of bytes to read in all. At its end the scrub reads the damaged pages a
     /// second time, and `progress` gets the same numbers again. The scrub ends early if `progress` returns
-    /// false. Pages that were freed during such a scrub may count as damaged.
+    /// false. Pages that were freed during a scrub that ended early may count as damaged.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the volume is not on a disk. `EBUSY` if the volume is [served](Volume::is_served). As
-    /// [`Volume::sync`], because earlier changes are made durable first.
+    /// `EOPNOTSUPP` if the volume is not on a disk. `EBUSY` if the volume is [served](Volume::is_served).
+    /// Also the errors of [`Volume::sync`], because earlier changes are made durable first.
     ///
     /// # Examples
     /// ```

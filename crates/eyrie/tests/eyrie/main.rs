@@ -28,7 +28,7 @@ fn alone() -> RwLockWriteGuard<'static, ()> {
     PINS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no test runs that must run alone. No such test runs while the guard lives.
+/// Waits until no test that must run alone is running. No such test runs while the guard lives.
 fn side_by_side() -> RwLockReadGuard<'static, ()> {
     PINS.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -63,7 +63,7 @@ fn synchronous_writes_are_durable_when_they_return() {
     }
 }
 
-/// Opens a file of each kind with `PATH`, and makes all calls of a handle.
+/// Opens a file of each kind with `PATH`, and makes all calls that take a handle.
 fn opens_of_paths<P: Posix + Clone>(fs: &P) {
     fs.create_dir("/nest").unwrap();
     fs.write("/nest/egg", "blue").unwrap();

@@ -214,9 +214,9 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Sets attributes of an object in one atomic step, and returns all attributes. With nothing to set,
-    /// changes nothing. A new size needs permission to write, unless `handle` is open for writing. A file
-    /// loses its set-id bits as with chown(2), truncate(2) and ftruncate(2).
+    /// Sets attributes of an object in one atomic step, and returns all attributes. If `change` sets nothing,
+    /// the call changes nothing. A new size needs permission to write, unless `handle` is open for writing. A
+    /// file loses its set-id bits as with chown(2), truncate(2) and ftruncate(2).
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -389,7 +389,7 @@ impl<E: Engine> Nodes<E> {
         user.list_object(known, cookie, &mut listed).map_err(|error| error.into_error("getdents"))
     }
 
-    /// Returns the directory that contains a directory, or the root for the root.
+    /// Returns the directory that contains a directory. For the root, returns the root.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, nest: ObjectId) -> Result<()> {

@@ -123,9 +123,9 @@ impl SetAttributes {
 ///
 /// A call that looks an object up or makes one returns a [`Node`] and *holds* it: the object lives, and its
 /// id names it, until [`forget`](Nodes::forget) has ended each of its holds. If another thread removes the
-/// object before the hold, a look-up begins again. A call that has made the object returns the object of the
-/// same kind that has the name by then, or `ENOENT`. A million held nodes take some 80 MB. The drop of this
-/// value forgets all nodes.
+/// object before the hold, a look-up begins again. A call that had already made the object returns the object
+/// of the same kind that now has the name, or fails with `ENOENT` if there is none. A million held nodes take
+/// some 80 MB. The drop of this value forgets all nodes.
 ///
 /// Each call takes the credentials of its caller. A name is that of one entry: a name with a slash fails with
 /// `EINVAL`. `.` and `..` can be looked up.
@@ -217,8 +217,8 @@ impl<E: Engine> Nodes<E> {
     }
 
     /// Waits for a notice of a change that did not come from these nodes, up to `timeout`. A front-end that
-    /// caches attributes or entries then forgets them. `None` without a notice, without [`Nodes::watching`],
-    /// and after [`Nodes::stop_notices`].
+    /// caches attributes or entries then forgets them. Returns `None` if no notice came, if
+    /// [`Nodes::watching`] was not called, and after [`Nodes::stop_notices`].
     ///
     /// ```
     /// # use std::time::Duration;

@@ -133,8 +133,8 @@ pub struct WatchEvent {
     /// The object that has or had the name. Its `kind()` tells a directory from a file. `None` for
     /// [`Overflow`](WatchEventKind::Overflow). The id of a removed object may name another object later.
     pub object: Option<ObjectId>,
-    /// Path relative to the watched directory, as calls on files take it. A caller joins it with the path of
-    /// the watched directory. Empty for the watched directory itself, and for
+    /// Path relative to the watched directory, in the form that calls on files take. A caller joins it with
+    /// the path of the watched directory. Empty for the watched directory itself, and for
     /// [`Overflow`](WatchEventKind::Overflow).
     pub path: PathBuf,
 }
