@@ -21,8 +21,8 @@ pub const XATTR_NAME_MAX: usize = 255;
 /// Maximum length of the value of an extended attribute, in bytes. Also the maximum total length of all
 /// values of one object.
 pub const XATTR_SIZE_MAX: usize = 64 << 10;
-/// Maximum total length of the names of an object's extended attributes, in bytes. Each name counts with one
-/// more byte, as in the list that Linux returns.
+/// Maximum total length of the names of an object's extended attributes, in bytes. The total includes the
+/// zero byte that follows each name in the list that Linux returns.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
 /// Maximum length of the target of a symbolic link, in bytes.
@@ -91,7 +91,8 @@ pub enum RenameMode {
     Exchange,
     /// Replace the entry, and leave a [whiteout](Whiteout) at the old name (`RENAME_WHITEOUT`).
     Whiteout,
-    /// Fail with `EEXIST`, or leave a whiteout at the old name (`RENAME_NOREPLACE | RENAME_WHITEOUT`).
+    /// Fail with `EEXIST`. If the new name is free, leave a whiteout at the old name
+    /// (`RENAME_NOREPLACE | RENAME_WHITEOUT`).
     NoReplaceWhiteout,
 }
 
@@ -141,8 +142,8 @@ impl RenameMode {
     }
 }
 
-/// The whiteout that a rename makes: a character device 0, which overlay file systems take for a removed
-/// name.
+/// The whiteout that a rename makes: a character device with number 0. To an overlay file system, such a
+/// device marks a removed name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whiteout {
     /// Id of a character device. The caller has reserved this id.
@@ -160,24 +161,24 @@ pub struct Whiteout {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FallocateMode {
-    /// Give the range storage. If the range ends past the end of the file, extend the file.
+    /// Allocate storage for the range. If the range ends past the end of the file, extend the file.
     Allocate,
-    /// Give the range storage, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`). In a volume, pages past
-    /// the end of the file get no storage.
+    /// Allocate storage for the range, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`). In a volume,
+    /// pages past the end of the file get no storage.
     KeepSize,
     /// Make the range a hole, and keep the size of the file (`FALLOC_FL_PUNCH_HOLE`).
     PunchHole,
-    /// Fill the range with zeros that have storage (`FALLOC_FL_ZERO_RANGE`). If the range ends past the end
-    /// of the file, extend the file.
+    /// Allocate storage for the range, and make its bytes zero (`FALLOC_FL_ZERO_RANGE`). If the range ends
+    /// past the end of the file, extend the file.
     ZeroRange,
-    /// Fill the range with zeros that have storage, and keep the size of the file. In a volume, pages past
-    /// the end of the file get no storage.
+    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. In a volume, pages
+    /// past the end of the file get no storage.
     ZeroRangeKeepSize,
     /// Remove the range from the file. The bytes after the range move to the start of the range
     /// (`FALLOC_FL_COLLAPSE_RANGE`).
     CollapseRange,
-    /// Insert a hole of the length of the range. The bytes from the start of the range on move behind the
-    /// hole (`FALLOC_FL_INSERT_RANGE`).
+    /// Insert a hole of the length of the range. All bytes between the start of the range and the end of the
+    /// file move behind the hole (`FALLOC_FL_INSERT_RANGE`).
     InsertRange,
 }
 
@@ -301,7 +302,7 @@ impl AclKind {
     /// Both kinds.
     pub const ALL: [AclKind; 2] = [AclKind::Access, AclKind::Default];
 
-    /// Returns the name of the extended attribute.
+    /// Returns the name of the extended attribute that holds an ACL of this kind.
     pub fn name(self) -> &'static [u8] {
         match self {
             AclKind::Access => b"system.posix_acl_access",
@@ -327,7 +328,8 @@ bitflags::bitflags! {
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct InodeFlags: u8 {
-        /// Nobody changes the object: its bytes, its attributes and its names, or the entries of a directory.
+        /// Nobody changes the bytes, the attributes and the names of the object. Nobody changes the entries
+        /// of a directory with this flag.
         const IMMUTABLE = 0x10;
         /// A file is only appended to, and a directory only gets new entries. Nobody changes the attributes
         /// and the names of the object.
@@ -373,9 +375,9 @@ pub enum Op<'a> {
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
     /// Creates an empty file that has no name, as `O_TMPFILE` does. The caller has reserved `id`. The file
     /// inherits the default ACL of `dir`, but no entry leads to the file. The file lives as long as a handle
-    /// keeps it open, so the caller [opens](crate::Engine::open) it at once. If that open fails with `Stale`,
-    /// a close of another file has freed the new file. `Link` can give the file its first name if `linkable`
-    /// is true.
+    /// keeps it open, so the caller [opens](crate::Engine::open) it at once. That open may fail with `Stale`,
+    /// because the last close in a stripe of objects frees all orphans of the stripe that nothing keeps open,
+    /// also a new file. `Link` can give the file its first name if `linkable` is true.
     CreateUnnamed { dir: ObjectId, id: ObjectId, owner: Owner, linkable: bool, time: Time },
     /// Gives another name to an object that is not a directory, or the first name to a linkable file of
     /// `CreateUnnamed`. The directory must have no entry with this name. An object that has lost its last
@@ -416,10 +418,11 @@ pub enum Op<'a> {
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
     /// Removes an extended attribute that is no ACL. `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
-    /// Sets an ACL of an object that is no symbolic link. The bytes are those of Linux. Bytes without an
-    /// entry remove the ACL. An access ACL also sets the permission bits of the mode. An access ACL that says
-    /// no more than the mode is not stored. `drops_set_gid` clears the set-group-id bit, too. Only
-    /// directories have default ACLs. `time` becomes the change time.
+    /// Sets an ACL of an object that is no symbolic link. `acl` has the format that Linux gives to the
+    /// extended attribute [`AclKind::name`]. An `acl` without an entry removes the ACL. An access ACL also
+    /// sets the permission bits of the mode. An access ACL that says no more than the mode is not stored.
+    /// `drops_set_gid` clears the set-group-id bit, too. Only directories have default ACLs. `time` becomes
+    /// the change time.
     SetAcl { id: ObjectId, kind: AclKind, acl: &'a [u8], drops_set_gid: bool, time: Time },
     /// Sets the value of a key. If the key exists, the Op replaces all bytes of its file. Otherwise the Op
     /// creates the file `id`, which the caller has reserved, as `Create` does.
@@ -434,9 +437,10 @@ pub enum Op<'a> {
     /// Ops are ignored. In a batch, an `Erase` of a missing key has no effect. A batch that succeeds also
     /// gives back the reserved ids of `Put`s whose keys existed, because [`Applied`] cannot name them.
     ///
-    /// The batch may also have any number of `Expect`s, with at most one for each key. Each `Expect` refers
-    /// to its key as the key is before the batch, at any position in the batch. If a condition does not hold,
-    /// the batch fails with [`ConditionFailed`](crate::Error::ConditionFailed).
+    /// The batch may also have any number of `Expect`s, with at most one for each key. The position of an
+    /// `Expect` in the batch makes no difference: an `Expect` always refers to its key as the key is before
+    /// the batch. If a condition does not hold, the batch fails with
+    /// [`ConditionFailed`](crate::Error::ConditionFailed).
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 
@@ -460,7 +464,7 @@ impl Op<'_> {
         match *self {
             Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
             Op::Fallocate { length, .. } => Medium::room_of_new(length.min(VALUE_MAX as u64)),
-            // A large extent is at most about a quarter larger than its bytes.
+            // A large extent is at most about a quarter larger than the bytes that are stored in it.
             _ => Medium::room_of_new(self.data_len() / 4 * 5),
         }
     }
@@ -488,7 +492,7 @@ pub struct Applied {
     /// `Batch`. Other Ops do not define this field.
     pub created: bool,
     /// Generation of the object that a `Create` made, if the engine has [sessions](crate::Engine::session).
-    /// A caller compares it with the object that it finds in the next session. Other Ops, and engines without
-    /// sessions, do not define this field.
+    /// In the next session a caller compares this generation with that of the object that then has the id.
+    /// Other Ops, and engines without sessions, do not define this field.
     pub generation: u64,
 }

@@ -101,9 +101,9 @@ impl Scm {
 
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
     /// which this call tries to complete. If this call cannot complete the summary, the sum comes from the
-    /// pages, which are read without a lock. Ops on several shards may change pages during the read. So the
-    /// sum counts only if all pages had these contents at one moment. After many attempts, this call waits
-    /// for the locks of all shards. The caller holds a pin, and no lock of an object.
+    /// pages, which are read without a lock. Ops on several shards may change pages during the read. So this
+    /// call uses the sum only if all pages had these contents at one moment. After many attempts, this call
+    /// waits for the locks of all shards. The caller holds a pin, and no lock of an object.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         for attempt in 1.. {
             let held = (attempt > ATTEMPTS).then(|| self.locks.hold(&[id]));

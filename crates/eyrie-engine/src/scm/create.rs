@@ -163,8 +163,8 @@ impl Scm {
             return Err(Error::Exists);
         }
         // The object is written before the Op takes its locks. So other Ops on the directory wait only while
-        // its entry is added. If that write fails and the directory has been removed, the error of the
-        // removed directory comes first, as in the model.
+        // the entry of the object is added. If that write fails and the directory has been removed, the error
+        // of the removed directory comes first, as in the model.
         let mut transaction = Transaction::begin(&self.volume);
         self.add_object(&mut transaction, dir, id, owner, content, false, time)
             .or_else(|error| self.parent(dir, peeked.lock()).and(Err(error)))?;

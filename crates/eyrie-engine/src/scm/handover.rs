@@ -478,9 +478,10 @@ mod tests {
         (medium.observed_by(observer.clone()), observer)
     }
 
-    /// Makes a request of another session with the same number, as a service does. The fields of its record
-    /// stay, and their object shows that the change was made. So a record with the next key and with these
-    /// fields would claim that the next change was made.
+    /// Makes a request of another session with the same number, as a service does. The end of the request
+    /// clears only the key of its record. The other fields stay, and the object that they name shows that
+    /// this change was made. So a record with the next key and with these fields would claim that the next
+    /// change was made.
     fn make_earlier_request(engine: &Scm) {
         let id = engine.lookup(engine.root(), b"dir").expect("sound").expect("there");
         let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
@@ -518,8 +519,8 @@ mod tests {
         assert!(next.check().expect("sound").is_clean(), "{what}");
     }
 
-    /// A service is killed at each store and commit of each kind of Op, and then the next owner at each store
-    /// and commit of its open. The result that the owner after both finds agrees with the contents.
+    /// A service is killed at each store and commit of each kind of Op. Then the next owner is killed at each
+    /// store and commit of its open. The result that the owner after both finds agrees with the contents.
     #[test]
     fn outcome_is_what_is_there_after_kills_at_each_store() {
         for number in 0..OPS {

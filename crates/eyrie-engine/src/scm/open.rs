@@ -26,7 +26,7 @@ impl Scm {
     /// volume belongs to `owner`.
     ///
     /// # Errors
-    /// `Volume` if the volume cannot be created there, `Fault`. After an error, no new volume remains.
+    /// `Volume` if the volume cannot be created there. `Fault`. After an error, no new volume remains.
     pub fn create(
         path: &Path,
         bytes: Option<u64>,
@@ -218,7 +218,7 @@ impl Scm {
     /// [`Volume::open_copy`].
     ///
     /// # Errors
-    /// `Volume` if no volume can be opened, `Fault`.
+    /// `Volume` if no volume can be opened. `Fault`.
     pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
         match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
             Ok(engine) => engine.check(),

@@ -289,7 +289,8 @@ impl Scm {
         }
     }
 
-    /// Frees an object that has just lost its last name, either now or at its last close.
+    /// Frees an object that has just lost its last name. If an open or a hold still keeps the object alive, a
+    /// later close or release frees it.
     ///
     /// The unlinked bit need not be durable. After a crash no entry leads to the object, so no open reads the
     /// bit.
@@ -344,9 +345,9 @@ impl Scm {
     }
 
     /// True if the caller must not free an object that it took from the list of orphans, because a `Link` has
-    /// given the object a name meanwhile. If an `Unlink` has removed that name again, the `Unlink` has freed
-    /// the object, so its header is stale, or has put the object on the list again. The caller holds the
-    /// object's lock.
+    /// given the object a name meanwhile. An `Unlink` may have removed that name again. Then the caller must
+    /// not free the object either. The `Unlink` has freed the object, so its header is stale, or it has put
+    /// the object on the list again. The caller holds the object's lock.
     fn must_not_free(&self, id: ObjectId) -> bool {
         match self.header(id).and_then(|header| header.selector(self.medium())) {
             Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),

@@ -6,10 +6,11 @@
 //! the volume, or an eviction, the next reader adds up the pages again.
 //! `docs/design/0015-directory-summaries.md` has the reasons.
 //!
-//! A summary has a [`PartialSum`] for each shard of the directory. The sum covers the pages of the shard. The
-//! holder of a shard alone changes its partial sum, in cache lines of its own. Therefore Ops on different
-//! shards do not wait for each other, and write no common line. Only directories with at least as many
-//! buckets as shards have a summary. So no growth gives an entry of such a directory another shard.
+//! A summary has a [`PartialSum`] for each shard of the directory. The sum covers the pages of the shard.
+//! Only the holder of a shard changes the partial sum of the shard, and each partial sum has cache lines of
+//! its own. Therefore Ops on different shards do not wait for each other, and write no common line. Only
+//! directories with at least as many buckets as shards have a summary. So no growth gives an entry of such a
+//! directory another shard.
 //!
 //! Each stripe of [`super::locks`] has a set of [`WAYS`] slots, for the directories whose first shard has
 //! that stripe. All these directories have the same stripes, so the holder of all shards of one of them
@@ -38,7 +39,7 @@
 //! - The partial sums of a slot belong to the directory of the slot while the state word of the slot is
 //!   unchanged and complete.
 //! - A directory has no slot once its header is freed, because [`Summaries::forget`] empties the slot first,
-//!   under all shards of the directory.
+//!   under the locks of all shards of the directory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -151,8 +152,8 @@ impl SummarySlot {
         SlotState(self.state.load(Ordering::Acquire))
     }
 
-    /// Returns the raw id of the directory to which the slot belongs, or 0 if the slot is empty. Without a
-    /// shard of the directory, the result may be out of date.
+    /// Returns the raw id of the directory to which the slot belongs, or 0 if the slot is empty. For a caller
+    /// that holds no shard of the directory, the result may be out of date.
     fn owner(&self) -> u64 {
         interleave();
         self.dir.load(Ordering::Acquire)
@@ -323,7 +324,7 @@ impl Summaries {
     }
 
     /// Keeps the sums of pages. Evicts another directory if the stripe has no free slot. The caller holds all
-    /// shards of the directory, and has read the pages under them.
+    /// shards of the directory, and has read the pages under their locks.
     pub fn keep(&self, dir: ObjectId, sums: &[ShardSum; SHARDS], coverage: SumCoverage) {
         let sets = self.sets.get_or_init(|| (0..STRIPES).map(|_| OnceLock::new()).collect());
         let index = stripe_of(dir);

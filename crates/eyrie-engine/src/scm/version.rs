@@ -8,14 +8,14 @@ use crate::object::header::{Header, Selector};
 use crate::{Condition, Error, ObjectId, Result, Version};
 
 impl Scm {
-    /// Returns the version of the bytes of a file. Its parts are the number of this open of the volume, the
-    /// generation of the file, and the version of the selector.
+    /// Returns the version of the bytes of a file. The parts of the version are the number of this open of
+    /// the volume, the generation of the file, and the version of the selector.
     ///
     /// The bytes of a sealed object in a single extent change only by a new root, and the selector changes
-    /// with the root. In any other file an Op may change bytes shortly before the selector, or after it
-    /// (`Header::touch_first`). An Op holds the lock of the file until both are done. So for such a file this
-    /// call waits for the lock. If the selector is then unchanged, no Op was changing the bytes. Otherwise
-    /// the call begins again.
+    /// with the root. In any other file, an Op may change bytes shortly before it changes the selector, or
+    /// shortly afterwards (`Header::touch_first`). An Op holds the lock of the file until both are done. So
+    /// for such a file this call waits for the lock. If the selector is then unchanged, no Op was changing
+    /// the bytes. Otherwise the call begins again.
     pub(super) fn read_version(&self, id: ObjectId) -> Result<Version> {
         let _pin = pin();
         require_bytes(id)?;

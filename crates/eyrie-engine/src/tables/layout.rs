@@ -158,7 +158,8 @@ pub struct SegmentHeader {
 }
 
 /// Words that are published one at a time, a description of the saved allocator, and the records of requests.
-/// The description counts only with the clean mark. The fields of the description share a line with the mark.
+/// The description is valid only while the clean mark is set. The fields of the description share a line with
+/// the mark.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {
@@ -188,15 +189,15 @@ pub struct VolumePage {
     pub reserved_3: [u8; 56],
     /// The request that the service of the volume is applying.
     pub request: RequestRecord,
-    /// Results of the latest requests during which a service ended. The number of the owner that found the
-    /// result, modulo 32, selects the place.
+    /// Results of the latest requests during which a service ended. The number of the owner that found a
+    /// result, modulo 32, selects the place of the result.
     pub outcomes: [OutcomeRecord; OUTCOMES],
     /// Zero.
     pub reserved_4: [u8; 2496],
 }
 
-/// Number of results of requests that a volume keeps. Each owner keeps at most one. So the results of the
-/// present owner and of the 31 owners before it are there.
+/// Number of results of requests that a volume keeps. Each owner keeps at most one. So the volume has the
+/// results that the present owner and the 31 owners before it have found.
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The

@@ -17,8 +17,8 @@ pub const MIN_HOST_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub enum MediumChoice {
-    /// Persistent memory if the host's file system is on it. Otherwise shared memory if the file system is in
-    /// memory, and a disk if it is not. Also a disk for every volume with checksums.
+    /// A disk if the volume has checksums. Otherwise persistent memory if the host's file system is on it,
+    /// shared memory if that file system is in memory, and a disk in all other cases.
     #[default]
     Auto,
     /// Shared memory of the host: completed calls survive the death of the process.
@@ -33,7 +33,8 @@ pub enum MediumChoice {
 /// Options of a new volume. Random values and the present time are fields too, so that a test can fix them.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Size of a group, in bytes: a power of two from 64 KiB to 64 MiB, and the size of the largest extent.
+    /// Size of a group, in bytes: a power of two from 64 KiB to 64 MiB. The largest extent has this size,
+    /// too.
     pub group_bytes: u64,
     /// Key of the hash of names.
     pub hash_seed: u64,

@@ -72,7 +72,7 @@ pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) ->
 /// matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Only the copy in memory changes, if anything does.
+    /// The volume itself does not change. At most a copy of it in memory changes.
     Reading,
     /// The volume itself changes, or a repair replaces it.
     Changes,

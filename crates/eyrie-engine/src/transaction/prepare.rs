@@ -82,7 +82,7 @@ impl<'v> Transaction<'v> {
     }
 
     /// Allocates whole pages: one page or a larger power of two, up to `most` bytes. A later transaction may
-    /// retire each of the pages alone. Otherwise as [`Transaction::allocate`].
+    /// retire each of the pages alone. In all other respects, this call works as [`Transaction::allocate`].
     ///
     /// # Errors
     /// As [`Transaction::allocate`].
@@ -138,8 +138,8 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
-    // Inlined, the rare long copy would make its callers larger, and the compiler would inline fewer of their
-    // short functions.
+    // If this function were inlined, the code of the rare long copy would make the callers larger, and the
+    // compiler would inline fewer short functions into them.
     #[inline(never)]
     #[track_caller]
     pub fn write_past_caches(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
@@ -216,7 +216,7 @@ impl<'v> Transaction<'v> {
     }
 
     /// Returns the value to which the commit will set the word at `addr`, or `None` if the commit does not
-    /// change the word. The words of lines do not count here.
+    /// change the word. This call ignores the words of lines.
     pub fn pending(&self, addr: Addr) -> Option<u64> {
         self.words.get(addr)
     }
@@ -276,7 +276,7 @@ impl<'v> Transaction<'v> {
         drop(self.order_dirty());
     }
 
-    /// Orders all stores of the transaction so far before the commit.
+    /// Orders all stores that the transaction has made so far. They then persist before the commit.
     #[track_caller]
     pub(super) fn barrier(&mut self) -> Result<Ordered> {
         self.delayed.withdraw_or_restore(self.volume.medium())?;
@@ -293,7 +293,7 @@ impl<'v> Transaction<'v> {
     /// Reduces each line of the transaction, and the prelude, to one word: its commit word. Returns these
     /// words together with the other words that the commit sets. The remaining words of each line are stored
     /// now. They belong to the copy that the commit word will make current, so no reader uses them yet. (The
-    /// word of the nanoseconds keeps the half of the current copy.)
+    /// word of the nanoseconds belongs to both copies. Its half for the current copy stays the same.)
     #[inline]
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let mut words = self.words.take();
@@ -337,8 +337,8 @@ mod tests {
         Volume::create_on(Medium::memory(1 << 20).expect("memory"), &options).expect("a new volume")
     }
 
-    /// The growth of a directory orders the stores of an insert before its commit. The mutant of a rule must
-    /// still delay them until after the commit.
+    /// If a directory grows for an insert, the stores of the insert are ordered early, before the commit of
+    /// the insert. The mutant of a rule must nevertheless delay these stores until after that commit.
     #[cfg(feature = "mutants")]
     #[test]
     fn regression_delayed_stores_come_after_the_commit() {

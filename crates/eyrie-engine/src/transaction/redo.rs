@@ -115,7 +115,7 @@ fn state(record: &[u8]) -> u64 {
 /// Applies the committed records of a volume after a crash. A second call has no further effect.
 ///
 /// # Errors
-/// `Corrupt` if a record contradicts itself, `Fault`.
+/// `Corrupt` if a record contradicts itself. `Fault` if a word cannot be read or stored.
 pub fn replay(volume: &Volume) -> Result<()> {
     replay_each(volume).next().map_or(Ok(()), Err)
 }
@@ -148,7 +148,8 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
         .chunks_exact(16)
         .map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
     for (addr, _) in words.clone() {
-        // Either all words are applied or none. Otherwise a damaged record could cause more damage.
+        // Check each address before the first word is stored, so that either all words are applied or none.
+        // Otherwise a damaged record could cause more damage.
         medium.load(addr)?;
     }
     if broken(SafetyRule::ReplayedRecordIsClearedLast) {

@@ -94,9 +94,9 @@ pub(crate) struct RoomNeeds {
 /// The lock that growth needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GrowthLock {
-    /// The lock of this shard. The bucket that is split next belongs to it, and so will the new bucket. No
-    /// other bucket changes. The number of buckets stays the same while this lock is held, because the next
-    /// split needs it too.
+    /// The lock of this shard. The bucket that is split next is in this shard, and the new bucket will be in
+    /// this shard, too. No other bucket changes. The number of buckets stays the same while this lock is
+    /// held, because the next split needs the same lock.
     Shard(usize),
     /// The locks of all shards. They are needed in two cases. In a collection with fewer buckets than shards,
     /// a split changes the shard of names. A collection without room in its table gets a larger table, which
@@ -206,8 +206,8 @@ fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
     clear_moved_entries(volume, &table, more, buckets.next_split())
 }
 
-/// Copies the entries of the new bucket to it, and publishes the number of buckets. These are the first two
-/// parts of a split.
+/// Copies to the new bucket the entries that belong there, and publishes the number of buckets. These are the
+/// first two parts of a split.
 pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
     volume.require_own(table.extent)?;

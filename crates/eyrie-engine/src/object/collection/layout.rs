@@ -1,6 +1,6 @@
 //! Bytes of bucket pages: their commit words, slots and records.
 //!
-//! `docs/format.md` describes these bytes, and a test compares the page with this module.
+//! `docs/format.md` describes these bytes, and a test compares the description with the structures here.
 
 use std::mem::offset_of;
 
@@ -19,7 +19,7 @@ pub(crate) const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
 /// The set of all slots of a page, with one bit for each. The number of a slot is the number of its word in
 /// the four lines. Every eighth word has the tags of a line, so it is not a slot.
 pub const SLOTS: u32 = 0x7f7f_7f7f;
-/// Maximum number of entries of a page.
+/// Maximum number of entries in a page.
 pub(crate) const CAPACITY: u32 = SLOTS.count_ones();
 /// Bytes of a unit. Offsets and lengths of records are stored in units.
 pub(crate) const UNIT: u64 = 8;

@@ -1,11 +1,12 @@
 //! Collections: hash tables of (name, object id). A directory is a collection, and so is a key/value store.
 //!
 //! A collection has a table with pointers to segments. A segment is an extent of bucket pages. A slot of a
-//! bucket page is *live* if it holds an entry. The commit word of the page has the bits of the live slots, a
-//! version, and the number of the current one of two stamps (times of the last change). One store of this
-//! word commits all changes of the page. Therefore an insert, a removal or a replacement within a page is one
-//! publish. The table grows by linear hashing, one bucket at a time, and never shrinks. The root of a
-//! collection is the pointer to its table. The root changes only when a larger table replaces the old one.
+//! bucket page is *live* if it holds an entry. A page has two *stamps*, each with the time of a change. The
+//! commit word of the page has the bits of the live slots, a version, and the number of the current stamp.
+//! One store of this word commits all changes of the page. Therefore an insert, a removal or a replacement
+//! within a page is one publish. The table grows by linear hashing, one bucket at a time, and never shrinks.
+//! The root of a collection is the pointer to its table. The root changes only when a larger table replaces
+//! the old one.
 //!
 //! The hash of a name selects the bucket of the entry. It also selects one cache line of a bucket page, in
 //! which the entry's slot should be. This line is the home of the entry. A look-up fetches the home together
@@ -36,7 +37,7 @@
 //! An Op that commits several words stores them one after another, so a reader may see only some of them.
 //! Such an Op increments one count before it stores the words, and another count afterwards (see
 //! [`redo`](crate::transaction::redo)). Listings and summaries compare these counts, and read again if the
-//! words of an Op were stored meanwhile. For look-ups, the callers do so.
+//! words of an Op were stored meanwhile. A look-up leaves this comparison to its caller.
 //!
 //! Safe when power fails: before its publish, a change is only in dead slots, free memory, hints, the stamp
 //! that is not current, and new extents. The publish of the number of buckets commits a split. From then on,

@@ -11,8 +11,8 @@ use super::layout::{
 use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};
 
-/// The location of an entry. The location stays valid while the caller holds the lock of the entry's shard of
-/// the directory and commits nothing.
+/// The location of an entry. The location stays valid while the caller holds the lock of the entry's shard
+/// and commits nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoundEntry {
     /// The object.
@@ -30,8 +30,8 @@ pub(crate) struct FoundEntry {
 impl<'v> Collection<'v> {
     /// Returns the entry of a name.
     ///
-    /// A caller without the lock of the name's shard must repeat a look-up that found nothing if the root has
-    /// changed meanwhile.
+    /// If the look-up finds nothing, and the root has changed meanwhile, a caller without the lock of the
+    /// name's shard must repeat the look-up.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

@@ -1,5 +1,5 @@
-//! Inserting, removing and replacing entries. Each change publishes one word. One exception: a replacement in
-//! a page without a free slot moves the entry to another page, and publishes two words.
+//! Inserting, removing and replacing entries. Each change publishes one word. There is one exception: a
+//! replacement in a page without a free slot moves the entry to another page, and publishes two words.
 //!
 //! The caller holds the lock of the entry's shard. The docs of `collection` explain why a power failure does
 //! no harm.

@@ -1,4 +1,5 @@
-//! Bytes of a header. `docs/format.md` describes them, and a test compares the two.
+//! Bytes of a header. `docs/format.md` describes these bytes, and a test compares the description with the
+//! structures here.
 
 use std::mem::{offset_of, size_of};
 

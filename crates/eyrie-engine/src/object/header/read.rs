@@ -158,7 +158,7 @@ impl Header {
     /// Returns the selector, if the object is alive.
     ///
     /// # Errors
-    /// `Stale` if the header has no object of this kind, `Fault`.
+    /// `Stale` if the header has no object of this kind. `Fault` if the hot line cannot be read.
     #[inline]
     pub fn selector(self, medium: &Medium) -> Result<Selector> {
         let selector = Selector(medium.load(self.hot_line())?);
@@ -188,9 +188,9 @@ impl Header {
                 modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
             };
             // Loads have acquire order, and stores have release order. A change writes into the copy that is
-            // not current, so the words of this copy change only after the publish of a newer selector.
-            // Therefore, if a load above saw a changed word, this load sees a newer selector. An unchanged
-            // selector proves that all words belong to one state.
+            // not current. So the words that were read above, from the current copy, change only after the
+            // publish of a newer selector. Therefore, if a load above saw a changed word, this load sees a
+            // newer selector. An unchanged selector proves that all words belong to one state.
             if line.load(0) == selector.0 {
                 // A size that was read during a change may be impossible although nothing is corrupt.
                 // Therefore the check comes after the comparison of the selectors.
@@ -223,7 +223,8 @@ impl Header {
     /// Reads and verifies line 0.
     ///
     /// # Errors
-    /// `Corrupt` if line 0 has a wrong magic number, or not the kind in the object's id. `Fault`.
+    /// `Corrupt` if line 0 has a wrong magic number, or if its kind is not that of the object's id. `Fault`
+    /// if line 0 cannot be read.
     #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());

@@ -182,8 +182,8 @@ impl Header {
     }
 
     /// Marks a new object, which has just been written, as an object without a name. Its link count becomes 0
-    /// if the object may get a name. Otherwise the count stays 1, as that of an object that has lost its last
-    /// name.
+    /// if the object may get a name. Otherwise the count stays 1. An object that has lost its last name also
+    /// has the count 1.
     ///
     /// # Errors
     /// `Fault`.

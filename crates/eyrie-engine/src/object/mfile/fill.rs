@@ -19,8 +19,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Zeros for those bytes of a range that do not fill a whole page. At the two ends of a range, these are
-/// fewer than two pages.
+/// Zeros for those bytes of a range that do not fill a whole page. The two ends of a range together have
+/// fewer than two pages of such bytes.
 static ZEROS: [u8; 2 * PAGE_SIZE as usize] = [0; 2 * PAGE_SIZE as usize];
 
 /// The new state of the pages of a range.
@@ -73,9 +73,9 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
     fill(transaction, file, size, range, FillMode::Hole)
 }
 
-/// Prepares storage from `offset` to `end`, but not past the last page of a file of the new size `to`. The
-/// new size is at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root,
-/// which the caller publishes together with the new size in the header's hot line.
+/// Prepares storage for the bytes from `offset` to `end`. Pages that lie wholly past the new size `to` get no
+/// storage. The new size is at least the old size. If `zeros`, the bytes of the range become zeros. Returns
+/// the new root, which the caller publishes together with the new size in the header's hot line.
 ///
 /// # Errors
 /// `NoSpace` if the volume has no room for the whole range, including its part past the new size. `Corrupt`,
@@ -93,7 +93,8 @@ pub fn allocate(
     let past = end.saturating_sub(offset.max(to.next_multiple_of(PAGE_SIZE)));
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    // The last page gets storage also for a range that lies past the end of the file in this page.
+    // If the range lies past the end of the file, but in the last page of the file, this page gets storage,
+    // too.
     let whole = FileTree { size: to.next_multiple_of(PAGE_SIZE), ..file };
     let missing = missing(transaction.medium(), whole, range, &mut nodes)?;
     if missing.saturating_add(past) > space.usage().free {
@@ -263,7 +264,8 @@ fn refill(
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
-            // The volume has no free extent of this size, but smaller ones may hold as many bytes.
+            // The volume has no free extent of this size, but several smaller ones together may hold the
+            // bytes.
             Err(Error::NoSpace) if level > 0 => {}
             Err(error) => return Err(error),
         }

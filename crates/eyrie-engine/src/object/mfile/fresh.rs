@@ -29,7 +29,8 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
                 part.store(transaction, extent.addr)?;
                 return Ok(Pointer::leaf(extent));
             }
-            // The volume has no free extent of this size, but smaller ones may hold as many bytes.
+            // The volume has no free extent of this size, but several smaller ones together may hold the
+            // bytes.
             Err(Error::NoSpace) if len > PAGE_SIZE => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,5 @@
-//! The bytes of a write, and the decision whether they are stored past the caches.
+//! The bytes of a write, and the decision whether they are stored past the caches (straight to memory,
+//! without a copy in the caches of the processor).
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 

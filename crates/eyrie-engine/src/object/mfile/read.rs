@@ -12,7 +12,7 @@ use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
 
-/// A contiguous piece of a file, from an offset of the file on.
+/// A contiguous piece of a file that begins at a given offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FilePiece {
     /// An extent with stored data, and the offset in the extent at which the piece begins. The piece extends
@@ -41,7 +41,7 @@ impl FilePiece {
     }
 }
 
-/// Returns the piece of a file from `offset` on.
+/// Returns the piece of a file that begins at `offset`.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -112,7 +112,7 @@ fn read_piece(medium: &Medium, piece: FilePiece, out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// A copy of at least this number of bytes takes in no further neighbouring piece.
+/// A copy is extended by neighbouring pieces until it has at least this number of bytes.
 const COPY_BYTES: u64 = span(MAX_LEAF_LEVEL);
 
 /// Reads several pieces, of which the first one is `piece`. Pieces with consecutive addresses are read by one
@@ -154,8 +154,8 @@ fn prefetch_piece(medium: &Medium, piece: FilePiece) {
 
 thread_local! {
     /// The file and the offset at which the previous read of this thread ended, as one number. Only a read
-    /// within one piece of a file with a tree counts. Two ends of reads may have the same number. Then a
-    /// prefetch is in vain.
+    /// within one piece of a file with a tree counts. Two different ends of reads may have the same number.
+    /// Then a prefetch is useless, but does no harm.
     static READ_END: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -174,9 +174,9 @@ fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
     }
 }
 
-/// Returns the next offset from `offset` on that has data. If `hole`, returns the next offset that is in a
-/// hole instead. The end of the file counts as a hole. Returns `None` if `offset` is at or past the end, or
-/// if no data follows.
+/// Returns the first offset, at or after `offset`, that has data. If `hole` is true, returns the first such
+/// offset that is in a hole. The end of the file counts as a hole. Returns `None` if `offset` is at or past
+/// the end, or if no data follows.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

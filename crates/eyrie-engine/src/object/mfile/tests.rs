@@ -280,7 +280,8 @@ fn pages_of_a_large_write_are_neighbours() {
     expected[offset as usize..][..data.len()].copy_from_slice(&data);
     assert_eq!(file.bytes(), expected);
     let extents: Vec<_> = file.storage().into_iter().filter(|extent| extent.bytes() == PAGE_SIZE).collect();
-    // The write allocates extents of 64 pages or fewer, so a few pages do not follow their neighbours.
+    // The write allocates extents of 64 pages or fewer. Therefore a few pages do not follow, in memory, the
+    // previous page of the file.
     let neighbours = extents.windows(2).filter(|pair| pair[0].addr.add(PAGE_SIZE) == pair[1].addr).count();
     assert!(neighbours >= 240, "{neighbours} pages follow their neighbours");
     let before = free(&volume);

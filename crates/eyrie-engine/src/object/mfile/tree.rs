@@ -16,7 +16,8 @@ use crate::{Error, Result};
 pub const FANOUT: usize = 512;
 /// Maximum height of a root. A tree of this height can hold [`FILE_MAX`](crate::op::FILE_MAX) bytes.
 pub(crate) const MAX_HEIGHT: u8 = 6;
-/// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
+/// The highest level at which a pointer may be a leaf. A leaf at this level has 2 MiB, the size of a large
+/// page of the processor.
 pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
 /// Maximum size of a root extent that a change copies whole. If a change must copy a part of a larger extent,
 /// the file becomes a tree. A tree needs a node besides its pages, and a small file would waste the space of

@@ -52,7 +52,7 @@ fn visit_under(
     }
 }
 
-/// Retires all storage under one pointer, at the commit. `size` is that of [`visit_under`].
+/// Retires all storage under one pointer, at the commit. `size` has the same meaning as in [`visit_under`].
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64) -> Result<()> {
     visit_under(transaction.medium(), subtree, size, &mut |extent| transaction.retire_found(extent))
 }

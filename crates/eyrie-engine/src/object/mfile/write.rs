@@ -106,10 +106,10 @@ fn overwrite_word(
 /// Overwrites bytes of one page by copy-on-write. The lowest pointer above all of the bytes gets a new value,
 /// which commits the change. Returns `None` if the bytes are in two or more pages.
 ///
-/// Two pages would be wrong for a reader that begins between the prelude of this change and its commit. The
-/// prelude changes the header's selector, but the commit leaves the selector unchanged. Therefore this reader
-/// finds the same selector before and after its read, and does not read again. If the commit changed two
-/// pages, the reader could see one old page and one new page.
+/// A change of two pages would be wrong for a reader that begins between the prelude of this change and its
+/// commit. The prelude changes the header's selector, but the commit leaves the selector unchanged. Therefore
+/// this reader finds the same selector before and after its read, and does not read again. If the commit
+/// changed two pages, the reader could see one old page and one new page.
 fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,

@@ -246,8 +246,8 @@ fn a_pointer_to_no_block_is_corrupt() {
     let volume = volume();
     let extent = Extent { addr: Addr::from_raw(1 << 20), class: Class::PAGE };
     let sound = Pointer::leaf(extent).raw();
-    // The pointers of the loop are: a node, shared, unwritten, with a height, with an unknown class, and null
-    // with a height.
+    // The loop tries a pointer to a node, a pointer with the shared bit, one with the unwritten bit, one with
+    // a height, one with an unknown class, and a null pointer with a height.
     let root = |pointer| XattrRoot { pointer, at: extent.addr };
     for raw in [sound & !1, sound | 2, sound | 4, sound | 8, sound & !(0xff << 56), 8] {
         let found = visit(volume.medium(), root(Pointer::from_raw(raw)), &mut |_, _| Ok(()));

@@ -289,7 +289,7 @@ pub(super) mod present {
     pub(in super::super) const MODIFIED: u32 = 1 << 4;
     pub(in super::super) const SIZE: u32 = 1 << 5;
     pub(in super::super) const FLAGS: u32 = 1 << 6;
-    /// Values of inode flags, which may be set together with `FLAGS`.
+    /// The inode flags: this bit and the next one. They may be set only if `FLAGS` is set.
     pub(in super::super) const IMMUTABLE: u32 = 1 << 7;
     pub(in super::super) const APPEND_ONLY: u32 = 1 << 8;
     pub(in super::super) const ALL: u32 = (1 << 9) - 1;

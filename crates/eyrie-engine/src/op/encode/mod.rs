@@ -6,9 +6,9 @@
 //!
 //! Bytes to decode are untrusted. For any bytes, decoding returns an Op or a [`DecodeError`], and takes time
 //! linear in the length of the record. Decoding allocates memory only for the list of a batch's parts. The
-//! list never has more parts than were decoded. Decoding refuses a batch within a batch. It checks the form
-//! of each field, such as known numbers of modes, but not that the Op is valid (for example the lengths of
-//! its names). The engine that applies the Op checks this.
+//! list never has more parts than were decoded. Decoding refuses a batch within a batch. It also refuses a
+//! field with an impossible value, such as an unknown number of a mode. It does not check that the Op is
+//! valid, for example that its names are short enough. The engine that applies the Op checks this.
 
 mod decode;
 mod layout;

@@ -109,7 +109,8 @@ impl PartialSum {
         SumState(self.state.load(Ordering::Acquire))
     }
 
-    /// With release ordering, a reader that sees this state also sees the copies and the witness from before.
+    /// With release ordering, a reader that sees this state also sees the copies and the witness that were
+    /// stored before it.
     fn store_state(&self, state: SumState) {
         interleave();
         self.state.store(state.0, Ordering::Release);
