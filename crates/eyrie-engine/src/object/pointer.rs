@@ -1,8 +1,8 @@
 //! Pointers. A pointer is one 64-bit word that names an extent and describes it.
 //!
 //! Bits 56 to 63 are the size class, bits 6 to 55 the address, which is a multiple of 64. Bit 0 means leaf
-//! (the extent is for data), bit 1 shared, bit 2 unwritten (the data read as zeros). Bits 3 to 5 are the
-//! height, in roots only. The class is part of the pointer, so an extent can be freed or filled without
+//! (the extent is for data), bit 1 shared, bit 2 unwritten (the data read as zeros). Only a root has a
+//! height, in bits 3 to 5. The class is part of the pointer, so an extent can be freed or filled without
 //! another read.
 
 use eyrie_medium::Addr;

@@ -19,8 +19,8 @@ use crate::transaction::Transaction;
 use crate::volume::VolumeView;
 use crate::{Applied, Error, Kind, ObjectId, Owner, Result, Time, XattrMode};
 
-/// Returns an ACL of an object as the volume stores it. The mode has the rights of the owner, the mask and
-/// the others. Therefore a stored access ACL has zero in place of these rights.
+/// Returns an ACL of an object as the volume stores it. The mode of the object has the rights of the owner,
+/// the mask and the others. Therefore a stored access ACL has zero in place of these rights.
 fn stored(medium: &Medium, header: Header, cold: &Cold, kind: AclKind) -> Result<Option<Acl>> {
     if cold.flags & Cold::flag_of(kind) == 0 {
         return Ok(None);

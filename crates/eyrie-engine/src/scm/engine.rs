@@ -162,8 +162,8 @@ impl Engine for Scm {
 
     fn watch(&self, capacity: usize) -> Option<Watcher> {
         let watcher = self.notices.watch(capacity);
-        // A change of an entry looks for watchers under its locks. So each change either is visible now, or
-        // gives a notice.
+        // An Op that changes an entry looks for watchers while it holds its locks. So, after this wait, each
+        // change either is visible or gives a notice.
         self.locks.wait_for_all();
         Some(watcher)
     }

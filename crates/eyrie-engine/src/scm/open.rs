@@ -196,7 +196,8 @@ impl Scm {
             moves: Mutex::new(()),
             notices: Arc::default(),
             advisory: LockTable::default(),
-            // The keys of a `RandomState` are random, and so is their hash of nothing.
+            // The keys of a `RandomState` are random. So the hash of an empty value with these keys is
+            // random, too.
             open_number: RandomState::new().hash_one(()),
             instance: next_instance(),
             recovered,

@@ -33,7 +33,7 @@
 //!
 //! Invariants:
 //! - A complete sum equals the result of [`collection::summary`](crate::object::collection::summary) at the
-//!   same moment. Each partial sum equals that of the pages of its shard.
+//!   same moment. Each partial sum equals the sum of the pages of its shard.
 //! - An incomplete sum covers exactly the entries whose positions in listings come before the slot's cursor.
 //! - A copy does not change while its number is the current one.
 //! - The partial sums of a slot belong to the directory of the slot while the state word of the slot is
@@ -116,7 +116,7 @@ struct SlotSet {
 
 /// The partial sum of a shard, for an Op that holds the shard.
 pub struct HeldSum<'a> {
-    /// The place of the partial sum.
+    /// The partial sum in the slot of the directory.
     pub partial: &'a PartialSum,
     /// The current sum.
     pub sum: ShardSum,

@@ -53,9 +53,9 @@ pub(crate) const HEADERS_PER_CHUNK: u64 = CHUNK_BYTES / HEADER_BYTES;
 pub const REDO_SLOTS: usize = 16;
 /// Size of a redo slot, in bytes.
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
-/// Largest group, in bytes. The largest extent fills it.
+/// Largest size of a group, in bytes. The largest extent has this size.
 pub(crate) const MAX_GROUP_BYTES: u64 = 64 << 20;
-/// Smallest group, in bytes. A header chunk fills it.
+/// Smallest size of a group, in bytes. A header chunk has this size.
 pub(crate) const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;
 
 /// The two copies of the superblock.
@@ -77,8 +77,8 @@ pub const fn redo_slot(index: usize) -> Addr {
     page(REDO).add(index as u64 * REDO_SLOT_BYTES)
 }
 
-/// The identity and the sizes of a volume. A volume stores its superblock twice. The valid copy with the
-/// higher sequence number counts.
+/// The identity and the sizes of a volume. A volume stores its superblock twice. Readers use the valid copy
+/// with the higher sequence number.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Superblock {
@@ -234,7 +234,7 @@ pub struct RequestRecord {
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct OutcomeRecord {
-    /// Key of the session that made the request, or 0.
+    /// Key of the session that made the request. 0 if this place has no result.
     pub key: U64,
     /// Number of the request in its session.
     pub number: U64,

@@ -48,7 +48,8 @@ pub(crate) struct HotChange {
 }
 
 impl HotChange {
-    /// Returns a change of the data at `time`. With the present root and size, only the times change.
+    /// Returns a change of the data at `time`. If `root` and `size` are the present ones, only the times
+    /// change.
     pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }

@@ -153,9 +153,9 @@ fn prefetch_piece(medium: &Medium, piece: FilePiece) {
 }
 
 thread_local! {
-    /// The file and the offset at which the previous read of this thread ended, as one number. Only a read
-    /// within one piece of a file with a tree counts. Two different ends of reads may have the same number.
-    /// Then a prefetch is useless, but does no harm.
+    /// The file and the offset at which the previous read of this thread ended, as one number. A read is
+    /// recorded here only if it lies within one piece of a file with a tree. Two different ends of reads may
+    /// have the same number. Then a prefetch is useless, but does no harm.
     static READ_END: Cell<u64> = const { Cell::new(0) };
 }
 

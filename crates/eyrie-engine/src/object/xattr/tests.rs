@@ -226,7 +226,7 @@ fn damaged_xattr_block_gives_errors_or_answers() {
         Err(Error::Corrupt { .. }) => errors += 1,
         Err(error) => panic!("{error}"),
     };
-    // Even offsets get all bits inverted, odd offsets only one bit.
+    // At an even offset, all bits of the byte are inverted, at an odd offset only one bit.
     for (at, &byte) in sound.iter().enumerate() {
         attributes.damage(at as u64, &[byte ^ if at % 2 == 0 { 0xff } else { 1 << (at % 8) }]);
         look();

@@ -94,9 +94,9 @@ impl SumState {
 #[repr(align(128))]
 pub struct PartialSum {
     state: AtomicU64,
-    /// A word of the volume that the prepared Op changes, and the new value of the word.
+    /// A word of the volume that the Op of the prepared sum changes, and the new value of the word.
     witness: [AtomicU64; 2],
-    /// The copy of sum number `n` is `n % 2`.
+    /// The two copies. Sum number `n` is in copy `n % 2`.
     copies: [[AtomicU64; WORDS]; 2],
 }
 

@@ -56,7 +56,7 @@ fn damage_gives_errors_or_answers() {
         let mut sound = vec![0; len as usize];
         medium.read(start, &mut sound).expect("in bounds");
         let restore = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
-        // Even offsets get all bits inverted, odd offsets only one bit.
+        // At an even offset, all bits of the byte are inverted, at an odd offset only one bit.
         for offset in 0..len as usize {
             let flip = [0xff, 1 << (offset % 8)][offset % 2];
             restore(start.add(offset as u64), &[sound[offset] ^ flip]);
