@@ -87,7 +87,7 @@ impl Channel {
         self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
         if self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
-            // wait below finds out.
+            // wait below looks for the answer.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
         }
         if !self.wait_for_answer(word) {
@@ -127,7 +127,7 @@ impl Channel {
     }
 
     /// Waits for the answer of the lane with this state word: first awake, then asleep. Returns false if the
-    /// session ended before.
+    /// session ended before the answer.
     fn wait_for_answer(&self, word: usize) -> bool {
         let state = || self.memory.short_word(word);
         for _ in 0..if self.may_spin { SPINS } else { 1 } {
@@ -144,8 +144,8 @@ impl Channel {
         loop {
             // A service that has ended wakes no client, so this check comes before each sleep.
             if packet::is_closed(self.socket.as_fd()) {
-                // The service may have answered just before it ended. It has then forgotten the request, and
-                // the next service would take the change for not made.
+                // The service may have answered just before it ended. It keeps no record of a request that it
+                // has answered, so the next service would report that the change was not made.
                 return !broken(SafetyRule::AnswerOfADeadServiceCounts)
                     && state().load(Ordering::Acquire) == state::ANSWERED;
             }

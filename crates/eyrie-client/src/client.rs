@@ -96,7 +96,8 @@ impl Client {
     /// and with `EMFILE` if it has no descriptor left. `ServiceEnded` if the service ends the connection
     /// without an answer.
     pub fn connect(path: &Path, read_only: bool) -> Result<Client> {
-        // The program may change its directory before the client joins the next service.
+        // The path is made absolute, because the program may change its working directory before the client
+        // joins the next service.
         let socket = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let claims = Claims::create()?;
         let joined = join(&socket, &claims)?;
@@ -169,7 +170,7 @@ impl Client {
         self.view.board()
     }
 
-    /// True for a volume on a disk, which loses changes after the last drain when its service is killed.
+    /// True for a volume on a disk. If its service is killed, the changes after the last drain are lost.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.medium().kind() == MediumKind::Paged
     }
@@ -251,7 +252,7 @@ impl Client {
         }
         let process = std::process::id();
         if is_child && self.claims_of.load(Ordering::Relaxed) != process {
-            // The claims of the parent stay its own.
+            // The parent keeps its own claims.
             self.claims.unshare_in_child()?;
             self.claims_of.store(process, Ordering::Relaxed);
             // The parent may have been in the middle of an exchange at the fork.
@@ -275,7 +276,7 @@ impl Client {
             pause = (2 * pause).min(PAUSE);
         };
         self.has_given_up.store(false, Ordering::Relaxed);
-        // The page cache of each service has files of its own.
+        // The page cache of each service is in new files, so only their size can be compared.
         let segment = identity_of(&joined.segment)?;
         let is_same =
             if joined.flags.is_some() { segment.2 == self.segment.2 } else { segment == self.segment };
@@ -331,7 +332,7 @@ impl Client {
             let kills = self.unsynced.kills();
             let number = match session.channel.call(request)? {
                 Called::Answered(reply) => {
-                    // A change that failed promises nothing.
+                    // A sync promises nothing about a change that failed.
                     let is_change = request.call == ServiceCall::Apply && reply.answer.error == 0;
                     if is_change && self.is_on_disk() {
                         self.unsynced.count(kills);
@@ -369,8 +370,8 @@ impl Client {
         succeeded(self.ask(&ServiceRequest { call, id, number, data })?)
     }
 
-    /// Checks that an object has a name, or that an open or a hold keeps it. The caller has counted its own
-    /// open.
+    /// Checks that an object has a name, or that an open or a hold keeps it alive. The caller has counted its
+    /// own open.
     pub(crate) fn check_alive(&self, id: ObjectId) -> Result<()> {
         if !self.reading(|view| view.read_is_removed(id))? {
             return Ok(());

@@ -86,7 +86,7 @@ impl Engine for Client {
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         let (key, mut is_lost, mut is_done) = (self.key(), false, false);
         let result = self.view.read_list(dir, cookie, &mut |entry| {
-            // An entry that was visited cannot be taken back, so each one is checked before.
+            // An entry that was visited cannot be taken back, so the session is checked before each visit.
             is_lost = !self.is_current(key);
             is_done = !is_lost && !visit(entry);
             !is_lost && !is_done
@@ -112,12 +112,14 @@ impl Engine for Client {
     }
 
     fn close(&self, id: ObjectId) {
-        // A forked child that has not joined yet must not change the claims of its parent, whose memory it
-        // shares. If it joins later, its claims may count this open, which delays the free of an orphan.
+        // A forked child that has not joined yet shares the memory of its parent's claims, and must not
+        // change them. If the child joins later, its own claims may still count this open, which delays the
+        // free of an orphan.
         if self.medium().check().is_err() {
             return;
         }
-        // The claims of a forked child may miss an open that its parent ended before the child joined.
+        // The count may be 0 already: the claims of a forked child miss an open that its parent ended before
+        // the child joined.
         let before =
             self.claims.count(id).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before == Ok(1) && self.board().orphans() != 0 {
@@ -207,8 +209,8 @@ impl Engine for Client {
         }
         drop(locks);
         if !data.is_empty() {
-            // The locks are those of this session, whatever the session of the caller's pin. A session that
-            // has ended has no locks.
+            // The locks belong to this session, even if the caller's pin belongs to an earlier one. A session
+            // that has ended has no locks.
             let request =
                 ServiceRequest { call: ServiceCall::EndLocks, id: id.raw(), number: 0, data: &data };
             let _ = session.channel.call(&request);
@@ -283,7 +285,8 @@ impl Engine for Client {
         // The board of a dead service does not change any more, although the volume may. The first call with
         // a cached id then notices the end of the session, and fails with `Stale`.
         if before.is_multiple_of(2) && self.exchanges.load(Ordering::Acquire) == before {
-            // Boards of different services may have the same count. Counts stay below 2^40.
+            // Boards of different services may have the same count, so the upper bits count the exchanges of
+            // the board. The counts of a board stay below 2^40.
             return changes ^ before << 40;
         }
         1 << 63 | 1 << 62 | self.unique.fetch_add(1, Ordering::Relaxed)
@@ -312,7 +315,8 @@ impl Engine for Client {
             return Ok(());
         }
         // Another thread may have joined the next service, and that service may have made this sync. That
-        // thread notes lost changes under this lock, so the lock waits for it.
+        // thread notes lost changes while it holds this lock. So this thread waits for the lock before it
+        // looks for lost changes.
         let _joining = self.joining.lock();
         self.unsynced.synced(made)
     }

@@ -18,8 +18,8 @@ pub const MOST_FILES: usize = 4;
 /// Sends a packet with files.
 ///
 /// # Errors
-/// Those of the host. `WouldBlock` if the socket is full, and does not block or stays full for its time
-/// limit. `InvalidInput` for more than [`MOST_FILES`] files.
+/// Those of the host. `WouldBlock` if the socket is full, and either does not block or stays full for its
+/// time limit. `InvalidInput` for more than [`MOST_FILES`] files.
 pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -36,9 +36,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Re
 /// closed its end of the socket.
 ///
 /// # Errors
-/// Those of the host. `WouldBlock` if the socket has no packet, and does not block or gets none within its
-/// time limit. `InvalidData` for a packet that is longer than `bytes`. `EMFILE` for a packet with more than
-/// [`MOST_FILES`] files, or if this process has too many open files.
+/// Those of the host. `WouldBlock` if the socket has no packet, and either does not block or gets none within
+/// its time limit. `InvalidData` for a packet that is longer than `bytes`. `EMFILE` for a packet with more
+/// than [`MOST_FILES`] files, or if this process has too many open files.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     receive_by(socket, bytes, RecvFlags::empty())
 }

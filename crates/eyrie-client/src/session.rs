@@ -218,8 +218,8 @@ pub fn is_absent(error: &Error) -> bool {
     absent.contains(&source.kind())
 }
 
-/// Returns true if a later attempt to join may succeed. It may succeed if this process reaches no service or
-/// has no descriptor left, and if the service is ending, does not answer in time, or has no room.
+/// Returns true if a later attempt to join may succeed. This is so if no service was reached, if this process
+/// had no descriptor left, or if the service was ending, did not answer in time, or had no room.
 pub fn may_pass(error: &Error) -> bool {
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
     match error {

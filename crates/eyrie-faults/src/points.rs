@@ -116,7 +116,7 @@ impl<'e> CrashPoints<'e> {
     /// Returns the events with which the trace of the next process begins, if a process is killed at the
     /// point that the iterator returned last. They are the pending stores at that point, and the kill.
     pub fn killed(&self) -> Vec<Event> {
-        // The thread of these stores has no effect, because the kill after them removes it.
+        // Any thread will do here, because the kill after these stores removes their thread.
         let thread = thread::current().id();
         let stores = self.unsettled.iter().flat_map(|(line, stores)| {
             stores.iter().map(move |(_, within, bytes)| Event::Store {

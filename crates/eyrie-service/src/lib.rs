@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! - The service copies a request to private memory before it looks at the request.
-//! - A client can delay the reuse of storage, and can make the service work. It cannot block the service, and
+//! - A client can delay the reuse of storage, and can keep the service busy. It cannot block the service, and
 //!   it cannot make the volume unsound.
 
 #![forbid(unsafe_code)]

@@ -92,7 +92,7 @@ impl Requests {
         answered
     }
 
-    /// Answers those requests of a session that wait for notices and whose wait has ended.
+    /// Answers each request of a session that has waited for notices, if its wait has ended.
     pub fn answer_watchers(&mut self, engine: &Scm, session: &mut Session) {
         let Session { who, joined: Some(joined), .. } = session else { return };
         // A client that waits for notices has no further request soon, so this answer need not keep the

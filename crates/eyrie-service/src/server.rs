@@ -132,7 +132,7 @@ fn listen_at(path: &Path) -> Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Returns a descriptor of no use, if the host has one left.
+/// Returns a descriptor that can be closed when one is needed, or `None` if the host has none left.
 fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
@@ -161,7 +161,7 @@ impl Service {
     /// `Fault` as for [`Service::start`].
     pub fn start_on(engine: Scm, segment: File, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = engine.closed_on_drop();
-        // The page with this number may later be unreadable.
+        // The number is read now, because its page may be unreadable later.
         let owner = engine.volume().owner_number()?;
         let listener = listen_at(socket)?;
         // A session has five descriptors, and the usual limit is 1024.
@@ -313,7 +313,8 @@ impl Service {
         session.end(&self.engine);
     }
 
-    /// Ends the connections that have not greeted in time. Returns false if no connection still has to greet.
+    /// Ends the connections that have not greeted in time. Returns true if another connection still has to
+    /// greet.
     fn expect_greetings(&mut self) -> bool {
         let late: Vec<u64> = self
             .sessions

@@ -33,7 +33,7 @@ pub struct Session {
     pub socket: OwnedFd,
     /// Process of the client, in the namespace of the service. 0 if it has none there.
     pub process: u32,
-    /// Tells the end of the process, whose forked children may keep the socket open. `None` if the process
+    /// Reports the end of the process, whose forked children may keep the socket open. `None` if the process
     /// has no number in the namespace of the service, or if the host gives no such file.
     pub end_of_process: Option<OwnedFd>,
     pub who: Credentials,
@@ -231,7 +231,8 @@ impl Session {
     /// Ends the session: drops the claims and the locks of the client, and gives its reserved ids back.
     pub fn end(self, engine: &Scm) {
         if let Some(joined) = self.joined {
-            // The client sees the end before any storage is reused for which its pins or claims stand.
+            // The client sees the end of its session before any storage that its pins or claims protect is
+            // reused.
             engine.volume().board().end_session(joined.key);
             engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);

@@ -271,8 +271,8 @@ fn overtaken_look_up_locks_the_present_shard() {
                     let (name, id, content) = (names[n], start.fresh[n], Content::Bytes(OLD));
                     OpRecord::new(&Op::Create { dir, name, id, owner: OWNER, content, time: LATER })
                 };
-                // The Op that makes the directory grow commits one word. So it counts no redo record, and the
-                // look-up of the first thread is not repeated for this reason.
+                // The Op that makes the directory grow commits one word, so it counts no redo record. If it
+                // counted one, the first thread would repeat its look-up.
                 let threads = [
                     spawn(vec![OpRecord::new(&Op::Unlink { dir, name: &victim, time: LATER })]),
                     spawn(vec![create(0)]),

@@ -14,7 +14,7 @@ const ROOM: Duration = Duration::from_millis(50);
 /// Time for which a pin may keep an overfull page cache from evicting pages, if its process requests no page
 /// meanwhile.
 const IDLE_PIN: Duration = Duration::from_secs(1);
-/// As [`IDLE_PIN`], for a process that goes on to request pages.
+/// As [`IDLE_PIN`], for a process that continues to request pages.
 const LONGEST_PIN: Duration = Duration::from_secs(30);
 
 /// The time since which pins keep a page cache overfull.
@@ -62,7 +62,7 @@ impl Service {
     }
 
     /// Expels the clients whose pins have kept too many pages of a disk in memory for too long. A process
-    /// that goes on to request pages is expelled later: after [`LONGEST_PIN`] instead of [`IDLE_PIN`].
+    /// that continues to request pages is expelled later: after [`LONGEST_PIN`] instead of [`IDLE_PIN`].
     pub(super) fn expel_from_cache(&mut self, now: Instant) {
         let is_overfull = self.engine.volume().medium().is_overfull_by_pins();
         let Some(held_for) = self.pages.held_for(is_overfull, now) else { return };

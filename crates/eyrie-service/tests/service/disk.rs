@@ -242,7 +242,7 @@ fn stopped_service_gives_its_page_cache_back() {
     assert_eq!(session.cache_bytes(), 0);
 }
 
-/// The service does not pause for an eviction that waits for the pin of a client. The client goes on to
+/// The service does not pause for an eviction that waits for the pin of a client. The client continues to
 /// request pages, so it is not expelled.
 #[test]
 fn long_pin_does_not_slow_other_clients() {

@@ -138,7 +138,7 @@ fn greetings_of_other_protocols_end_only_their_connection() {
     served.stop();
 }
 
-/// A service that dies before its answer has sent no list, which differs from a list without sessions.
+/// A service that dies before its answer has sent no list. A list without sessions is another result.
 #[test]
 fn regression_end_of_the_connection_is_no_list_of_sessions() {
     let mut served = Served::new(8 << 20);

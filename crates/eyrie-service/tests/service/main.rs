@@ -359,7 +359,7 @@ fn handle_of_a_file_that_is_gone_is_stale() {
     assert_eq!(egg.read_at(&mut bytes, 0).unwrap_err().errno(), Errno::STALE);
     kept.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"grey");
-    // The store keeps its directory, wherever it is now.
+    // The store keeps its directory, although the directory has moved.
     assert!(keys.put("leaf", "green").unwrap());
     assert_eq!(files.read("/moved/leaf").unwrap(), b"green");
     for number in 0..500 {

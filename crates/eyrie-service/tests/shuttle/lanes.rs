@@ -11,8 +11,8 @@
 //! - The service clears the bells after it has answered.
 //!
 //! Two further mistakes are not noticed. A client that marks its request as made before it stores the data is
-//! right, because the service looks at a lane only after its bell. A client that finds its session ended and
-//! does not look for an answer again was right in each of the interleavings that ran. A test of the command,
+//! right, because the service looks at a lane only after its bell. A client that finds its session ended, and
+//! then does not look for an answer, was right in each of the interleavings that ran. A test of the command,
 //! `answer_of_a_killed_service_counts`, notices this mistake.
 
 use super::*;
