@@ -96,7 +96,7 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 /// Checks that `who` has all of `rights` on `object`.
 ///
 /// # Errors
-/// `NotPermitted` for writing to an immutable object. `AccessDenied`.
+/// `NotPermitted` for writing to an immutable object. `AccessDenied` if `who` lacks one of the rights.
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
     // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
@@ -113,7 +113,7 @@ pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<(
     if granted && object.flags.is_empty() { Ok(()) } else { check_further(who, object, rights, granted) }
 }
 
-/// Ends a [`check`] of an object with inode flags, or of one whose mode and ACL do not grant the rights.
+/// Completes a [`check`] of an object with inode flags, or of one whose mode and ACL do not grant the rights.
 #[inline(never)]
 fn check_further(who: &Credentials, object: &Protection, rights: Rights, granted: bool) -> Result<()> {
     if rights.contains(Rights::WRITE) && object.flags.contains(InodeFlags::IMMUTABLE) {

@@ -155,8 +155,8 @@ impl Board {
         self.word_to_store(SAVED).store(1, Ordering::Release);
     }
 
-    /// True if the owner has saved the volume at its end. Otherwise a disk may have lost changes since the
-    /// last sync.
+    /// True after [`Board::set_saved`]. Otherwise, if the owner has ended, a disk may have lost the changes
+    /// since the last sync.
     pub fn is_saved(&self) -> bool {
         self.word(SAVED).load(Ordering::Acquire) != 0
     }

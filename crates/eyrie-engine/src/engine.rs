@@ -211,7 +211,7 @@ pub trait Engine: Send + Sync {
     /// never walks a directory.
     ///
     /// # Errors
-    /// `NotDirectory`; as [`Engine::attributes`].
+    /// `NotDirectory` if `dir` is no directory, and the errors of [`Engine::attributes`].
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         if dir.is_directory() { Ok(self.attributes(dir)?.parent) } else { Err(Error::NotDirectory) }
     }
@@ -343,12 +343,13 @@ pub trait Engine: Send + Sync {
     }
 
     /// Locks or unlocks an open object, or refuses at once. Callers set the session of the owner to 0,
-    /// because the engine knows its session. If a lock of another owner is in the way, the caller tries again
-    /// later. An engine that [wakes waiters](Engine::wakes_waiters) wakes `waiter` when that lock ends, until
-    /// [`end_wait`](Engine::end_wait).
+    /// because the engine itself knows the session. If a lock of another owner is in the way, the caller
+    /// tries again later. An engine that [wakes waiters](Engine::wakes_waiters) wakes `waiter` when that lock
+    /// ends, until [`end_wait`](Engine::end_wait).
     ///
     /// # Errors
-    /// `LockConflict`, `Deadlock`, `TooManyLocks`, `LocksLost`, `Unsupported`; as [`Engine::attributes`].
+    /// `LockConflict`, `Deadlock`, `TooManyLocks`, `LocksLost`, `Unsupported`, and the errors of
+    /// [`Engine::attributes`].
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
         let _ = (id, request, waiter);
         Err(Error::Unsupported("locking"))

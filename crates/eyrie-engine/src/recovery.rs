@@ -69,7 +69,7 @@ fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
 /// Marks all storage that the root reaches.
 ///
 /// # Errors
-/// `Corrupt` at a contradiction; `Fault`.
+/// `Corrupt` at a contradiction. `Fault` if a part of the volume cannot be read.
 pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
     let threads = match volume.medium().kind() {

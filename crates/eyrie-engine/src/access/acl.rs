@@ -1,13 +1,13 @@
 //! Access control lists (ACLs), as POSIX.1e draft 17 and Linux have them.
 //!
-//! An ACL is a list of entries, and has the bytes of the extended attributes `system.posix_acl_access` and
+//! An ACL is a list of entries. It is encoded as in the extended attributes `system.posix_acl_access` and
 //! `system.posix_acl_default` of Linux. The *access* ACL of an object decides about its rights. The *default*
 //! ACL of a directory is inherited by the objects that are made in it.
 //!
 //! The mode of an object with an access ACL is a part of this ACL: the bits of the owner are the owner's
 //! entry, the bits of the group are the mask, and the bits of the others are their entry. So a volume stores
-//! these three rights in the mode only. An access ACL that has no named user, no named group and no mask is
-//! the mode alone, and no volume stores it.
+//! these three rights in the mode only. An access ACL that has no named user, no named group and no mask says
+//! no more than the mode, and no volume stores it.
 
 use super::{Credentials, Protection};
 use crate::engine::Guards;
@@ -291,7 +291,8 @@ pub(crate) fn mode_with(mode: u16, acl: Option<&Acl>, drops_set_gid: bool) -> u1
 /// Returns the ACL that an Op sets. `None` if it removes the ACL.
 ///
 /// # Errors
-/// `Invalid`, if the object cannot have this ACL; `Unsupported`.
+/// `Invalid` if the object cannot have this ACL, or if `bytes` are no ACL. `Unsupported` for a version other
+/// than 2.
 pub(crate) fn acl_of_op(object: Kind, kind: AclKind, bytes: &[u8]) -> Result<Option<Acl>> {
     if object == Kind::Symlink || kind == AclKind::Default && object != Kind::Directory {
         return Err(Error::Invalid("an object of this kind has no such ACL"));

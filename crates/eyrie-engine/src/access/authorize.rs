@@ -34,8 +34,8 @@ impl<E: Engine> Requester<'_, E> {
     /// the set-id bits that a change by this user clears.
     ///
     /// # Errors
-    /// `AccessDenied`, `NotPermitted`, `Unsupported` and `Invalid` for extended attributes and ACLs, and the
-    /// errors of reading the objects.
+    /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects. For extended attributes and
+    /// ACLs also `Unsupported` and `Invalid`.
     pub fn authorize<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
         // A user who could choose the time could hide a change. Root restores times, for example of a copy.
         let restored = Time::new(self.now.seconds - 60, self.now.nanoseconds);
@@ -197,9 +197,9 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     /// Checks a change of the bytes of a file, and returns the set-id bits that the file loses. The owner may
-    /// write although the mode forbids it, because a handle that was opened before the mode changed still
-    /// writes. NFS servers have the same rule. A user whose writes keep set-id bits may clear the bits that
-    /// it wants, because a front-end of root writes for other users.
+    /// write although the mode forbids it, because a handle that was opened before the mode changed can still
+    /// write. NFS servers have the same rule. A user whose writes keep set-id bits may name the bits to
+    /// clear, because a front-end of root writes for other users.
     ///
     /// `grows` is true for a change that is allowed in a file that only grows. The flags also bind a handle
     /// that was opened before the file got its flags, because the service does not know the handle.

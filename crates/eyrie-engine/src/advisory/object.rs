@@ -55,9 +55,9 @@ impl ObjectLocks {
         self.ranges.iter().any(|(owner, ranges)| *owner == request.owner && ranges.splits(range))
     }
 
-    /// Sets or removes the lock of a request without conflicts. Returns the number of locks that the owner
-    /// had before, and the number that it has afterwards. A request for the whole object counts only locks on
-    /// the whole object, and a request for a range counts the locks on all ranges.
+    /// Sets or removes the lock of a request that conflicts with no other lock. Returns the number of locks
+    /// that the owner had before, and the number that it has afterwards. A request for the whole object
+    /// counts only locks on the whole object, and a request for a range counts the locks on all ranges.
     pub fn set(&mut self, request: &LockRequest) -> (usize, usize) {
         match request.target {
             LockTarget::Object => self.set_whole(request.owner, request.kind),

@@ -263,7 +263,8 @@ impl Locks {
         !removed.is_empty()
     }
 
-    /// Counts the locks that a session had and has on an object.
+    /// Updates the number of locks of a session, which had `had` locks on an object and now has `has` locks
+    /// on it.
     fn count(&mut self, session: u64, had: usize, has: usize) {
         let count = self.held.entry(session).or_default();
         *count = (*count + has).saturating_sub(had);

@@ -25,7 +25,7 @@ pub(super) fn is_possible(time: Time) -> bool {
 /// Checks the fields of the object `id`. The caller has found its storage sound.
 ///
 /// # Errors
-/// `Corrupt` at the first impossible field; `Fault`.
+/// `Corrupt` at the first impossible field. `Fault` if the object cannot be read.
 pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     let _pin = pin();
     let medium = volume.medium();

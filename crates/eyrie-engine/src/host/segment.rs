@@ -77,9 +77,8 @@ impl FirstPages {
     }
 
     /// Refuses a volume with a version or with features that this program does not know. Callers that change
-    /// the volume make this
-    /// check before the replay of the journal, so a refused volume stays as it is. A volume without a whole
-    /// copy of the superblock passes, because a copy may be in the journal.
+    /// the volume make this check before the replay of the journal, so a refused volume stays as it is. A
+    /// volume without a whole copy of the superblock passes, because a copy may be in the journal.
     pub(super) fn check_known(&self, purpose: Purpose, place: &str) -> crate::Result<()> {
         let newest = superblock::newest(&self.0, superblock::is_whole);
         newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], purpose, place))

@@ -61,7 +61,7 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Checks that an object could be copied under any name.
+    /// Checks that the contents of an object can be copied. The name of the copy makes no difference.
     ///
     /// # Errors
     /// `Invalid` as [`Salvage::copy_object`].

@@ -18,8 +18,8 @@ fn found_path(object: &DamagedObject) -> Vec<Vec<u8>> {
 }
 
 impl Salvage<'_> {
-    /// Copies the objects for which the walk from the root has found no name. Their headers are in header
-    /// chunks. Directories are copied first, an outer directory before the directories in it.
+    /// Copies the objects for which the walk from the root has found no name. A search of the header chunks
+    /// finds these objects. Directories are copied first, an outer directory before the directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
         let objects = self.nameless();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();

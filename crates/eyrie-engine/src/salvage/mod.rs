@@ -6,8 +6,8 @@
 //! if the old one contains contradictions.
 //!
 //! - A directory keeps the entries that belong to their bucket, and in which at least two of name, hash and
-//!   tag agree. One damaged field does not lose such an entry. The key of the hash is that of either copy of
-//!   the superblock, because one of them may be damaged.
+//!   tag agree. One damaged field does not lose such an entry. The hash may have the key from either copy of
+//!   the superblock, because one copy may be damaged.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is

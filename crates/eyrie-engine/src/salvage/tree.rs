@@ -62,7 +62,7 @@ pub(super) struct Salvage<'a> {
     linked: Vec<Waiting>,
     /// Objects other than directories for which [`Salvage::claim`] returned true.
     contested: Vec<FoundChild>,
-    /// Objects with a readable name that cannot be copied under any name. Their loss is recorded.
+    /// Objects with a readable name, but with contents that cannot be copied. Their loss is recorded.
     refused: HashSet<ObjectId>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,

@@ -101,8 +101,9 @@ impl Space {
         Ok(Extent { addr, class })
     }
 
-    /// Allocates a power of two of pages: as many as are free in a row, up to `most` bytes, but at least one
-    /// page. Free pages that are not in a row are used before the volume takes more memory.
+    /// Allocates pages in a row. Their number is a power of two: as many as are free in a row, up to `most`
+    /// bytes, but at least one page. Free pages that are not in a row are used before the volume takes more
+    /// memory.
     ///
     /// # Errors
     /// As [`Space::allocate`].

@@ -427,7 +427,7 @@ impl Central {
         Ok(())
     }
 
-    /// Adds steps to the free memory. Callers have made the host provide their memory.
+    /// Adds steps to the free memory. Callers have made the host provide the memory of these steps.
     pub(super) fn add_steps(&mut self, context: &SpaceContext, (first, last): StepRun) {
         (first..last).for_each(|step| self.add_step(context, step));
     }

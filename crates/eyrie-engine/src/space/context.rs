@@ -24,7 +24,8 @@ pub(crate) struct SpaceContext {
     /// count of groups on media has settled.
     pub(crate) end: Arc<AtomicU64>,
     /// `Some` if another process changes the volume. The state then follows the tables on media, from which
-    /// that process removes nothing while the volume is open. A thread that follows holds the lock.
+    /// that process removes nothing while the volume is open. A thread holds the lock while it reads the
+    /// tables again.
     follows_owner: Option<Arc<ProcessLock>>,
 }
 

@@ -6,9 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by number of a page or chunk.
 pub(crate) type NumberMap<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes one small number. A multiplication with 2^64 divided by the golden ratio spreads the bits of the
-/// number. The hash has no key: numbers that were chosen by an attacker can make look-ups slow, but not
-/// wrong.
+/// Hashes one small number: multiplies it by (2^64 / golden ratio), which spreads the bits of the number. The
+/// hash has no key: numbers that were chosen by an attacker can make look-ups slow, but not wrong.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -49,7 +49,8 @@ impl Volume {
     /// at the same time would replace the result of the first.
     ///
     /// # Errors
-    /// `Volume` when the volume is in use, or no copy of its superblock is sound; `Fault`.
+    /// `Volume` when the volume is in use, or no copy of its superblock is sound. `Fault` if its tables
+    /// cannot be read.
     pub fn open_damaged(path: &Path, paged: PagedOptions) -> Result<Volume> {
         let (medium, hold) = HostPlace::of(path).open_copy(paged, Sharing::Exclusive)?;
         Volume::damaged_in(medium, Some(hold), &path.display().to_string())

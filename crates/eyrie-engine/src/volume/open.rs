@@ -108,7 +108,7 @@ impl Volume {
     /// Creates a volume that fills `medium`, and opens it. Callers pass a medium that holds only zeros.
     ///
     /// # Errors
-    /// [`Error::Volume`] for a wrong size or wrong `options`; [`Error::Fault`].
+    /// [`Error::Volume`] for a wrong size or wrong `options`. [`Error::Fault`] when the medium fails.
     pub fn create_on(medium: Medium, options: &Options) -> Result<Volume> {
         Volume::create_in(medium, options, 0, "new volume")
     }
@@ -142,7 +142,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a newer
     /// format, is truncated or is corrupt. For a volume in use in a directory, the error names the process if
-    /// the process is known. [`Error::Corrupt`]; [`Error::Fault`].
+    /// the process is known. [`Error::Corrupt`] if the tables contradict each other. [`Error::Fault`] when
+    /// the medium fails.
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }
@@ -294,8 +295,8 @@ impl Volume {
             let gate = self.view.context.medium.enter()?;
             self.generations.lease_for_clients(&self.view.context.medium)?;
             drop(gate);
-            // The keys of the sessions have the number of this owner, and no other owner may get it after a
-            // kill of this process.
+            // The keys of the sessions have the number of this owner, and no other owner may get this number
+            // after a kill of this process.
             if !broken(SafetyRule::OwnerIsDurableFirst) {
                 self.medium().drain()?;
             }
@@ -316,7 +317,7 @@ impl Volume {
     /// Returns a number, at least 1, that this volume never assigned before.
     ///
     /// # Errors
-    /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.
+    /// [`Error::Fault`] when the medium fails. [`Error::Corrupt`] when the numbers are used up.
     #[inline]
     pub fn generation(&self) -> Result<u64> {
         self.generations.next(self.medium())

@@ -29,7 +29,7 @@ impl VolumeView {
     }
 
     /// True if the volume still has the owner whose number `is_own` accepts. A client of a volume on a disk
-    /// has no bytes of the next owner, and asks if its own owner lives.
+    /// has no bytes of the next owner, so it only checks that its own owner lives.
     #[inline(always)]
     pub fn has_owner(&self, is_own: impl FnOnce(u64) -> bool) -> bool {
         self.medium().load_of_owner(OWNERS).is_ok_and(|number| number.is_none_or(is_own))

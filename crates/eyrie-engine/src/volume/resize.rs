@@ -144,8 +144,8 @@ impl Volume {
             // of this step beyond the old end.
             let step_bytes = self.medium().step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step_bytes).min(new_end);
-            // If the old end is the end of a step, the host has all memory of the last step. The host refuses
-            // an empty range.
+            // If the old end is the end of a step, the host has provided all memory of the last step. The
+            // range is then empty, and the host refuses an empty range.
             if step_end > end {
                 self.medium().provision(Addr::new(SegmentId(0), end), step_end - end)?;
             }

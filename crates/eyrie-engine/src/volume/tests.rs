@@ -137,7 +137,7 @@ impl Held {
 fn storm(volume: &Volume, held: &mut Held, random: &mut SplitMix64, steps: u32) {
     let empty = volume.space().usage().free + held.total();
     for step in 0..steps {
-        // For 2000 steps most steps allocate, then for 2000 steps most steps free.
+        // For 2000 steps most steps allocate memory, and for the next 2000 steps most steps free memory.
         let fill = step / 2000 % 2 == 0;
         if held.bytes.is_empty() || random.below(10) < if fill { 7 } else { 3 } {
             held.allocate(volume, random);

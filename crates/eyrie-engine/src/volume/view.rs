@@ -49,7 +49,8 @@ impl VolumeView {
     /// time.
     ///
     /// # Errors
-    /// `Volume` if `medium` has no volume of this format. `Corrupt`, `Fault`.
+    /// `Volume` if `medium` has no volume of this format. `Corrupt` if the tables contradict each other.
+    /// `Fault` if the tables cannot be read, or if the board cannot be mapped.
     pub fn of_owner(
         medium: Medium,
         board: File,
