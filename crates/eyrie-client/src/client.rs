@@ -202,18 +202,18 @@ impl Client {
     }
 
     /// True if the session with this key still protects what this process reads: it has not ended, and no
-    /// other process owns the volume now. Callers ask after a read, and drop the bytes if the session has
-    /// ended.
+    /// other process owns the volume now. Callers make this check after a read, and drop the bytes if the
+    /// session has ended.
     #[inline(always)]
     pub(crate) fn is_current(&self, key: SessionKey) -> bool {
-        // The reads before this call come before the loads below.
+        // The fence orders the reads of the caller before the loads below.
         fence(Ordering::Acquire);
         self.medium().check().is_ok()
             && self.view.has_owner(|owner| key.is_of_owner(owner))
             && self.board().has_session(key)
     }
 
-    /// Runs `read`, and believes its result if the session lasted as long as the read.
+    /// Runs `read`. If the session ended meanwhile, discards the result, as [`Client::believed`] does.
     #[inline(always)]
     pub(crate) fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
         let key = self.key();
@@ -263,8 +263,8 @@ impl Client {
             match join(&self.socket, &self.claims) {
                 Ok(joined) => break joined,
                 Err(error) if may_pass(&error) => {
-                    // A client that has waited once in vain waits no more, so that a program with many calls
-                    // ends soon.
+                    // After one wait in vain, each later call makes only one attempt, so that a program with
+                    // many calls ends soon.
                     if self.has_given_up.load(Ordering::Relaxed) || started.elapsed() >= PATIENCE {
                         self.has_given_up.store(true, Ordering::Relaxed);
                         return Err(Error::ServiceEnded);
@@ -315,7 +315,7 @@ impl Client {
 
     /// Makes a request. If the session ends before the answer, joins the next session. Then repeats a request
     /// that does not depend on its session, and returns `Stale` for all others. For an Op, first asks the
-    /// service for the result: returns it if the Op was applied, and `ServiceEnded` if nobody knows.
+    /// service for the result: returns it if the Op was applied, and `ServiceEnded` if the result is unknown.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
         let is_of_session = request.call.is_of_session();
         loop {
@@ -421,7 +421,7 @@ fn identity_of(file: &File) -> Result<(u64, u64, u64)> {
     Ok((found.dev(), found.ino(), found.len()))
 }
 
-/// Returns an answer, or the error that it brings.
+/// Returns an answer, or the error that it reports.
 fn succeeded(reply: Reply) -> Result<Reply> {
     let Reply { answer, data } = &reply;
     match answer.error {

@@ -243,7 +243,8 @@ impl Engine for Client {
         let mut pool = lock(&session.pools[kind as usize]);
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
-        // A pool gives out its last id first, and the first id of the answer should be the next one.
+        // A pool gives out its last id first. So the order is reversed, and the first id of the answer is the
+        // next one.
         pool.reverse();
         pool.pop().ok_or(Error::Invalid("the service reserved no id"))
     }

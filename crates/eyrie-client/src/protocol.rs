@@ -304,7 +304,7 @@ plain_errors! {
 pub const OUTCOME_NOT_MADE: u64 = 0;
 /// Outcome of a request: its change was made.
 pub const OUTCOME_MADE: u64 = 1;
-/// Outcome of a request: nobody knows if its change was made.
+/// Outcome of a request: it is unknown if its change was made.
 pub const OUTCOME_UNKNOWN: u64 = 2;
 
 /// Returns the number of a request in its session.

@@ -105,7 +105,8 @@ fn connected(path: &Path) -> Result<OwnedFd> {
         .map_err(|errno| io_fault("making a socket", errno.into()))?;
     let what = "connecting to the service of the volume";
     let address = SocketAddrUnix::new(path).map_err(|errno| io_fault(what, errno.into()))?;
-    // A service that hangs must not hang a client that connects. The limit of a send also limits a connect.
+    // A service that hangs must not hang a client that connects. The time limit of a send also limits a
+    // connect.
     for timeout in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&socket, timeout, Some(PATIENCE))
             .map_err(|errno| io_fault("making a socket", errno.into()))?;

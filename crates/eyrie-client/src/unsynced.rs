@@ -4,7 +4,7 @@
 //! service had answered them. The next service does not know these changes. If a sync then succeeded, a
 //! program would take these changes for durable. So a client that had changes which it had not synchronised
 //! gets an error from each later sync. One error would not be enough, because each thread and each open file
-//! may have lost changes. The client cannot tell which of them have.
+//! may have lost changes. The client cannot tell which threads and files have lost some.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct UnsyncedChanges {
 }
 
 impl UnsyncedChanges {
-    /// Returns the number of killed services. A thread looks at it after it has chosen the session of a
+    /// Returns the number of killed services. A thread reads this number after it has chosen the session of a
     /// change, and before it sends the change.
     pub fn kills(&self) -> u64 {
         self.kills.load(Ordering::SeqCst)

@@ -171,7 +171,7 @@ pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
 /// inode flags.
 ///
 /// # Errors
-/// As [`check`]; `NotPermitted` when only the sticky bit or a flag forbids the removal.
+/// As [`check`]. `NotPermitted` when only the sticky bit or a flag forbids the removal.
 #[inline]
 pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
@@ -196,7 +196,7 @@ pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
 /// `who` is outside the object's group and not root.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object, and for an object with inode flags.
+/// `NotPermitted` if `who` does not own the object, or if the object has inode flags.
 pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     check_unflagged(object)?;
     if !who.owns(object) {
@@ -381,7 +381,7 @@ fn check_has_acls(object: &Protection) -> Result<()> {
 /// they have no entry, which removes the ACL.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object, and for an object with inode flags. `AccessDenied` for a
+/// `NotPermitted` if `who` does not own the object, or if the object has inode flags. `AccessDenied` for a
 /// default ACL of an object that is no directory (the removal of such an ACL is no error for any user).
 /// `Invalid` for bytes that are no valid ACL. `Unsupported` for a symbolic link, and for bytes of another
 /// version than 2.

@@ -1,7 +1,7 @@
 //! The table of holds: objects that front-ends keep alive, with an exact count for each.
 //!
-//! A kernel remembers the objects that it has looked up, up to millions of them. The table takes some 40
-//! bytes for each held object, and gives memory back as objects are released.
+//! A kernel may remember millions of objects that it has looked up. The table takes some 40 bytes for each
+//! held object, and gives memory back as objects are released.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

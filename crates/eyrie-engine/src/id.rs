@@ -176,8 +176,8 @@ impl From<SystemTime> for Time {
 /// After every change of the bytes the version differs from all versions that the file, or any other file,
 /// had before. It may also differ after a change of other attributes, such as the mode or the number of
 /// names. A version is valid as long as the volume stays open: every open of a volume gives new versions to
-/// all files. Therefore a version that a program has kept from before a crash never equals one of a later
-/// state.
+/// all files. Therefore a version that a program has kept from before a crash never equals the version of a
+/// later state.
 ///
 /// ```
 /// use eyrie_engine::Version;

@@ -279,8 +279,8 @@ impl Requests {
                 // A failed Op may have written the header of its new object. Without a reset, the client
                 // could give the object a name, and also give the id back.
                 match error {
-                    // The change may have been made, so the id may be in use. Otherwise it is leaked until
-                    // the next recovery.
+                    // The change may have been made, so the id may be in use. Otherwise the id is leaked
+                    // until the next recovery.
                     Error::Fault(_) => _ = joined.reserved.remove(id),
                     _ => engine.reset_reserved(*id),
                 }

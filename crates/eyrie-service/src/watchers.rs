@@ -49,7 +49,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Ends a watcher. Returns the lane whose request waits for it.
+    /// Ends a watcher. Returns the lane whose request waits for notices of this watcher.
     pub fn end(&mut self, number: u64) -> Option<usize> {
         let ended = self.0.swap_remove(self.position(number).ok()?);
         ended.waiting.map(|(lane, _)| lane)

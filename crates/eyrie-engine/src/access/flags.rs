@@ -11,7 +11,7 @@ fn allowed(is_allowed: bool) -> Result<()> {
 /// Checks that `who` may set the inode flags of `object`.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns the object, and for a change of a flag without the capability
+/// `NotPermitted` if `who` does not own the object, or changes a flag without the capability
 /// [`Capabilities::LINUX_IMMUTABLE`].
 pub fn check_set_flags(who: &Credentials, object: &Protection, flags: InodeFlags) -> Result<()> {
     allowed(who.owns(object) && (flags == object.flags || who.has(Capabilities::LINUX_IMMUTABLE)))
@@ -37,7 +37,7 @@ pub fn check_open_flags(object: &Protection, appends: bool, truncates: bool) -> 
 }
 
 /// Checks that the flags of a file let its size be set. A handle that was opened before the file became
-/// immutable still sets the size, so this function allows it. Without a handle, [`check`](super::check)
+/// immutable may still set the size, so this function allows it. Without a handle, [`check`](super::check)
 /// refuses an immutable file.
 ///
 /// # Errors

@@ -174,7 +174,7 @@ fn lock_segment(path: &Path) -> io::Result<SegmentLock> {
     }
 }
 
-/// True if a reader has the segment of the volume in directory `path` locked: see [`lock_segment`].
+/// True if a reader has locked the segment of the volume in directory `path`: see [`lock_segment`].
 fn segment_has_readers(path: &Path) -> io::Result<bool> {
     match open(&path.join(SEGMENT_FILE), false) {
         Ok(segment) => {

@@ -17,7 +17,7 @@ pub(crate) enum MismatchKind {
     /// The storage is not free, but no object reaches it. It is leaked until a recovery rebuilds the free
     /// space.
     Leaked,
-    /// The storage is free, but an object reaches it. It would be allocated twice.
+    /// The storage is free, but an object reaches it. The allocator could give it to a second object.
     FreeInUse,
 }
 

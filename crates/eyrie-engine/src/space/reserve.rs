@@ -18,9 +18,9 @@ use super::steps::Reserve;
 use crate::Result;
 
 impl Space {
-    /// Provisions one more step for an extent of `bytes`, a power of two, that will be allocated soon.
-    /// Does nothing for an extent that a call can wait for. The call is only a hint, so it reports no error.
-    /// If the error persists, the later allocation of the extent reports it.
+    /// Provisions the next step for an extent of `bytes`, a power of two, that will be allocated soon. Does
+    /// nothing for an extent that a call can wait for. The call is only a hint, so it reports no error. If
+    /// the error persists, the later allocation of the extent reports it.
     pub(crate) fn announce(&self, bytes: u64) {
         // Memory for a smaller extent is provided ahead of need as a whole.
         if bytes > AHEAD_BYTES && self.context.medium.check().is_ok() {

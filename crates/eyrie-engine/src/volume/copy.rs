@@ -66,7 +66,7 @@ impl Volume {
 
     fn damaged_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<Volume> {
         let medium = Arc::new(medium);
-        // The disk may have lost only the checksums of a page, such as those of the tables.
+        // The damage may be only in checksums, for example in those of the tables, while the pages are sound.
         medium.accept_unknown_checksums();
         let _pin = pin();
         let superblock = superblock::find(&medium, place)?;

@@ -16,9 +16,9 @@ use crate::{Error, Result};
 /// small against 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
 /// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file beyond a kill
-/// of its service, and then compares the kept generation with the one that the file has in the next session.
-/// So the next service must assign no generation that the killed service has assigned. After the kill, the
-/// disk has only the limit of the last drain. Therefore the limit is raised as soon as fewer than half of
+/// of its service. In the next session it compares this generation with that of the object that then has the
+/// id. So the next service must assign no generation that the killed service has assigned. After the kill,
+/// the disk has only the limit of the last drain. Therefore the limit is raised as soon as fewer than half of
 /// these generations are left below it. This half lasts far longer than the time between two drains.
 const LEASE_FOR_CLIENTS: u64 = 1 << 32;
 /// Number of generations that a thread takes at a time.

@@ -1,7 +1,7 @@
 //! The record of the request that a service is applying, and the results of requests during which a service
 //! ended. `scm::handover` gives them their meaning.
 //!
-//! A record survives the death of its process. It need not survive a power failure.
+//! A record survives the death of the process that made it. It need not survive a power failure.
 
 use std::mem::offset_of;
 

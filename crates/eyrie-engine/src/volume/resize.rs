@@ -312,7 +312,8 @@ mod tests {
     #[test]
     fn interrupted_resize_leaves_either_size() {
         for on in [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device] {
-            // Many groups more, one page more, one page less, and the smallest size.
+            // The new sizes are many groups more than the old size, one page more, one page less, and the
+            // smallest size.
             for new in [8 << 20, OLD + 4096, OLD - 4096, 1 << 20] {
                 let mut stops = 0;
                 for steps in 0.. {

@@ -72,8 +72,8 @@ fn create(start: &Start, name: &[u8], id: ObjectId) -> OpRecord {
 }
 
 /// Runs the Ops of two threads beside a thread that reads the number of entries of the directory several
-/// times. Asserts that each of the numbers is the number of entries at the start, or at most `more` larger.
-/// The Ops `first` run before all others.
+/// times. Asserts that each of these numbers is at least the number of entries at the start, and at most
+/// `more` above it. The Ops `first` run before all others.
 fn count_beside(start: &Start, first: Vec<OpRecord>, ops: [Vec<OpRecord>; 2], more: u64, seed: u64) {
     let (start, dir) = (start.clone(), start.dirs[1]);
     run(Bursts::new(seed, 60), move || {

@@ -1,5 +1,5 @@
-//! Expels clients whose pins keep other clients from going on: in a full volume the clients that keep storage
-//! from being reused, and on a disk the clients that keep too many pages in memory for too long.
+//! Expels clients whose pins keep other clients from making progress: in a full volume the clients that keep
+//! storage from being reused, and on a disk the clients that keep too many pages in memory for too long.
 
 use std::time::{Duration, Instant};
 

@@ -90,7 +90,7 @@ fn watch_above_the_limit_of_a_client_hears_that_it_misses_events() {
     let files = served.files();
     let watch = || files.watch("/".into(), WatchOptions::new()).unwrap();
     for _ in 0..2 * MOST_WATCHERS {
-        // A call that fails keeps no watch.
+        // A failed call leaves no watch at the service.
         files.watch("/missing".into(), WatchOptions::new()).unwrap_err();
     }
     let mut watching: Vec<_> = (0..MOST_WATCHERS).map(|_| watch()).collect();
