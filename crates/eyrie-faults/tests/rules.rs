@@ -112,7 +112,8 @@ fn x86(steps: &[Step], after: usize) -> BTreeSet<Words> {
 ///
 /// Source: BPFS. Section 4.4: a write reaches storage after all earlier epochs. Section 4.4.1: lines that
 /// another hardware context tagged are flushed immediately. Section 3.5: threads that share no line have no
-/// order. BPFS also orders the reads of a thread. Traces have no reads, so this function allows more images.
+/// order. BPFS also orders the reads of a thread. Traces have no reads, so this function allows more images
+/// than BPFS does.
 fn epochs(steps: &[Step], after: usize) -> BTreeSet<Words> {
     let steps = &steps[..after];
     let ends_between = |earlier: usize, later: usize| {

@@ -25,7 +25,7 @@ fn set_limit(limit: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
 }
 
-/// Returns the time of the processor that this process has used.
+/// Returns the processor time that this process has used.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }

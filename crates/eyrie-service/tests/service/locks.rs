@@ -137,7 +137,7 @@ fn end_of_a_session_ends_its_locks_and_waits() {
     assert_eq!(ask(&unlock, 0), 0);
     assert_eq!(set(&first, (20, 1), EXCLUSIVE, LockWait::NO), None, "its own lock is still there");
     assert_eq!(ask(&wanted, 0), 0);
-    // The lost client still counts as a waiter for a moment, so the first attempt may be a deadlock.
+    // The lost client still counts as a waiter for a moment, so the first attempt may report a deadlock.
     let found = set(&first, (0, 0), EXCLUSIVE, LockWait::at_most(Duration::from_millis(20)));
     assert!([Some(Errno::DEADLK), Some(Errno::TIMEDOUT)].contains(&found));
     drop(lost);

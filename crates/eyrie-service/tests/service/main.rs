@@ -435,7 +435,7 @@ fn regression_reserved_id_ends_with_its_session() {
     served.stop();
 }
 
-/// The first call after a change of the service uses no path that was cached before.
+/// The first call under the next service uses no path that was cached under the previous service.
 #[test]
 fn cached_path_ends_with_its_service() {
     let mut served = Served::new(64 << 20);

@@ -16,7 +16,7 @@ fn next(nodes: &Nodes<Client>) -> Notice {
     nodes.next_notice(LONG).expect("a notice within its time")
 }
 
-/// Takes the notices of the changes that have returned.
+/// Takes the notices of all changes whose calls have returned.
 fn take_all(nodes: &Nodes<Client>) {
     while nodes.next_notice(Duration::ZERO).is_some() {}
 }

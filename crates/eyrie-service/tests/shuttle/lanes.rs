@@ -18,7 +18,7 @@
 use super::*;
 
 /// Runs threads that make files through clients of a service. `disturb` runs beside them. If it returns true,
-/// the limits of sleeps pass from then on. Asserts that each file was made once.
+/// the time limits of sleeps can expire from then on. Asserts that each file was made once.
 fn make_files_beside(
     template: &Template,
     threads: &[&[&'static [u8]]],
