@@ -68,7 +68,7 @@ impl Addr {
         }
     }
 
-    /// Returns this address rounded down to a multiple of `align` bytes, a power of two.
+    /// Returns this address rounded down to a multiple of `align` bytes. `align` is a power of two.
     #[must_use]
     pub const fn align_down(self, align: u64) -> Addr {
         Addr(self.0 & !(align - 1))
@@ -79,7 +79,7 @@ impl Addr {
         self.0 == 0
     }
 
-    /// Returns true if the address is a multiple of `align` bytes, a power of two.
+    /// Returns true if the address is a multiple of `align` bytes. `align` is a power of two.
     #[inline]
     pub const fn is_aligned(self, align: u64) -> bool {
         self.0 & (align - 1) == 0

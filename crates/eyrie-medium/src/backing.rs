@@ -1,4 +1,5 @@
-//! The backing of a medium's mapping, and the functions that run before or after an access (hooks).
+//! The backing of a medium (the storage behind its mapping), and its hooks: functions that run before or
+//! after an access.
 //!
 //! Plain shared memory needs no hooks. Each hook is then only a test of the tag of [`Backing`], which does
 //! not change while a medium is in use.
@@ -188,8 +189,8 @@ impl Backing {
         }
     }
 
-    /// Copies bytes to the medium. [`STREAM_FROM`] bytes and more to persistent memory are streamed past the
-    /// caches.
+    /// Copies bytes to the medium. A copy of [`STREAM_FROM`] bytes or more to persistent memory is streamed
+    /// past the caches.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.
@@ -208,8 +209,9 @@ impl Backing {
     }
 
     /// Copies bytes past the caches to the medium, and ends with a store fence. On persistent memory and on a
-    /// traced medium this function is [`Backing::copy_in`] and makes no fence. The barriers of persistent
-    /// memory are store fences, and the copy to a traced medium goes through the caches.
+    /// traced medium this function only calls [`Backing::copy_in`]. It needs no fence there, because each
+    /// barrier of persistent memory is a store fence, and the copy to a traced medium goes through the
+    /// caches.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.
@@ -225,8 +227,8 @@ impl Backing {
         }
     }
 
-    /// Sets bytes of the medium to zero. [`STREAM_FROM`] bytes and more of persistent memory are streamed
-    /// past the caches.
+    /// Sets bytes of the medium to zero. If the range is [`STREAM_FROM`] bytes or more of persistent memory,
+    /// the zeros are streamed past the caches.
     ///
     /// # Safety
     /// As [`copy::zero`], with `dst` in the medium.

@@ -171,8 +171,8 @@ unsafe fn stream_wide(dst: *mut u8, src: *const u8, len: usize) {
 }
 
 /// Copies past the caches, and ends with a store fence. Therefore all stores of the copy come before every
-/// later store of the thread, as the stores of [`copy`] do. A store to a line outside the caches first
-/// fetches the line, and this copy does not.
+/// later store of the thread, as the stores of [`copy`] do. An ordinary store to a line outside the caches
+/// first fetches the line. This copy does not.
 ///
 /// # Safety
 /// As [`copy`].

@@ -3,16 +3,16 @@
 //! The process has one clock. A thread that reads holds a pin: it makes the count in a slot of its own odd,
 //! and the end of the pin makes the count even again. At the start of each epoch the clock notes the count of
 //! every slot. The clock advances only when no slot still has an odd count that it had at the start of the
-//! epoch. At *e + 2* every pin that began in epoch *e* or earlier has therefore ended, and memory retired in
-//! epoch *e* is out of every reader's sight.
+//! epoch. Therefore, when the clock is at *e + 2*, every pin that began in epoch *e* or earlier has ended,
+//! and memory retired in epoch *e* is out of every reader's sight.
 //!
-//! The slots are in memory that other processes can map. The owner of a volume that other processes read
-//! [watches](watch_pins) their slots, so its clock also waits for their pins. The counts of several processes
-//! need no common clock. A process that stores wrong counts can only delay the reuse of memory, or spoil its
-//! own reads.
+//! The slots are in memory that other processes can map. If other processes read a volume, the owner of the
+//! volume [watches](watch_pins) their slots. So the clock of the owner also waits for their pins. The counts
+//! of several processes need no common clock. A process that stores wrong counts can only delay the reuse of
+//! memory, or spoil its own reads.
 //!
-//! A pin is one atomic addition on a cache line that only its thread writes, except for threads without a
-//! slot. A guard that is held for a long time only delays the reuse of memory.
+//! A thread pins with one atomic addition, on a cache line that only this thread writes. (Threads without a
+//! slot share a cache line.) A guard that is held for a long time only delays the reuse of memory.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fs::File;
@@ -472,8 +472,8 @@ fn register_fork_handler() {
         }
     }
     // SAFETY: no handler panics. `before` takes a lock, and no thread forks while it holds this lock. The
-    // child frees the memory of the watched tables, which a C library allows after a fork, and else only
-    // stores to atomics, reads cells of thread-locals, and makes system calls.
+    // child frees the memory of the watched tables, which a C library allows after a fork. Apart from that,
+    // the child only stores to atomics, reads cells of thread-locals, and makes system calls.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }
 

@@ -55,9 +55,9 @@ pub enum Fault {
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
     ReadOnly,
-    /// An Op needs more room in the journal than it has reserved, or lends more pages to its cut than a
-    /// record can overflow to. The Op has committed nothing that a second attempt would do twice, so it can
-    /// be made again with more room.
+    /// An Op needs more room in the journal than it has reserved, or it lends more pages to its cut than the
+    /// overflow of a record may have. The Op has committed nothing that a second attempt would do twice, so
+    /// it can be made again with more room.
     #[error("one call has more changes than the journal of the volume has room for: {needed} bytes")]
     OpTooLarge {
         /// The room that the Op needs at least, in bytes.
@@ -220,7 +220,7 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
 /// # Safety
 /// As [`on_bus_error`].
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: sigaction filled the previous action in, and its handler has the type that its flags say.
+    // SAFETY: `sigaction` has stored the previous action, whose handler has the type that its flags say.
     // Without a previous handler the default action is restored. The faulting instruction then runs again
     // after this handler returns, and the default action ends the process.
     unsafe {

@@ -156,7 +156,7 @@ pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
 /// A process at the other end of a Unix socket, with the ids that it had when it connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Id of the process in the namespace of this process. 0 if the process has no id there.
+    /// Process id of the peer in the PID namespace of the calling process. 0 if the peer has no id there.
     pub process: u32,
     /// Effective user id.
     pub uid: u32,
@@ -212,7 +212,7 @@ pub fn groups_of_peer(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // If the buffer is too small, the kernel returns the size that it needs.
+        // If the buffer is too small, the kernel returns the size that all groups need.
         if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() {
             return Err(error);
         }

@@ -15,10 +15,10 @@
 //!   [`Medium::bytes`], for volumes that one process holds exclusively or that all their processes only read;
 //!   and the page cache's references to pages that it has locked and that no other thread may access yet.
 //!
-//! Safe when power fails: on persistent memory, a write persists at any time after its store, and at the
-//! latest before the next barrier of its thread returns. The writes to one cache line persist in their order.
-//! On a disk, a drain makes the writes durable. No code of this crate relies on more than that. The crate
-//! `eyrie-faults` has these rules in executable form (`CrashRule`).
+//! Safe when power fails: on persistent memory, a write may persist at any time after its store. When the
+//! next barrier of its thread returns, the write has persisted. The writes to one cache line persist in their
+//! order. On a disk, a drain makes the writes durable. No code of this crate relies on more than these rules.
+//! The crate `eyrie-faults` has them in executable form (`CrashRule`).
 
 mod addr;
 mod backing;

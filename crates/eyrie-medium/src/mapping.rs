@@ -98,7 +98,7 @@ impl Mapping {
         Mapping::map_with(file, len, Some(sentinel), MapFlags::SHARED, ProtFlags::READ)
     }
 
-    /// Maps another file for reading in place of this mapping, with the same size and at the same address. A
+    /// Maps another file of the same size for reading, in place of this mapping and at the same address. A
     /// thread that reads meanwhile reads bytes of the old file or of the new file.
     pub(crate) fn replace(&self, file: &File) -> Result<(), Fault> {
         let new = Mapping::map_with(file, self.len, None, MapFlags::SHARED, ProtFlags::READ)?;
@@ -325,15 +325,16 @@ impl Mapping {
     }
 }
 
-/// The rest of a pause: the number of ranges of 2 MiB that are still to be provided without a request to
-/// collapse their pages. It is 0 outside a pause, and [`HugePages::NEVER`] if the host cannot collapse pages.
+/// The rest of a pause in the requests for huge pages: the number of ranges of 2 MiB that are still to be
+/// provided without such a request. It is 0 outside a pause, and [`HugePages::NEVER`] if the host cannot
+/// collapse pages.
 #[derive(Default)]
 struct HugePages(AtomicU32);
 
 impl HugePages {
     /// The host is not asked again, because it cannot provide huge pages on request.
     const NEVER: u32 = u32::MAX;
-    /// The host is not asked for this number of huge pages (64 MiB) after it had no free huge page.
+    /// Length of a pause, in huge pages (64 MiB). A pause begins when the host has no free huge page.
     const PAUSE: u32 = 32;
 
     /// Returns true if the host should be asked for a huge page. During a pause, counts one huge page of the

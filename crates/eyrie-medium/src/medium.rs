@@ -98,7 +98,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::NotSynchronous`] when a file is not on persistent memory or its file system is not mounted
-    /// with DAX; [`Fault::Io`].
+    /// with DAX. [`Fault::Io`] when the host refuses a mapping.
     pub fn pmem(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
         Medium::host(files, true, Backing::Pmem(Pmem::new()))
     }
@@ -413,7 +413,8 @@ impl Medium {
         Ok(Dirty::new())
     }
 
-    /// As [`Medium::write`], but past the caches, which is faster if they do not have the lines at `addr`.
+    /// As [`Medium::write`], but past the caches. This is faster if the caches do not have the lines at
+    /// `addr`.
     ///
     /// # Errors
     /// As [`Medium::write`].

@@ -1,5 +1,6 @@
 //! The calls of a medium that order its stores: barriers, publishes and settles. The module `medium` lists
-//! the errors of a disk, which each of these calls may return in addition to those that it names.
+//! the errors of a disk, which each of these calls may return in addition to the errors in its own
+//! documentation.
 
 use std::panic::Location;
 use std::sync::atomic::Ordering;

@@ -169,8 +169,8 @@ impl Medium {
         made(Anchor::create(volume_bytes, journal_bytes, checksums).and_then(|anchor| anchor.write(blocks)))
     }
 
-    /// As [`Medium::format_paged`], for a file that a write past its end extends. Only the write of the
-    /// anchor extends the file, so a crash leaves the old length or the full new length.
+    /// As [`Medium::format_paged`], for a file that grows when a write goes past its end. Only the write of
+    /// the anchor makes the file grow, so a crash leaves the old length or the full new length.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -245,13 +245,13 @@ impl Medium {
 
     /// Lends a range of whole free pages to the journal, and raises the room of this thread's Op by nearly as
     /// many bytes. If the changes of a cut are larger than the journal, the drain records the rest of them in
-    /// such pages. The caller holds a gate, and no durable pointer leads to the range. As after
-    /// [`Medium::mark_freed`], the allocator may allocate the range again when the cut whose number this call
-    /// returns is durable.
+    /// such pages. The caller holds a gate, and no durable pointer leads to the range. Returns the number of
+    /// a cut. As after [`Medium::mark_freed`], the allocator may allocate the range again when this cut is
+    /// durable.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if a record cannot name so many pages: at most 1 GiB,
-    /// and less for a small journal.
+    /// [`Fault::OutOfBounds`]. [`Fault::OpTooLarge`] if a record cannot name so many pages. A record can name
+    /// pages of 1 GiB, or less if the journal is small.
     pub fn lend(&self, addr: Addr, len: u64) -> Result<u64, Fault> {
         self.resolve(addr, len)?;
         match &self.backing {
@@ -296,8 +296,8 @@ impl Medium {
         Ok(())
     }
 
-    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place, writes every
-    /// new checksum to its checksum page, and then empties the journal.
+    /// Drains as [`Medium::drain`] does, writes every page with lines in the journal to its place, writes
+    /// every new checksum to its checksum page, and then empties the journal.
     ///
     /// # Errors
     /// As [`Medium::drain`].

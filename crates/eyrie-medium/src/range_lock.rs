@@ -40,10 +40,9 @@ pub enum RangeLockCall {
     SetAndWait,
 }
 
-/// Makes a call on the locks of an open file. If `of_open_file` is true, the open file is the owner of the
-/// lock, otherwise it is this process. [`RangeLockCall::Find`] returns the lock that conflicts with `lock`,
-/// or a lock of kind [`HostLockKind::Unlock`] if there is none. The other calls return kind and range of
-/// `lock`.
+/// Makes a call on the locks of an open file. If `of_open_file` is true, the open file owns the lock.
+/// Otherwise this process owns it. [`RangeLockCall::Find`] returns the lock that conflicts with `lock`, or a
+/// lock of kind [`HostLockKind::Unlock`] if there is none. The other calls return kind and range of `lock`.
 ///
 /// # Errors
 /// As `fcntl(2)`. `EINVAL` for a start or a length of 2^63 or more.

@@ -58,10 +58,10 @@ impl Medium {
     }
 
     /// Loads a word that the next owner of the volume changes before it changes anything else, so that
-    /// readers notice the new owner. The page cache of a dead owner keeps the old word. So, if the medium is
-    /// the page cache of another process, this call asks if the owner lives. While the owner lives, the
-    /// volume has no other owner, and the call returns `None` without a look at the word, because the page of
-    /// the word may be absent and unreadable.
+    /// readers notice the new owner. If the medium is the page cache of another process, this call instead
+    /// checks that the owner lives, because the cache of a dead owner keeps the old word. While the owner
+    /// lives, the volume has no other owner, so the call returns `None`. It does not read the word, because
+    /// the page of the word may be absent and unreadable.
     ///
     /// # Errors
     /// As [`Medium::load`]. [`Fault::Io`] if the owner has ended.

@@ -2,8 +2,8 @@
 //! other reads.
 //!
 //! Invariants:
-//! - The file of the memory has a fixed size: it is sealed against truncation, so no access faults because
-//!   another process has shortened it.
+//! - The file of the memory has a fixed size: it is sealed against truncation. So no other process can
+//!   shorten the file and make an access fault.
 //! - Other processes may change the memory at any moment. So words are atomics, and bytes are copied by
 //!   inline assembly. Callers validate the copies.
 
@@ -71,7 +71,7 @@ pub fn observe_stores(observer: impl Fn(Caller) + Send + Sync + 'static) {
     let _ = STORE_OBSERVER.set(Box::new(observer));
 }
 
-/// Announces a store to shared memory, which follows at once, to the observer of a test.
+/// Tells the observer of a test about a store to shared memory. The store follows at once.
 #[inline(always)]
 #[track_caller]
 pub fn announce_store() {
@@ -100,9 +100,9 @@ pub(crate) unsafe fn move_over(old: *mut libc::c_void, new: *mut libc::c_void, l
     }
 }
 
-/// Makes a memory file of `len` zeros, in which its owner can punch holes. (The kernel refuses to punch a
-/// hole in a file that is sealed against stores.) Also returns a read-only descriptor for other processes.
-/// The mode of the file lets only this user and root get a descriptor that permits stores.
+/// Makes a memory file of `len` zeros, in which its owner can punch holes. The file is not sealed against
+/// stores, because the kernel would then refuse to punch holes. Also returns a read-only descriptor for other
+/// processes. The mode of the file lets only this user and root get a descriptor that permits stores.
 pub(crate) fn page_file(len: u64) -> Result<(File, File), Fault> {
     let fault = |errno| io_fault("making shared memory for pages", errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

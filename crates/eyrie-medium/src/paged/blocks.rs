@@ -156,8 +156,8 @@ pub struct FileBlocks {
     /// End of the blocks, in bytes. `None` means the end of the file.
     end: Option<u64>,
     sector: u64,
-    /// A ring for concurrent writes, made at its first use. The inner value is `None` if the host has no ring
-    /// for this file.
+    /// A ring (of io_uring) for concurrent writes, made at its first use. The inner value is `None` if the
+    /// host has no ring for this file.
     ring: OnceLock<Option<Ring>>,
 }
 

@@ -38,8 +38,8 @@ impl Pager {
             || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
         // The room of an Op has an entry for each page that its data may take.
         let pages = (extra / PAGE_ENTRY) as usize;
-        // Other threads may make pages fresh as fast as drains write them. So an Op is ahead of its pace for
-        // at most this many cuts.
+        // Other threads may make pages fresh as fast as drains write them. So an Op counts as ahead of its
+        // pace for at most this many cuts.
         let last_cut = self.cut.load(Ordering::Acquire) + CUTS_OF_PATIENCE;
         let is_ahead = || self.pace.is_ahead(pages) && self.cut.load(Ordering::Acquire) < last_cut;
         let mut attempts = 0;

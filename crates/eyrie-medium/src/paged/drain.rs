@@ -9,8 +9,9 @@
 //! checksums, it has all lines of the page.
 //!
 //! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, and the new
-//! checksums to the checksum pages, so that the journal starts over. A drain becomes a checkpoint on request,
-//! or when the estimated size of its record would fill the journal to more than half.
+//! checksums to the checksum pages, so that the journal can start over. A drain becomes a checkpoint on
+//! request, or when the earlier records and the estimated size of its own record are more than half of the
+//! journal.
 //!
 //! A record that is larger than the journal *overflows*: the drain writes the rest of the record to free
 //! pages of the volume, which the engine has lent to the cut. One flush makes these pages durable together
@@ -39,8 +40,8 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Maximum number of pages of a small cut in a small journal. Volumes above 64 MiB have larger small
-/// cuts: see [`Pager::small_cut_pages`].
+/// Maximum number of pages of a small cut in a small journal. In a volume above 64 MiB, a small cut may have
+/// more pages: see [`Pager::small_cut_pages`].
 const MIN_SMALL_CUT: usize = 16;
 /// Maximum number of pages of any small cut. The cut of a sync beside a writer of large files has about
 /// [`MIN_FRESH`] fresh pages and a few pages of metadata, and should still be small.
@@ -199,8 +200,8 @@ impl Pager {
     }
 
     /// Returns a size that the next record rarely exceeds: [`Pager::recorded_bytes`], and room for the fresh
-    /// pages of a small cut. One page more has room for the entries of these pages, the flag bytes of their
-    /// lines, and the head of the record.
+    /// pages of a small cut. One additional page has room for the entries of these pages, the flag bytes of
+    /// their lines, and the head of the record.
     fn expected_bytes(&self) -> u64 {
         self.recorded_bytes() + (self.small_cut_pages() as u64 + 1) * PAGE_SIZE
     }

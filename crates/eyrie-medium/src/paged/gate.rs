@@ -12,7 +12,7 @@ use crate::sync::schedule;
 /// Number of counters of Ops. Each thread uses one of them, so that Ops of different threads seldom change
 /// the same cache line.
 const SHARDS: usize = 64;
-/// Attempts that spin before the first yield. As many attempts then yield before the first sleep.
+/// Attempts that spin before the first yield. The same number of attempts then yields before the first sleep.
 const SPINS: u32 = 200;
 
 /// A counter in a pair of cache lines of its own.
@@ -20,7 +20,7 @@ const SPINS: u32 = 200;
 #[derive(Default)]
 struct Padded(AtomicUsize);
 
-/// The room in the journal of one Op, in bytes.
+/// The room of one Op in the journal, in bytes.
 #[derive(Clone, Copy)]
 struct Room {
     given: u64,

@@ -1,10 +1,11 @@
 //! Holes of a page cache that other processes map.
 //!
-//! A page that is not in memory is a hole of the memory file. A client that reads a hole against the protocol
-//! makes the host allocate a page of zeros, which the cache does not count. The keeper compares the memory of
-//! the file with the pages that the cache knows. If the rest is more than [`SLACK`] pages, the keeper gives
-//! it back. So a client can make the host allocate no more than these pages and those that the client reads
-//! between two looks. No client that keeps to the protocol reads a hole.
+//! A page that is not in memory is a hole of the memory file. A client that breaks the protocol and reads a
+//! hole makes the host allocate a page of zeros, which the cache does not count. The keeper compares the
+//! memory of the file with the pages that the cache knows. If the file has memory for more than [`SLACK`]
+//! other pages, the keeper gives the memory of these pages back. So a client can make the host allocate no
+//! more than [`SLACK`] pages and the pages that the client reads between two looks. No client that keeps to
+//! the protocol reads a hole.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,9 +21,10 @@ use crate::mapping::Mapping;
 
 /// Time between two looks at the memory of the file.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
-/// As [`LOOK`], after a look that found many pages.
+/// As [`LOOK`], but after a look that found more than [`SLACK`] unknown pages.
 pub(super) const NEXT_LOOK: Duration = Duration::from_millis(20);
-/// Number of pages in memory that may be unknown: pages that are being read have memory before they count.
+/// Number of pages in memory that the cache may not know, because a page that is being read has memory before
+/// the cache counts it.
 const SLACK: u64 = 1024;
 /// Maximum number of pages that are locked at a time.
 const BATCH: usize = 512;
@@ -33,8 +35,8 @@ impl Pager {
         self.pages_file.get().is_some()
     }
 
-    /// Gives pages back to the host that readers of the file have made it allocate, if there are many.
-    /// Returns true if there were many.
+    /// If readers of the file have made the host allocate many pages, gives these pages back to the host and
+    /// returns true.
     pub(super) fn give_back_holes(&self) -> bool {
         let Some(file) = self.pages_file.get() else { return false };
         if pages_in_memory(file) <= self.resident() as u64 + SLACK {

@@ -126,9 +126,9 @@ fn keep(pager: &Pager) {
 
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
-    /// passed. Ops have to wait at twice as many dirty pages, or at four times as many bytes for the journal.
-    /// Large Ops also have to wait if they would exceed twice as many fresh pages, and small Ops at four
-    /// times as many. So the keeper usually drains before an Op has to wait.
+    /// passed. Each limit here is a fraction of a limit at which Ops have to wait: half for dirty pages, a
+    /// quarter for the bytes of the next record, and for fresh pages half (large Ops) or a quarter (small
+    /// Ops). So the keeper usually drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8

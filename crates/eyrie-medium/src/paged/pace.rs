@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::epoch;
 
-/// The least limit of fresh pages: 128 KiB, which an SSD writes in about the time of a flush.
+/// The lowest limit of fresh pages: 128 KiB, which an SSD writes in about the time of a flush.
 pub(super) const MIN_FRESH: usize = 32;
 /// An Op that makes at most this many pages fresh is small. A large Op never waits while at most this many
 /// pages are fresh.

@@ -45,8 +45,9 @@ pub(super) const AHEAD: u64 = 1 << 10;
 pub(super) const UNEVICTABLE: u64 = BUSY | DIRTY | LOGGED | WRITING;
 
 /// True if the flags say that a page is in memory and that a pinned thread may read it. A page without
-/// [`LEAVING`] stays in memory while the thread is pinned, because an eviction that sets [`LEAVING`] later
-/// waits for a grace period. [`WARM`] only tells the clock of the eviction that the page is in use.
+/// [`LEAVING`] stays in memory while the thread is pinned, because every later eviction first sets
+/// [`LEAVING`] and then waits for a grace period. [`WARM`] only tells the clock of the eviction that the page
+/// is in use.
 #[inline]
 pub(super) fn are_readable(flags: u64) -> bool {
     flags & (RESIDENT | WARM | LEAVING) == RESIDENT | WARM

@@ -94,7 +94,8 @@ pub(super) struct DrainState {
     pub(super) at: u64,
     /// Numbers of the pages that have lines in the journal.
     pub(super) logged: Vec<usize>,
-    /// True if the last record lists fresh pages. Replay ignores this record unless these pages are whole.
+    /// True if the last record lists fresh pages. Replay ignores this record unless these pages match their
+    /// checksums.
     pub(super) lists_fresh: bool,
     /// The buffer in which a drain collects pages before it writes them to their places. A drain leaves the
     /// buffer to the next drain, which then allocates less.

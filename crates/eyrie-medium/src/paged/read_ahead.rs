@@ -1,11 +1,11 @@
 //! Read-ahead for sequential readers, on separate threads, so that the disk works while the readers compute.
 //!
 //! A reader counts as sequential if it misses the page directly after the pages that were last read or
-//! requested for this reader. Further pages are read ahead in *chunks*, each larger than the one before up to
-//! a limit. The reader itself reads a small chunk. A large chunk is queued in *pieces*: a piece is the pages
-//! that a thread reads with one call. The first page of a large chunk gets the flag `AHEAD`, and the first
-//! use of this page requests the next chunk. The *window* of a reader is the planned number of pages of a
-//! chunk. The chunk may have fewer pages.
+//! requested for this reader. Further pages are read ahead in *chunks*. Each chunk is larger than the one
+//! before it, until the chunks reach a limit. The reader itself reads a small chunk. A large chunk is queued
+//! in *pieces*: a piece is the pages that a thread reads with one call. The first page of a large chunk gets
+//! the flag `AHEAD`, and the first use of this page requests the next chunk. The *window* of a reader is the
+//! planned number of pages of a chunk. The chunk may have fewer pages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -40,8 +40,9 @@ struct Stream {
     next: usize,
     /// The first page of the last chunk, which ends before `next`. `usize::MAX` before the first chunk.
     marked: usize,
-    /// The window of the last chunk, from which the next window follows. Before the first chunk, the number
-    /// of pages of the first read, but at least 4 and at most [`ReadAhead::most`]. 0 if the entry is unused.
+    /// The window of the last chunk, from which the next window is computed. Before the first chunk, this
+    /// field is the number of pages of the first read, but at least 4 and at most [`ReadAhead::most`]. 0 if
+    /// the entry is unused.
     window: usize,
 }
 
@@ -114,9 +115,9 @@ impl ReadAhead {
         self.asked.notify_all();
     }
 
-    /// Returns the end of a chunk that begins at `page`. If the window has at least the pages of a piece, the
-    /// chunk ends at the boundary of a huge page, so that the next chunk begins with a whole piece. No chunk
-    /// passes the end of the volume.
+    /// Returns the end of a chunk that begins at `page`. If the window is [`PIECE`] pages or more, the chunk
+    /// ends at the boundary of a huge page, so that the next chunk begins with a whole piece. No chunk passes
+    /// the end of the volume.
     fn chunk_end(&self, page: usize, window: usize) -> usize {
         let end = page + window;
         let whole = if window >= PIECE { end - end % PIECE } else { end };

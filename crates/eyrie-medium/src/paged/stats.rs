@@ -21,8 +21,8 @@ pub struct PagedStats {
     /// Number of drains, which make earlier changes durable.
     pub drains: u64,
     /// Bytes that drains wrote to the journal, to the places of pages, and to the checksum pages. A drain
-    /// replays the journal if a record does not fit, and the writes of this replay count, too. Those of the
-    /// replay before an open do not count.
+    /// replays the journal if a record does not fit, and the writes of this replay count, too. The writes of
+    /// the replay at an open do not count.
     pub written_bytes: u64,
     /// Bytes of the pages that were read from the disk into the cache.
     pub read_bytes: u64,

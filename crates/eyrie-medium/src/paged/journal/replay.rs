@@ -108,7 +108,7 @@ fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<Read
 }
 
 /// Durably writes the lines of the valid records to the places of their pages, and the checksums of the
-/// listed pages to the checksum pages. Ignores the last record unless its fresh pages are whole.
+/// listed pages to the checksum pages. Ignores the last record unless its fresh pages match their checksums.
 ///
 /// A flush comes before the first write. A process may be killed between a write and its flush. The next
 /// process then reads the written bytes from the host's cache, but a power failure may still undo them. So
