@@ -36,8 +36,8 @@ pub(crate) struct Adapter {
 pub(crate) struct SessionParts {
     /// Passes notices to the kernel.
     pub kernel: Notifier,
-    /// The turns of the threads. `None` if all threads should read requests: because requests wait for a
-    /// disk, or because the host has one processor.
+    /// The turns of the threads. `None` if all threads should read requests. This is so if requests wait for
+    /// a disk, or if the host has one processor.
     pub turns: Option<Arc<Turns>>,
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn wanted(writeback_cache: bool, kernel_checks: bool) -> InitFlags {
         | InitFlags::FUSE_EXPORT_SUPPORT
         // Notices tell of changed pages, so a new modification time alone does not empty the cache.
         | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-        // Otherwise the kernel asks for an extended attribute before each write.
+        // Without this flag, the kernel asks for an extended attribute before each write.
         | InitFlags::FUSE_HANDLE_KILLPRIV_V2
         // A default ACL takes the place of the umask.
         | InitFlags::FUSE_DONT_MASK

@@ -17,7 +17,7 @@ pub(crate) const NOTICES: usize = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Code of the notice after which the kernel looks every entry up again at its next use. Linux 6.16 and later
-/// know it.
+/// know this code.
 const INC_EPOCH: i32 = 8;
 
 /// The head of a notice on the device of a session.

@@ -38,9 +38,10 @@ pub struct MountOptions {
     /// Let the kernel collect writes before it sends them (`writeback_cache`). A file that is changed through
     /// the mount must then not be changed in another way, for example by other threads of this process.
     pub writeback_cache: bool,
-    /// Number of threads that serve requests. By default one for each processor, 2 to 8.
+    /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
+    /// most 8.
     pub threads: Option<usize>,
-    /// Name of the volume in `/proc/mounts` (`fsname=`). By default its path.
+    /// Name of the volume in `/proc/mounts` (`fsname=`). The default is the path of the volume.
     pub name: Option<String>,
 }
 

@@ -277,7 +277,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        // Only a file that was created by its open has this request.
+        // The kernel makes this request only for a file that was created by its open.
         reply.ok();
         self.next_turn();
     }
@@ -389,7 +389,8 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let mut names = vec![0; size as usize];
-        // Unlike for a single name, the kernel does not hide the attributes that only root sees.
+        // In a list, the kernel does not hide the attributes that only root sees. (It hides them in requests
+        // for a single name.)
         let user = Credentials::new(request.uid(), request.gid(), &[]);
         let result =
             self.object(number).and_then(|id| self.nodes.listxattr(&user, id, &mut names).or_errno());

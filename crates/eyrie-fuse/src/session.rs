@@ -223,8 +223,8 @@ impl Mount {
     /// ```
     ///
     /// # Errors
-    /// As [`unmount`]. The mount then stays until this value is dropped. After a successful unmount, the
-    /// error with which the session ended.
+    /// As [`unmount`]. The mount then stays until this value is dropped. If the unmount succeeds, but the
+    /// session ended with an error, this call returns the error of the session.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
             unmount(&self.path, false)?;

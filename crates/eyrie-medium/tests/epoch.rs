@@ -1,5 +1,5 @@
-//! Tests of pins that need the clock of the process for themselves, so each of them runs alone. One test
-//! claims every slot of the process.
+//! Tests of pins. Each test needs the clock of the process for itself, so the tests run one at a time. One
+//! test claims every slot of the process.
 
 use std::cell::RefCell;
 use std::sync::{Barrier, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! A test of a process that has no memory for its table of pins. The process must not have a table before, so
-//! the test is alone in its process.
+//! A test of a process that has no memory for its table of pins. The process must have no table when the test
+//! begins, so the test is alone in its process.
 
 use eyrie_faults::in_forked_child;
 use eyrie_medium::epoch;

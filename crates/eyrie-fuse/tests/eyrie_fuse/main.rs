@@ -53,7 +53,7 @@ impl Fixture {
     }
 }
 
-/// Waits until a change beside the mount is visible in it.
+/// Waits until a change that did not come through the mount is visible in the mount.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -436,7 +436,7 @@ fn acls_of_setfacl_are_obeyed_and_inherited() {
     assert!(!run(1000, "cat", &file).0);
     assert!(run(0, "getfacl -cpn", &file).1.contains("mask::---"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-    // A change beside the mount reaches the ACL that the kernel has cached.
+    // If an ACL is removed, but not through the mount, the kernel forgets the ACL that it has cached.
     assert!(run(1000, "cat", &file).0);
     fixture.files.removexattr("/file".into(), b"system.posix_acl_access").unwrap();
     eventually("the ACL has gone", || !run(1000, "cat", &file).0);

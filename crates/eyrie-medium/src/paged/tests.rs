@@ -220,7 +220,8 @@ fn spend_room(medium: &Medium) {
     (410..413).for_each(|page| fill(medium, page, 1).expect("room"));
     let _pin = pin();
     let store = |page: u64, line: u64| medium.write_word(addr(page * 4096 + line * 64), 1).map(drop);
-    // These stores fail when the rest of the room is too small for a line, and then for an entry.
+    // The stores of the first loop fail when the rest of the room is too small for a line. Those of the
+    // second loop fail when the rest is too small for an entry.
     (0..64).for_each(|line| drop(store(413, line)));
     (420..430).for_each(|page| drop(store(page, 0)));
 }
@@ -232,8 +233,8 @@ fn op_without_room_leaves_the_pages_of_a_drain() {
     let armed = Arc::new(AtomicBool::new(false));
     let is_armed = Arc::clone(&armed);
     let medium = hooked(move |medium| {
-        // This is the first write of the drain: it has gathered 256 fresh pages, and has not taken page 400
-        // yet.
+        // This is the first write of the drain: the drain has gathered 256 fresh pages, and has not taken
+        // page 400 yet.
         if is_armed.swap(false, Ordering::Relaxed) {
             let gate = medium.enter().expect("open");
             spend_room(medium);
@@ -283,7 +284,7 @@ fn change_more_than_the_journal_holds(medium: &Medium) {
     let cut = medium.lend(addr(400 * 4096), 112 * 4096).expect("in range");
     assert!(medium.durable_cut() < cut);
     medium.lend(addr(320 * 4096), 80 * 4096).expect("in range");
-    // The bytes have no zeros, so the record cannot be shorter.
+    // The bytes have no zeros, so the record has every word of the lines.
     (0..300).for_each(|page| fill(medium, page, 3 + page as u8 % 200).expect("room was lent"));
 }
 

@@ -71,9 +71,10 @@ pub enum On {
     Disk,
     /// Memory, and a disk.
     Both,
-    /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice it.
+    /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice the mutant.
     Scheduler,
-    /// No run of the explorer. The tests of the command with services in processes of their own notice it.
+    /// No run of the explorer. The tests of the command with services in processes of their own notice the
+    /// mutant.
     Services,
 }
 

@@ -57,7 +57,8 @@ mod breaking {
     }
 
     /// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
-    /// rule. The function finds no damage: it is false in every run that does not test a mutant.
+    /// rule. The function does not look for damage: it returns false in every run that does not test a
+    /// mutant.
     #[inline]
     pub fn broken(rule: SafetyRule) -> bool {
         BROKEN.load(Ordering::Relaxed) == rule as u16 + 1
@@ -67,8 +68,8 @@ mod breaking {
 pub use breaking::{break_rule, break_rule_of_environment, broken};
 
 /// Returns true if a test has switched on the mutant of the rule, which replaces the code that keeps the
-/// rule. Without the feature `mutants`, and so in every product, this is always false. The function finds no
-/// damage.
+/// rule. Without the feature `mutants`, and so in every product, this is always false. The function does not
+/// look for damage.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub const fn broken(_rule: SafetyRule) -> bool {

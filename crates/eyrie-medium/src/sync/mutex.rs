@@ -17,7 +17,8 @@ use super::schedule;
 const SPINS: u32 = 100;
 /// Attempts that yield before the first sleep.
 const YIELDS: u32 = 20;
-/// Length of a sleep. The kernel adds about the same time to each sleep, so a shorter one would gain little.
+/// Length of a sleep. The kernel adds about the same time to each sleep, so a shorter sleep would gain
+/// little.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// A value that one thread at a time may use.

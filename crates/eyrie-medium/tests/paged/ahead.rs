@@ -37,7 +37,7 @@ fn pages_arrive_before_a_sequential_reader_needs_them() {
     for step in 0..8 {
         read(&medium, step * 16..step * 16 + 16).expect("sound");
     }
-    // The reader has used 128 pages. At least 64 pages more come without a read of the reader.
+    // The reader has used 128 pages. At least 64 further pages arrive although the reader does not read them.
     while resident(&medium) < 8 * 16 + 64 {
         assert!(Instant::now() < deadline, "only {} pages came", resident(&medium));
         std::thread::yield_now();

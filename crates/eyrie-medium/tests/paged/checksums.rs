@@ -12,7 +12,7 @@ fn new_disk() -> SimulatedDisk {
     disk
 }
 
-/// Returns a disk whose pages are all in use, and zeros.
+/// Returns a disk whose pages are all in use, and are filled with zeros.
 fn checked_disk() -> SimulatedDisk {
     let disk = new_disk();
     let medium = open_many(&disk);

@@ -8,8 +8,8 @@
 //!   nothing.
 //! - In memory, the order has all calls that had returned before the crash. On a disk, it has at least the
 //!   calls that had returned before the last successful sync began.
-//! - The order may also have the call of each thread that was in progress. In memory, a write in progress may
-//!   also leave its times without its bytes.
+//! - For each thread, the order may also have the call that was in progress. In memory, a write in progress
+//!   may also leave its times without its bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -21,7 +21,7 @@ use crate::script::Script;
 /// that is not zero.
 const SAMPLES: usize = 150;
 /// Maximum number of crashes of one script whose redo records are damaged. Of crashes whose records have the
-/// same size in all, only the first counts.
+/// same total size, only the first counts.
 const RECORDS: usize = 12;
 
 fn word(image: &[u8], at: usize) -> usize {

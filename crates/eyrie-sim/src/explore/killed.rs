@@ -8,10 +8,10 @@
 //! fails. A process after the first may also end by a power failure instead of a kill, so that the next
 //! process is killed while it recovers from that failure.
 //!
-//! In the chains whose first kill follows an odd number of events, which are about half of them, the
-//! processes after the first open the volume as services do. The clients of a killed service know the number
-//! of its owner and the generations of its objects. So no later process may have the number or assign one of
-//! the generations, even if the kill undoes changes on a disk.
+//! In about half of the chains, the first kill follows an odd number of events. In these chains the processes
+//! after the first open the volume as services do. The clients of a killed service know the number of its
+//! owner and the generations of its objects. So no later process may have that number or assign one of those
+//! generations, even if the kill undoes changes on a disk.
 //!
 //! A later process of a chain starts from durable bytes and pending stores. Its events begin with these
 //! stores and an [`Event::Kill`]. As in any run, marks among the events select the states that a power
@@ -98,7 +98,7 @@ struct Process {
     first: usize,
     /// The states that a power failure may leave after each mark.
     states: Vec<States>,
-    /// Numbers of events, and the numbers that clients know after these events.
+    /// Each pair is a number of events, and the numbers that clients know after so many events.
     known: Vec<(usize, KnownNumbers)>,
 }
 

@@ -19,7 +19,8 @@ use crate::script::Script;
 
 /// Size of the volume: two checksum pages, each with the entries of 1024 pages.
 const BYTES: u64 = 8 << 20;
-/// The second checksum page, as a page of the disk. The tables of the volume belong to the first one.
+/// Position of the second checksum page on the disk, in pages. The checksums of the volume's tables are in
+/// the first checksum page.
 const CHECKSUM_PAGE: usize = 1025;
 /// Number of pages: a checksum page, and the 1024 pages whose checksums it has.
 const COVERED: usize = 1025;
@@ -66,7 +67,7 @@ fn write_with_unreadable_page(start: &StartVolume) -> Result<(), String> {
 }
 
 /// Loses pages behind a checksum page, with and without the checksum page. Then makes the checksum page of
-/// another disk unreadable, and writes there.
+/// another disk unreadable, and writes a file on that disk.
 ///
 /// # Errors
 /// Fails if a volume has other contents, or no longer accepts changes.

@@ -15,7 +15,7 @@ use crate::compare::{Tree, TreeParts, difference, try_tree};
 type Verdict = Result<(), String>;
 
 /// The checks fill the volume of the first image of a crash, if the number of events before the crash is a
-/// multiple of this constant. To fill a volume takes too long for every crash.
+/// multiple of this constant. It would take too long to fill the volume for every crash.
 const FILLED_EVERY: usize = 5;
 /// First byte of the names of files that the checks make.
 const NEW: &[u8] = b"\x01";

@@ -161,7 +161,7 @@ impl Recorded {
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
     }
 
-    /// Explores the crashes of the run. `should_continue` gets each image without an error. The exploration
+    /// Explores the crashes of the run. `should_continue` gets each image that has no error. The exploration
     /// stops when `should_continue` returns false.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl TracedRun {
             .map_err(|error| CrashFailure::before(error.to_string()))
     }
 
-    /// Explores a crash at every crash point, within `limits`. `seen` gets each image without an error. The
+    /// Explores a crash at every crash point, within `limits`. `seen` gets each image that has no error. The
     /// exploration stops when `seen` returns false.
     ///
     /// # Errors

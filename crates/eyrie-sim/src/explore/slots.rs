@@ -1,5 +1,5 @@
-//! This check runs more threads than there are redo slots, each in the middle of a rename. A recovery then
-//! finds records in all slots.
+//! This check runs more threads than there are redo slots. Each thread makes a rename. If the power fails in
+//! the middle of the renames, a recovery finds records in all slots.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,8 +19,8 @@ use crate::script::{Script, perform};
 /// A call of a thread.
 pub(super) type ThreadCall<'a> = Box<dyn Fn(&RecordSession) + Sync + 'a>;
 
-/// A function that gets the durable bytes at a crash, the crash point, one bit for each thread that was done,
-/// and the recovered tree. It returns false to stop.
+/// A function that gets the durable bytes at a crash, the crash point, a number with one bit for each thread
+/// that was done, and the recovered tree. It returns false to stop.
 pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 
 /// A run of threads. Bit *n* of a mark is set once thread *n* is done.

@@ -229,7 +229,8 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
         (work.medium, work.most_images) = (tight_medium, Some((10, 14)));
         if name == "a full journal" {
-            // Calls that change up to half of the journal make a cut that does not fit after earlier records.
+            // These calls fill up to half of the journal each, and make a cut that does not fit after earlier
+            // records.
             work.medium = RunMedium { journal_bytes: Some(LARGER_JOURNAL), ..medium };
         }
     }

@@ -357,7 +357,8 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
     // These calls make the host provide memory. The calls below fill a directory until it grows, and need
-    // another chunk of headers. Failures are injected only into the ranges of at most 20 names.
+    // another chunk of headers. They create the names in four ranges. Failures are injected only into the
+    // calls of the ranges of at most 20 names.
     let large = script("write /b 0 200K 3\nput / k 60K 4\n");
     faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
     let names = |range: std::ops::Range<usize>| {

@@ -148,7 +148,7 @@ pub fn several_calls() -> Vec<Script> {
     scripts
 }
 
-/// Returns a script that adds names to a directory, and removes a name after every four.
+/// Returns a script that adds names to a directory, and removes one name after every four additions.
 fn turnover() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /turnover");

@@ -44,8 +44,8 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that act on the objects of [`SETUP`] in different ways, one a line. The crate `eyrie-testkit` makes
-/// Ops of these calls for its crash cases.
+/// Calls that act on the objects of [`SETUP`] in different ways, one on each line. The crate `eyrie-testkit`
+/// makes Ops of these calls for its crash cases.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -185,7 +185,7 @@ const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
     \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
     \x20\x00\x04\x00\xff\xff\xff\xff";
 
-/// Calls that create or name an object at /n, one a line.
+/// Calls that create or name an object at /n, one on each line.
 const MAKING: &str = "
 creat /n
 mkdir /n
@@ -197,7 +197,7 @@ rename /c /n
 symlink a/b /n
 ";
 
-/// Calls that use the object of [`MAKING`], one a line.
+/// Calls that use the object of [`MAKING`], one on each line.
 const CHANGING: &str = "
 creat /n
 mkdir /n
@@ -359,7 +359,7 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first of the
+/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first call on the
 /// volume that sets an ACL.
 fn acls() -> String {
     let mut text = "creat /a\nmkdir /d\ncreat /plain\n".to_string();

@@ -34,8 +34,8 @@ impl<E: Engine> ScriptTarget for Pxfs<E> {
 }
 
 /// On the host, a put writes a new file and renames it over the old file, without a sync. So after a crash
-/// the value may be lost. In a volume a crash leaves the old value or the new one. A batch makes its changes
-/// one after the other, because the host has no batches.
+/// the value may be lost. In a volume a crash leaves the old value or the new one. On the host, a batch makes
+/// its changes one after the other, because the host has no batches.
 impl ScriptTarget for Host {
     fn sync(&self) -> Result<()> {
         Host::sync(self)

@@ -1,5 +1,5 @@
-//! Tests of canonical trees: equal for equal contents, different after each of several changes. Times count
-//! only if the caller asks for them.
+//! Tests of canonical trees: the trees are equal for equal contents, and different after each of several
+//! changes. Times count only if the caller asks for them.
 
 use eyrie::{Files, Kind, Posix, PosixExt};
 use eyrie_sim::canonical::{self, CanonicalParts};

@@ -37,7 +37,7 @@ fn no_op_call_returns_after_existing_change_is_durable() {
         [("erase", erase, erase, |tree| named(tree, "k2").next().is_none()), ("open", create, create, has_n)];
     let start = start().after(&workload::setup()).expect("room");
     for (name, first, second, holds) in cases {
-        // Each of these seeds switches to the second thread once, after another number of steps.
+        // Each of these seeds switches to the second thread once, after a different number of steps.
         for seed in (0..64).map(|store| 16 * store + 3) {
             let calls: [ThreadCall<'_>; 2] = [Box::new(first), Box::new(second)];
             let run = together(&start, &ThreadSchedule::new(2, seed), &calls).expect("a run");
