@@ -52,8 +52,8 @@ impl Adapter {
         Adapter { nodes, numbers, writeback_cache, kernel_checks, session }
     }
 
-    /// Returns the user of a request, with all capabilities, because the kernel has checked the permissions,
-    /// or the mount is for root alone.
+    /// Returns the user of a request, with all capabilities. No permission is checked here, because the
+    /// kernel has checked the permissions, or because only root can use the mount.
     fn user(request: &Request) -> Credentials {
         Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
     }

@@ -16,8 +16,8 @@
 //! - **The kernel caches attributes and entries for a day, and pages for as long as it likes**, because a
 //!   thread tells the kernel of each change that did not come through the mount. Such a change is visible in
 //!   the mount within about a millisecond. Only entries of the root directory are cached for no more than one
-//!   second. The reason is lost notices: a kernel before Linux 6.16 then forgets only the entries of the root
-//!   that the mount names, and the mount can name only entries that still exist.
+//!   second. The reason is lost notices: after a loss, a kernel before Linux 6.16 forgets only the entries of
+//!   the root that the mount names, and the mount can name only entries that still exist.
 //!
 //! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
 //! opened them. So an open makes no request.

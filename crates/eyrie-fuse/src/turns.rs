@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A reader waits awake for this time. A wake-up takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
-/// A further thread reads after this number of replies in a row that each found the next request waiting.
+/// After this number of replies in a row, each of which found the next request waiting, a further thread
+/// becomes a reader.
 const BACKLOG: u32 = 4;
 /// A parked thread looks for a waiting request after this time. All readers may be blocked, for example by a
 /// lock of a thread of this process that itself waits for the mount.
@@ -202,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A long time for a step that should come at once.
+    /// Time limit for a step that should come immediately.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A pipe stands for the device: a byte in it is a waiting request.

@@ -1,10 +1,10 @@
 //! Grace periods: memory that a reader may still see is not reused.
 //!
-//! The process has one clock. A thread that reads holds a pin: it makes the count in a slot of its own odd,
-//! and the end of the pin makes the count even again. At the start of each epoch the clock notes the count of
-//! every slot. The clock advances only when no slot still has an odd count that it had at the start of the
-//! epoch. Therefore, when the clock is at *e + 2*, every pin that began in epoch *e* or earlier has ended,
-//! and memory retired in epoch *e* is out of every reader's sight.
+//! The process has one clock. A thread that reads holds a pin. The thread has a slot with a count: the start
+//! of the pin makes this count odd, and the end of the pin makes it even again. At the start of each epoch
+//! the clock notes the count of every slot. The clock advances only when no slot still has the odd count that
+//! it had at the start of the epoch. Therefore, when the clock is at *e + 2*, every pin that began in epoch
+//! *e* or earlier has ended, and memory retired in epoch *e* is out of every reader's sight.
 //!
 //! The slots are in memory that other processes can map. If other processes read a volume, the owner of the
 //! volume [watches](watch_pins) their slots. So the clock of the owner also waits for their pins. The counts

@@ -58,7 +58,8 @@ impl Medium {
     /// Makes the host provide the memory of a page-aligned range.
     ///
     /// # Errors
-    /// [`Fault::HostFull`] when the host has no room; [`Fault::OutOfBounds`]; [`Fault::Io`].
+    /// [`Fault::OutOfBounds`]. [`Fault::HostFull`] when the host has no room. [`Fault::Io`] when the host
+    /// refuses for another reason.
     #[track_caller]
     pub fn provision(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;

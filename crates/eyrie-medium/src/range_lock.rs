@@ -34,9 +34,9 @@ pub struct HostRangeLock {
 pub enum RangeLockCall {
     /// Find the first lock that conflicts (`F_GETLK`).
     Find,
-    /// Lock or unlock, or fail at once (`F_SETLK`).
+    /// Lock or unlock, or fail without waiting (`F_SETLK`).
     Set,
-    /// Lock or unlock, and wait (`F_SETLKW`).
+    /// Lock or unlock, and wait while another lock conflicts (`F_SETLKW`).
     SetAndWait,
 }
 

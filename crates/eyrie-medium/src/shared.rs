@@ -71,7 +71,7 @@ pub fn observe_stores(observer: impl Fn(Caller) + Send + Sync + 'static) {
     let _ = STORE_OBSERVER.set(Box::new(observer));
 }
 
-/// Tells the observer of a test about a store to shared memory. The store follows at once.
+/// Tells the observer of a test about a store to shared memory. The store follows immediately.
 #[inline(always)]
 #[track_caller]
 pub fn announce_store() {
@@ -243,7 +243,7 @@ impl SharedMemory {
         &self.short_words()[index]
     }
 
-    /// As [`SharedMemory::word`], for a store or an exchange that follows at once. A test can observe the
+    /// As [`SharedMemory::word`], for a store or an exchange that follows immediately. A test can observe the
     /// store.
     #[inline]
     #[track_caller]
@@ -252,8 +252,8 @@ impl SharedMemory {
         self.word(index)
     }
 
-    /// As [`SharedMemory::short_word`], for a store or an exchange that follows at once. A test can observe
-    /// the store.
+    /// As [`SharedMemory::short_word`], for a store or an exchange that follows immediately. A test can
+    /// observe the store.
     #[inline]
     #[track_caller]
     pub fn short_word_to_store(&self, index: usize) -> &AtomicU32 {

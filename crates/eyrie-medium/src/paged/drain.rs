@@ -15,7 +15,7 @@
 //!
 //! A record that is larger than the journal *overflows*: the drain writes the rest of the record to free
 //! pages of the volume, which the engine has lent to the cut. One flush makes these pages durable together
-//! with the part in the journal. The drain then applies the record at once, so that the lent pages become
+//! with the part in the journal. The drain then applies the record immediately, so that the lent pages become
 //! free again.
 
 use std::io;

@@ -5,9 +5,9 @@
 //! The mapping is private memory, and the medium calls this module before every access. If the page is not in
 //! memory, the call reads it from the disk. Before a store the call also records the lines that change. After
 //! the open, only a *drain* (`drain`) writes to the disk. A drain makes one *cut* durable: all changes up to
-//! a moment between two Ops, whole or not at all. For that it uses the `journal`. When memory is short, clean
-//! pages are evicted (`evict`). An eviction waits for a grace period, because pinned readers hold plain
-//! pointers to the pages.
+//! a moment between two Ops, whole or not at all. To do so, the drain uses the `journal`. When memory is
+//! short, clean pages are evicted (`evict`). An eviction waits for a grace period, because pinned readers
+//! hold plain pointers to the pages.
 //!
 //! Invariants:
 //! - A page in use that is not in memory has its newest bytes in its place on the disk.

@@ -50,8 +50,8 @@ impl Ring {
     }
 }
 
-/// Returns the length of one write of the ring. The length field of a request has 32 bits. So of data of 4
-/// GiB or more the first 1 GiB goes through the ring, and an ordinary write stores the rest.
+/// Returns the length of one write of the ring. The length field of a request has 32 bits. So if the data has
+/// 4 GiB or more, the first 1 GiB goes through the ring, and an ordinary write stores the rest.
 fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(1 << 30)
 }

@@ -15,7 +15,7 @@
 //!
 //! A record that is larger than the journal overflows to free pages of the volume. The record lists the
 //! numbers and checksums of these pages, and is valid only if the pages match. The drain applies such a
-//! record at once and gives the journal a new name, so no record follows it.
+//! record immediately and then gives the journal a new name, so no record follows it.
 //!
 //! The journal is safe when power fails. A record is whole or not valid, and a record is durable before
 //! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes
