@@ -74,15 +74,16 @@ impl Pager {
 
     /// Lends a page-aligned range to the next cut, and gives the Op of this thread more room in the journal.
     /// If the record of the cut is larger than the journal, the drain writes the rest of the record to this
-    /// range. The range is free, and the last durable cut does not use it. The allocator may give the range
-    /// out again when the cut whose number this call returns is durable.
+    /// range. The range is free, and the last durable cut does not use it. Returns the number of a cut. The
+    /// allocator may give the range out again when this cut is durable.
     ///
     /// # Errors
     /// [`Fault::OpTooLarge`] if a record cannot overflow to so many pages.
     pub(crate) fn lend(&self, offset: u64, len: u64) -> Result<u64, Fault> {
         let first = (offset / PAGE_SIZE) as usize;
         let range = first..(first + (len / PAGE_SIZE) as usize).min(self.pages.count());
-        // A checkpoint must not write a page of the range to its place, where the record will be.
+        // A checkpoint must not write a page of the range to its place, because a part of the record may go
+        // there.
         range.clone().for_each(|page| self.end_logging(page));
         let mut lent = unpoisoned(self.lent.lock());
         let pages = lent.iter().map(ExactSizeIterator::len).sum::<usize>() + range.len();

@@ -23,9 +23,9 @@ const CUTS_OF_PATIENCE: u64 = 2;
 
 impl Pager {
     /// Lets an Op enter the gate when memory and the journal have room for its changes, and when the next
-    /// sync has few pages to write (`pace`). Otherwise this call waits or drains. It waits or drains before
-    /// it enters the gate, because an Op inside must not wait for a drain: the cut of that drain would wait
-    /// for the Op.
+    /// sync has few pages to write (`pace`). Otherwise this call waits or drains. Both happen before the Op
+    /// enters the gate, because an Op inside must not wait for a drain: the cut of that drain would wait for
+    /// the Op.
     ///
     /// The Op gets `extra` bytes of room more than an ordinary Op, but at most half of the journal in all.
     ///
@@ -153,7 +153,7 @@ impl Pager {
         unpoisoned(self.dirty[epoch::thread_index() % SHARDS].lock()).push(page);
         let dirty = self.dirty_pages.fetch_add(1, Ordering::Relaxed);
         // The keeper (the background thread of the page cache) is woken once, when the count reaches this
-        // threshold, and not again for each further page. It also wakes at intervals.
+        // threshold, and not again for each further page. The keeper also wakes at intervals.
         if dirty == self.limit() / 4 {
             self.waker.wake();
         }

@@ -114,7 +114,7 @@ impl Checksums {
         self.accepts_unknown.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if `bytes` have the checksum of the page. The caller has loaded its entry.
+    /// Returns true if `bytes` have the checksum of the page. The caller has loaded the entry of the page.
     pub(super) fn is_right(&self, page: usize, bytes: &[u8]) -> bool {
         if page < PLAIN_PAGES {
             return true;

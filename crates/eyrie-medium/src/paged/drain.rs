@@ -124,7 +124,7 @@ impl Pager {
         self.drain_unless(drain, || drain == Drain::Cut && self.durable_cut() >= wanted)
     }
 
-    /// Drains as [`Pager::drain`] does, unless `is_done` returns true when the drain could begin.
+    /// Calls `is_done` when a drain could begin. If the result is false, drains as [`Pager::drain`] does.
     ///
     /// # Errors
     /// As [`Pager::drain`].

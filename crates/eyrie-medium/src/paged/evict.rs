@@ -43,7 +43,7 @@ impl Pager {
         self.resident.load(Ordering::Relaxed) <= most
     }
 
-    /// Advances the hand at most `moves` times, and marks up to `count` pages as leaving that were not used
+    /// Advances the hand at most `moves` times, and marks as leaving up to `count` pages that were not used
     /// since the hand last passed them.
     fn choose_leaving(&self, hand: &mut usize, count: usize, moves: &mut usize) -> Vec<usize> {
         let mut leaving = Vec::new();
@@ -103,8 +103,8 @@ impl Pager {
         is_over
     }
 
-    /// True if the last eviction ended because pins lasted too long, and the cache has twice as many pages as
-    /// its limit permits.
+    /// True if the last eviction ended because pins lasted too long, and the cache has more than twice as
+    /// many pages as its limit permits.
     pub(crate) fn is_overfull_by_pins(&self) -> bool {
         self.is_held_back.load(Ordering::Relaxed) && self.resident() > 2 * self.limit()
     }

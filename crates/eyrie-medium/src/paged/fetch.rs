@@ -141,7 +141,7 @@ impl Pager {
     }
 
     /// Compares the bytes of a page, which were read into the mapping, with the checksum of the page. The
-    /// caller still holds the lock of the page. Succeeds if the volume has no checksums.
+    /// caller still holds the lock of the page. Always succeeds if the volume has no checksums.
     fn compare(&self, page: usize) -> Result<(), Fault> {
         if !self.places.has_checksums() {
             return Ok(());

@@ -122,7 +122,7 @@ fn filled(engine: &Scm, found: &Tree) -> Verdict {
         try_tree(engine, TreeParts::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
     for tree in [&mut now, &mut was] {
-        // Leaves out the new files, and the root, because the new files changed it.
+        // Leaves out the new files. Also leaves out the root, because the new files changed it.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was).map_or(Ok(()), |what| {

@@ -283,7 +283,8 @@ impl FaultTrial<'_> {
         Ok((plan, session))
     }
 
-    /// Runs `act` while the failure is injected. Returns the result of `act` and its accesses.
+    /// Runs `act` while the failure is injected. Returns the result of `act`, and the accesses that `act`
+    /// made.
     fn meet<T>(&self, plan: &FaultPlan, act: impl FnOnce() -> T) -> (T, Met) {
         plan.fail(self.failing);
         let done = act();
