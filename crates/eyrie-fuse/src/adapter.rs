@@ -199,8 +199,8 @@ impl Adapter {
     }
 }
 
-/// True if a change of bytes by this user clears set-id bits. The request does not tell if the user has the
-/// capability `CAP_FSETID`, which root usually has and others do not.
+/// True if a change of bytes by this user clears set-id bits. The capability `CAP_FSETID` decides, but the
+/// request does not tell if the user has it. This function assumes that only root has it.
 pub(crate) fn drops_set_ids(request: &Request) -> bool {
     request.uid() != 0
 }

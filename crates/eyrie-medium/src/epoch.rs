@@ -430,8 +430,8 @@ unsafe impl Sync for LockedForFork {}
 static LOCKED_FOR_FORK: LockedForFork = LockedForFork(UnsafeCell::new(None));
 
 /// Registers handlers that give a forked child a table of its own, and no watched table. The child has none
-/// of the other threads, so their pins would stop its clock for ever. Its own pins must not change the table
-/// of its parent. And it owns no volume that other processes read.
+/// of the other threads, so the pins of these threads would stop the clock of the child for ever. The pins of
+/// the child must not change the table of its parent. And the child owns no volume that other processes read.
 fn register_fork_handler() {
     extern "C" fn before() {
         let watched = unpoisoned(WATCHED.lock());

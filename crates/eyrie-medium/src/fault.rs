@@ -273,7 +273,7 @@ mod tests {
     }
 
     /// Sends SIGBUS to this process, which is a forked child. The signal handler passes the signal on to
-    /// `handler`, or without `handler` to the previous handler.
+    /// `handler`. If `handler` is `None`, the signal goes to the previous handler.
     fn send_to(handler: Option<usize>) {
         // SAFETY: a structure of zeros is a valid action, and the child has one thread.
         unsafe {

@@ -341,8 +341,8 @@ impl HugePages {
     /// pause. [`HugePages::NEVER`] is not a pause and counts nothing.
     fn are_worth_asking(&self) -> bool {
         let pause = self.0.load(Ordering::Relaxed);
-        // Two threads may load the same count and then subtract one instead of two. This only delays the next
-        // request.
+        // If two threads load the same count, they subtract one in all, and not two. This only delays the
+        // next request.
         if pause > 0 && pause != HugePages::NEVER {
             self.0.store(pause - 1, Ordering::Relaxed);
         }

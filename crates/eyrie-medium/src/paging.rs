@@ -284,7 +284,7 @@ impl Medium {
     }
 
     /// As [`Medium::drain`], for a thread that waits for the disk. From now on, an Op of another thread waits
-    /// if it would leave too many pages to the next such call.
+    /// if it would leave too many pages to the next call of this function.
     ///
     /// # Errors
     /// As [`Medium::drain`].

@@ -2,9 +2,9 @@
 //!
 //! [`explore`] simulates a power failure before every fence (on a disk, every flush) and after every call of
 //! a script's run. It examines the volumes that each crash may leave, or a sample of them. [`compare`] reads
-//! a volume into a value, so that the value can be compared with the model's. [`script`] has lists of calls
-//! as plain text, which run on a volume or on the host. [`canonical`] writes a directory tree as text that is
-//! equal for equal contents. `docs/explorer.md` describes the explorer for users.
+//! a volume into a value, so that the value can be compared with that of the model. [`script`] has lists of
+//! calls as plain text, which run on a volume or on the host. [`canonical`] writes a directory tree as text
+//! that is equal for equal contents. `docs/explorer.md` describes the explorer for users.
 //!
 //! Invariants:
 //! - A script is checked as a whole before its first call, and the same script runs on every target.

@@ -200,7 +200,7 @@ impl Pager {
         self.places.has_checksums()
     }
 
-    /// From now on accepts every page without a checksum: see `Checksums::accept_unknown`.
+    /// From now on accepts every page whose checksum is unknown: see `Checksums::accept_unknown`.
     pub(crate) fn accept_unknown_checksums(&self) {
         self.checksums.accept_unknown();
     }

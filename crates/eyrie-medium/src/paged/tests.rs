@@ -314,7 +314,7 @@ fn changes_larger_than_the_journal_are_durable() {
     assert_eq!((word(&medium, 310 * 4096), word(&medium, 311 * 4096)), (5, 6));
 }
 
-/// A drain has decided that it is no checkpoint when an Op in progress changes more than the journal holds.
+/// An Op in progress changes more than the journal holds, after a drain has decided that it is no checkpoint.
 #[test]
 fn large_op_beside_the_start_of_a_drain_is_durable() {
     let medium = hooked(|_| Ok(()));

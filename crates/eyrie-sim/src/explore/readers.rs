@@ -49,8 +49,8 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
     for key in 0..KEYS {
-        // On a disk a freed page can be reused only after a drain has made the free durable. This sync drains
-        // the frees of earlier calls, so that the calls below reuse storage.
+        // On a disk a freed page can be reused only after a drain has made this change durable. This sync
+        // drains the changes of earlier calls, so that the calls below reuse storage.
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
@@ -95,7 +95,8 @@ fn file_views(session: &RecordSession, round: u64) -> Result<(), String> {
         let before = views.each_ref().map(|view| view.to_vec());
         let quarter = size / 4 / 8 * 8;
         for change in [
-            // One word, which is stored in place in a file that is not sealed. Later changes copy the page.
+            // This call writes one word, which is stored in place in a file that is not sealed. Later changes
+            // copy the page.
             format!("write /viewed {} 8 {}", quarter + 8, round + 500),
             format!("write /viewed {quarter} 16 {}", round + 600),
             format!("truncate /viewed {}", quarter + 4),
@@ -145,7 +146,7 @@ fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
 /// Checks readers on a volume in memory or on a disk. Stops when `should_continue` returns false.
 ///
 /// # Errors
-/// Fails at the first view or open orphan whose contents change, if a call fails, or if the volume is not
+/// Fails if the contents of a view or of an open orphan change, if a call fails, or if the volume is not
 /// sound afterwards.
 pub(super) fn explore(
     start: &StartVolume,

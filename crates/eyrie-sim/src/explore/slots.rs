@@ -1,5 +1,5 @@
 //! This check runs more threads than there are redo slots. Each thread makes a rename. If the power fails in
-//! the middle of the renames, a recovery finds records in all slots.
+//! the middle of the renames, a recovery may find records in all slots.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! The packed form of changed lines. It leaves zero words out, because many words of a typical line are zero.
+//! The packed form of changed lines. It leaves zero words out, because many lines have many zero words.
 
 use super::layout::{LINE, WORD};
 
@@ -9,7 +9,7 @@ pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
         words.clone().enumerate().fold(0, |bits, (at, word)| bits | u8::from(*word != [0; WORD]) << at);
     out.push(nonzero);
     if nonzero == u8::MAX {
-        // One copy is faster than eight, and the pages of most files have few zero words.
+        // One copy is faster than eight. Lines with the contents of files often have no zero word.
         return out.extend_from_slice(line);
     }
     words.filter(|word| **word != [0; WORD]).for_each(|word| out.extend_from_slice(word));

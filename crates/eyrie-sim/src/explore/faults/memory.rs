@@ -90,7 +90,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let (before, early) = (tree(&**session.model.engine()), session.early(line));
     let (actual, met) = trial.meet(&plan, || errno(&perform(&session.files, &line.call)));
     let may_lose = trial.has_failed_to(&[SiteKind::Read, SiteKind::Write, SiteKind::Publish], &met);
-    // After a call has made its change, it may still read, and may fail then.
+    // A call that has made its change may still read, and may fail in doing so.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
     let is_foreseen = trial.follow(&session, line, actual, is_late, &met)?;
     session.recorder.mark(1);
