@@ -413,8 +413,7 @@ impl Medium {
         Ok(Dirty::new())
     }
 
-    /// As [`Medium::write`], but past the caches. This is faster if the caches do not have the lines at
-    /// `addr`.
+    /// As [`Medium::write`], but past the caches. This is faster if the lines at `addr` are not cached.
     ///
     /// # Errors
     /// As [`Medium::write`].
