@@ -22,7 +22,7 @@ pub trait KeyStore: Send + Sync {
     /// Returns the access of one thread.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn session(&self) -> Result<Box<dyn KeySession>>;
 }
 
@@ -33,19 +33,19 @@ pub type VisitPair<'v> = dyn FnMut(&[u8], &[u8]) + 'v;
 /// store of files.
 ///
 /// # Errors
-/// The methods fail as the calls of the store.
+/// A method fails if its call of the store fails.
 pub trait KeySession: Send {
     /// Replaces the contents of `out` by the value of `key`. Returns false if the key does not exist.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
 
     /// Calls `visit` with the value of `key`, in place if [`KeySession::has_views`]. Returns false if the key
     /// does not exist.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn view(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Returns true if the store can lend its values in place.
@@ -53,7 +53,8 @@ pub trait KeySession: Send {
         true
     }
 
-    /// Returns true if each value is a file of the host, so that a million small values take gigabytes.
+    /// Returns true if each value is a file of the host. In such a store, a million small values take
+    /// gigabytes.
     fn is_of_files(&self) -> bool {
         false
     }
@@ -61,27 +62,27 @@ pub trait KeySession: Send {
     /// Sets the value of `key`.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Removes `key`. Returns false if the key did not exist.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn erase(&mut self, key: &[u8]) -> Result<bool>;
 
     /// Sets the values of all keys: in one transaction if the store has transactions of several keys, and
     /// otherwise one after another.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn put_all(&mut self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()>;
 
     /// Calls `visit` for every key and its value: in the order of the keys if `sorted`, and otherwise in the
     /// order that costs the store least.
     ///
     /// # Errors
-    /// As the store.
+    /// Fails if the store fails.
     fn scan(&mut self, sorted: bool, visit: &mut VisitPair<'_>) -> Result<()>;
 }
 

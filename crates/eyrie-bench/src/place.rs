@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 
-/// Bytes of an image beyond the requested room and an eighth of it, for the tables of the file system.
+/// Number of bytes that an image has in addition to nine eighths of the requested room. They are for the
+/// tables of the file system.
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Maximum number of attempts to unmount a busy file system.
 const UNMOUNTS: u32 = 50;

@@ -35,7 +35,7 @@ pub trait Workload {
     /// Makes the workers of one side.
     ///
     /// # Errors
-    /// As the calls that prepare the side.
+    /// Fails if a call that prepares the side fails.
     fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn crate::method::Worker>>>;
 }
 
@@ -70,8 +70,9 @@ pub struct Setting<'a> {
 /// Runs a workload on all sides.
 ///
 /// # Errors
-/// As the calls. Fails for a number of threads below 1 or above [`Workload::most_threads`], after an
-/// interrupt, if a result is wrong, and if a row covers too little. Nothing of the run stays on the host.
+/// Fails if a call fails, if a number of threads is below 1 or above [`Workload::most_threads`], after an
+/// interrupt, if a result is wrong, or if a row touches too few different blocks, files or keys. Even then,
+/// nothing of the run stays on the host.
 pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchReport> {
     let started = Instant::now();
     if setting.threads.is_empty() || setting.threads.contains(&0) {

@@ -76,7 +76,7 @@ pub(crate) fn settings(peer: Peer, durability: Durability) -> std::result::Resul
 /// Makes an empty store in an empty directory, for values of about `value_bytes`.
 ///
 /// # Errors
-/// As the store.
+/// Fails if the store fails.
 #[cfg(feature = "peers")]
 pub(crate) fn open(
     peer: Peer,

@@ -89,8 +89,8 @@ impl<P: Posix + Send> Worker for CatdWorker<P> {
         for first in (self.first..end).step_by(TIMED_CALLS as usize) {
             let count = TIMED_CALLS.min(end - first);
             if row == 1 {
-                // The files of these calls get equal bytes, and in every round the same bytes. The comparison
-                // still notices a lost append, because each round makes the files anew.
+                // The files of these calls all get the same bytes, also in later rounds. The comparison still
+                // notices a lost append, because each round makes the files anew.
                 Pattern::new(first, 0).fill(&mut self.buffer[..BLOCK_BYTES], 0);
             }
             let (names, data) = (&mut self.names, &self.buffer[..BLOCK_BYTES]);

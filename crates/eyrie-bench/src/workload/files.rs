@@ -84,7 +84,7 @@ pub(super) fn open<P: Posix + Clone>(fs: &P, path: &str) -> Result<File<P>> {
 /// Returns the number of names in a directory.
 ///
 /// # Errors
-/// As the listing.
+/// Fails if the listing fails.
 pub(super) fn count_names<P: Posix + Clone>(fs: &P, path: &str) -> Result<u64> {
     let mut names = 0;
     for entry in fs.read_dir(path)? {

@@ -11,7 +11,7 @@ use crate::values::{Chooser, Pattern};
 
 /// Mean size of a file, in bytes.
 pub(super) const FILE_BYTES: u64 = 12 << 10;
-/// Files in a directory, and directories in a directory above it.
+/// Number of files in a directory `module-*`, and number of such directories in a directory `part-*`.
 const WIDTH: u64 = 16;
 /// The time of every imported file, in seconds since 1970.
 const SECONDS: i64 = 1_000_000_000;

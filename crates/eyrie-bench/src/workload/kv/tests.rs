@@ -65,8 +65,9 @@ impl KeySession for MapSession {
 /// Runs these operations on a store with `defect`.
 fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     const KEYS: u64 = 2000;
-    // The scale has twice as many keys as the worker, so the worker counts as one of two threads. Its load
-    // puts the keys into the existing store, which has the defect, and does not replace this store.
+    // The scale has twice as many keys as the worker, so the worker loads as one of two threads. Such a load
+    // puts the keys into the existing store, which has the defect. The load of a single thread would replace
+    // the store.
     let scales = vec![StoreScale { keys: 2 * KEYS, value_bytes: 100 }];
     let work = Keys::of(scales, operations, 32);
     let directory = tempfile::tempdir().expect("a directory");

@@ -12,8 +12,8 @@ use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file
 
 /// Number of calls that are timed together, except those of `write_new`, which has memory for fewer blocks.
 const TIMED_CALLS: u64 = 64;
-/// The content of a file has the number of the file plus one of these numbers: the first two for the files of
-/// the two directories, and `MADE` for the files that `create` makes.
+/// The number of the content of a file is the number of the file plus one of these numbers: the first two for
+/// the files of the two directories, and `MADE` for the files that `create` makes.
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
 const MADE: u64 = 6 << 40;
 /// Distance between the first numbers of two consecutive threads, so that the names of threads differ in a

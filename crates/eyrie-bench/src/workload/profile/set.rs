@@ -40,8 +40,8 @@ pub(super) struct FileSet {
 impl FileSet {
     pub fn new(numbers: Numbers, part: ThreadPart, directory: String) -> FileSet {
         let files = part.share(numbers.files);
-        // The number of levels, the level of the files included, that a tree needs to hold all files if each
-        // directory has the mean number of entries.
+        // A tree in which each directory has the mean number of entries needs this many levels to hold all
+        // files. The level of the files counts, too.
         let depth = ((files as f64).ln() / (numbers.width as f64).ln()).ceil() as u32;
         FileSet {
             numbers,
