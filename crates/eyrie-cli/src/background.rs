@@ -19,7 +19,7 @@ const READY: &str = "ready";
 /// Messages name the volume `volume`.
 ///
 /// # Errors
-/// Fails if the process cannot be started, or as [`wait_until_ready`].
+/// Fails if the process cannot be started, or if [`wait_until_ready`] fails.
 pub fn start(arguments: &[OsString], volume: &Path) -> Result<()> {
     let doing = |result: std::io::Result<_>| result.doing("start the server", text::path(volume));
     let program = std::env::current_exe().doing("start the server", text::path(volume))?;

@@ -68,7 +68,7 @@ pub fn aside(path: &Path) -> PathBuf {
 }
 
 impl Place {
-    /// Returns a parser of places for arguments of any bytes.
+    /// Returns a parser of places. The bytes of an argument need not be UTF-8.
     pub fn parser() -> impl TypedValueParser<Value = Place> {
         OsStringValueParser::new().map(|argument| Place::parse(&argument))
     }

@@ -31,8 +31,8 @@ pub fn size(bytes: u64) -> String {
 pub fn short_size(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
-    // With `parts` 1, the number of units. With `parts` 10, the number of tenths of a unit. Both are rounded
-    // up.
+    // The result is a number of units if `parts` is 1, and of tenths of a unit if `parts` is 10. It is
+    // rounded up.
     let scaled = |unit: u32, parts: u128| (u128::from(bytes) * parts).div_ceil(1 << (10 * unit));
     while scaled(unit, 1) >= 1024 {
         unit += 1;

@@ -28,7 +28,7 @@ fn civil(seconds: i64, format: &str) -> String {
 }
 
 /// Parses a time: `2026-11-20 10:14` or `2026-11-20` in the time zone of the host, `2026-11-20T10:14:00Z` or
-/// with another offset, or `@` and seconds since 1970.
+/// this form with another offset, or `@` and seconds since 1970.
 ///
 /// # Errors
 /// Fails with a message for the user.

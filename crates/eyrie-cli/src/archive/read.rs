@@ -16,7 +16,7 @@ use crate::text;
 
 /// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
-/// The message for a member with a longer description.
+/// The message for a member whose names and records have more than [`MAX_RECORD_BYTES`].
 const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
 /// Maximum size of a file, in bytes.
 const MAX_BYTES: u64 = i64::MAX.cast_unsigned();

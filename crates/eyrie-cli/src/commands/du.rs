@@ -138,7 +138,7 @@ impl Usage<'_> {
         Ok(())
     }
 
-    /// Removes the last of `sums` and adds its value to the sum before. Prints the value if `shown`.
+    /// Removes the last of `sums`, and adds its value to the sum before it. Prints the value if `shown`.
     fn close(&mut self, sums: &mut Vec<u64>, inside: &Inside, relative: &Path, shown: bool) -> Result<()> {
         let bytes = sums.pop().unwrap_or(0);
         if let Some(around) = sums.last_mut() {

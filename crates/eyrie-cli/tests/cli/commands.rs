@@ -198,7 +198,7 @@ fn closed_pipe_is_no_error() {
     }
 }
 
-/// The exit status tells of damage, even if the report is longer than a pipe takes or cannot be written.
+/// The exit status tells of damage, even if the report does not fit into a pipe or cannot be written.
 #[test]
 fn damage_is_in_the_status_of_a_scrub_without_output() {
     let sandbox = Sandbox::new();

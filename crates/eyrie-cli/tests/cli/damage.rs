@@ -23,7 +23,7 @@ const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
 const MAX_PRINTED: usize = 16 << 20;
 /// Maximum number of bytes of storage that an export and an archive may occupy together.
 const MAX_EXPORTED: u64 = 64 << 20;
-/// The bits of a slot with the position of its record.
+/// The bits of a slot that hold the position of its record.
 const RECORD_PLACE: u64 = 0xff << 56;
 
 /// Runs a command with limits. The command must end by itself, without a panic.

@@ -84,8 +84,8 @@ impl Program {
 }
 
 /// Kills the service, and moves `/nest` with the open file `egg` away. Another file then gets the path
-/// `/nest/egg`. Checks the reads of a client, before and after the start of the next service. Returns this
-/// service.
+/// `/nest/egg`. Checks the reads of a client, before and after the start of the next service. Returns the
+/// next service.
 pub fn replace_while_nobody_serves(
     service: Service,
     sandbox: &Sandbox,

@@ -230,9 +230,9 @@ fn lost_files_are_not_mistaken_for_later_ones() {
     program.end(service, &sandbox);
 }
 
-/// A service is killed before its first files are durable. The only limit of generations that is durable then
-/// is the limit from the start of the service. The next owner makes files with the same ids, and these files
-/// must have other generations.
+/// A service is killed before its first files are durable. At the time of the kill, the only durable limit of
+/// generations is the limit from the start of the service. The next owner makes files with the same ids, and
+/// these files must have other generations.
 #[test]
 fn generations_of_lost_files_are_not_given_to_later_ones() {
     assert!((0..10).any(|_| lose_files_and_reuse_their_ids()), "a drain came before each kill");

@@ -54,8 +54,8 @@ pub struct DiffArgs {
 }
 
 /// Compares two trees. The status [`DIFFERENT`] is only for trees that differ, so a failure with this status
-/// gets the status [`TROUBLE`] instead. If the reader closes standard output early, the comparison ends
-/// there, and the status has its result so far.
+/// gets the status [`TROUBLE`] instead. If the reader closes standard output early, the comparison ends, and
+/// the status tells the result so far.
 pub fn run(arguments: &DiffArgs, output: &mut Output) -> Result<()> {
     let mut status = 0;
     match compare(arguments, output, &mut status) {
