@@ -31,7 +31,7 @@ pub fn is_root() -> bool {
 /// host supports them.
 ///
 /// # Errors
-/// As the calls.
+/// Fails if a call of the host fails.
 pub fn grow(root: &Path) -> io::Result<()> {
     modes(&subdirectory(root, "modes")?)?;
     names(&subdirectory(root, "names")?)?;
@@ -50,7 +50,7 @@ pub fn grow(root: &Path) -> io::Result<()> {
 /// Equal arguments make equal bytes.
 ///
 /// # Errors
-/// As the calls.
+/// Fails if a call of the host fails.
 pub fn fill(root: &Path, count: usize, most_bytes: usize) -> io::Result<()> {
     for number in 0..count {
         let dir = root.join(format!("dir-{}", number % 17)).join(format!("{}", number % 3));
@@ -364,7 +364,7 @@ impl Manifest {
     /// Returns the manifest of the tree `root`. The function restores the access times that its reads change.
     ///
     /// # Errors
-    /// As the calls.
+    /// Fails if a call of the host fails.
     pub fn of(root: &Path) -> io::Result<Manifest> {
         let mut manifest = Manifest::default();
         let mut first_names = HashMap::new();

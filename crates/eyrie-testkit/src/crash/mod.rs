@@ -4,12 +4,12 @@
 //! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens the
 //! images that a crash can leave and that recovery can distinguish, within limits. Each image must open, be
 //! sound ([`check`](eyrie_engine::check)) and be usable. The volume must hold the effect of every Op that had
-//! returned, and the effect of the Op in flight whole or not at all. [`cases`] has lists of cases that
-//! together cover all Ops. [`plant`] leaves out one point of the engine at a time, and some run must notice
-//! the missing point. [`damage`] changes bytes that a checksum covers.
+//! returned. It must hold the effect of the Op in flight whole or not at all. [`cases`] has lists of cases
+//! that together cover all Ops. [`plant`] leaves out one point of the engine at a time, and some run must
+//! notice the missing point. [`damage`] changes bytes that a checksum covers.
 //!
-//! One exception: of a write in flight, a crash may leave the new modification time and change time without
-//! the new bytes.
+//! One exception: after a crash during a write, the file may have the new modification time and change time
+//! without the new bytes.
 
 pub mod cases;
 mod creation;

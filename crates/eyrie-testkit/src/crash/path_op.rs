@@ -330,8 +330,8 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     (actual, expected)
 }
 
-/// Returns the Op of a script's call. Returns `None` for batches, for calls of several Ops on an open file,
-/// and for calls that only make changes durable.
+/// Returns the Op of a script's call. Returns `None` for a batch, for `tmpfile`, which makes several Ops on
+/// an open file, and for calls that only make changes durable.
 ///
 /// In POSIX, `creat` of an existing file truncates the file. The Op fails instead, and this failure is a case
 /// too.

@@ -12,8 +12,8 @@ use super::{Case, explore_creation};
 use crate::planted::{Planted, plant_each};
 
 /// Limits for runs of cases, and of the creation of a volume, while one point is left out. If none of the
-/// first 400 images of a crash is wrong, further images of this crash hardly ever are. So a run opens no more
-/// of them, and another run must notice the missing point.
+/// first 400 images of a crash is wrong, further images of this crash are hardly ever wrong. So a run opens
+/// no more of them, and another run must notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Limits for killed scripts, and for the runs that only collect the points that they meet. In both cases two
 /// images of each crash are enough.

@@ -20,8 +20,8 @@ const MAX_BYTES: usize = 16 << 10;
 /// Maximum number of starts of data and of holes to look for in a file, and of objects whose attributes are
 /// read again after the changes.
 const MAX_PIECES: usize = 16;
-/// Maximum number of entries whose objects are changed, spread over all entries. Before them, the first
-/// directories are changed, up to half as many.
+/// Maximum number of entries whose objects are changed. They are spread over all entries. Before them, the
+/// first directories among the entries are changed, but at most half as many.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };

@@ -25,8 +25,8 @@ impl OpRecord {
     /// Returns the decoded Op. The result owns the list of a batch's Ops.
     ///
     /// # Panics
-    /// Panics if [`OpRecord::new`] got an Op without an encoding: a batch within a batch, or a time with a
-    /// second or more of nanoseconds.
+    /// Panics if [`OpRecord::new`] got an Op without an encoding: a batch within a batch, or an Op whose time
+    /// has 1,000,000,000 nanoseconds or more.
     pub fn decode(&self) -> Decoded<'_> {
         encode::decode(&self.0).expect("an encoded Op can be decoded").0
     }

@@ -130,8 +130,8 @@ impl HostSide {
     }
 
     /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
-    /// volume keeps no such storage. The hole sets the same times of the file as the `fallocate`, so it does
-    /// not disturb the comparison of times.
+    /// volume keeps no such storage. The call that makes the hole sets the same times of the file as the
+    /// `fallocate`, so it does not disturb the comparison of times.
     fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
         let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
             return;

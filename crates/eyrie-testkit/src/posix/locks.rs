@@ -1,8 +1,8 @@
 //! Compares advisory locks with those of the kernel: random calls of several owners, and deadlocks.
 //!
-//! Each side has actors, which are threads. For locks, the kernel treats a thread with a table of descriptors
-//! of its own as a process. A further actor on each side only probes: after each call, the test compares the
-//! range locks of all files that the two probing actors find.
+//! Each side has actors, which are threads. For locks, the kernel treats a thread as a process if the thread
+//! has its own table of descriptors. A further actor on each side only probes: after each call it lists the
+//! range locks of all files, and the test compares the lists of both sides.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -250,7 +250,7 @@ fn make_files<E: Engine>(engine: &Arc<E>) {
 /// all range locks. The root of this process must be an empty directory on a tmpfs.
 ///
 /// # Panics
-/// At the first difference.
+/// Panics at the first difference.
 pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     let engine = &scm();
     make_files(engine);
@@ -283,7 +283,7 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
 /// waits for the lock of the other. The root of this process must be an empty directory on a tmpfs.
 ///
 /// # Panics
-/// At the first difference.
+/// Panics at the first difference.
 pub fn compare_deadlocks_with_host() {
     let engine = &scm();
     make_files(engine);

@@ -127,9 +127,9 @@ impl fmt::Display for Brief<'_> {
 }
 
 /// Makes `count` calls of each of `seeds`, and the calls of `set_ids` and `same_size`, on the host and on the
-/// file system under test. Leaves out random calls for which `is_left_out` is true. `subject` returns this
-/// file system as one user sees it. The root of this process must be an empty directory on a tmpfs. Both file
-/// systems are emptied before each seed.
+/// file system under test. Leaves out random calls for which `is_left_out` is true. `subject` returns the
+/// file system under test as one user sees it. The root of this process must be an empty directory on a
+/// tmpfs. Both file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.

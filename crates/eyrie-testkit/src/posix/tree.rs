@@ -128,7 +128,7 @@ fn stat_of<'a>(before: &'a PosixTree, node: &PosixNode) -> Option<&'a Stat> {
     before.values().map(|old| &old.stat).find(|stat| stat.inode == node.stat.inode)
 }
 
-/// Returns a line for each object: all that [`difference`] compares.
+/// Returns a line for each object, with everything that [`difference`] compares.
 pub(super) fn describe(before: &PosixTree, now: &PosixTree, times: Times) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     let mut lines = BTreeMap::new();

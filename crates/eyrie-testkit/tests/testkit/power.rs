@@ -43,7 +43,7 @@ fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
 /// The time of the Ops of a test.
 const NOW: Time = Time::new(2, 0);
 
-/// Makes a file with storage for `bytes` and no bytes in it, durably.
+/// Makes a file of `bytes` bytes that has storage and no data, and makes the file durable.
 fn allocated_file(engine: &Scm, name: &[u8], bytes: u64) -> ObjectId {
     let id = engine.reserve(Kind::File).expect("room");
     let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
@@ -99,8 +99,8 @@ fn no_write_is_too_large_for_the_journal() {
 
 /// A drain writes new pages straight to their places, so a call that stores only to new pages needs no
 /// further storage for the journal. If the engine repeats a call because the first attempt had too little
-/// room in the journal, this attempt keeps no storage. So a call succeeds on a volume whose free storage is
-/// little more than the bytes of the call.
+/// room in the journal, the first attempt keeps no storage. So a call succeeds on a volume whose free storage
+/// is little more than the bytes of the call.
 #[test]
 fn large_calls_on_new_pages_need_room_once() {
     let disk = |volume_bytes| Disk { volume_bytes, memory_bytes: 512 << 20 };

@@ -148,7 +148,8 @@ fn regression_file_with_shared_bytes_and_a_taken_name_is_found() {
     let bases = bases();
     let base = bases.iter().find(|base| base.name == "few").expect("a base");
     let [(_, mut image), ..] = owned_twice(base);
-    // One of the files `b` and `k2` comes last. An undamaged file has the names of both.
+    // The files `b` and `k2` share their bytes. Each of them gets the name of another file, so the test does
+    // not depend on which of the two comes last.
     let names: Vec<_> = readable(&*base.model).into_keys().filter(|path| path.len() == 1).collect();
     let with_length = |len| names.iter().map(|path| &path[0]).filter(move |name| name.len() == len);
     for name in [&b"b"[..], b"k2"] {
@@ -169,12 +170,12 @@ fn regression_name_with_a_wrong_tag_survives_a_wrong_key() {
     let base = bases.iter().find(|base| base.name == "few").expect("a base");
     let engine = Scm::open_on(base.copy()).expect("sound");
     let mut image = Image::new(base);
-    // The key in the first copy of the superblock.
+    // This word is the key of the hash, in the first copy of the superblock.
     image.write_word(0x58, engine.volume().hash_seed() ^ 1);
     let page = name_place(&image, b"b") & !(PAGE_BYTES - 1);
     for line in 1..=LINES as u64 {
         let tags = page + line * 64 + 56;
-        // The highest byte has no tag.
+        // The highest byte is no tag, so it stays unchanged.
         image.write_word(tags, image.word(tags) ^ (u64::MAX >> 8));
     }
     let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
@@ -203,7 +204,7 @@ fn regression_unreadable_link_is_lost_once() {
             let id = engine.lookup(engine.root(), &path[0]).expect("sound").expect("there");
             let target = Header::of(id).hot(engine.volume().medium()).expect("alive").root.extent();
             let mut image = Image::new(base);
-            // A target has no zero byte.
+            // A zero byte makes the target unreadable, because a target has none.
             image.write(target.expect("a target").addr.offset(), &[0]);
             image
         };

@@ -1,4 +1,4 @@
-//! Compares calls with a tmpfs of the kernel: calls of a client through its service, and calls through only
+//! Compares calls with a tmpfs of the kernel: calls of a client through its service, and calls that pass only
 //! the checks of a service.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use eyrie_testkit::posix::{PosixCall, compare_with_host, in_tmpfs_root};
 use tempfile::TempDir;
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
-/// clock. A service replaces times in the future.
+/// clock, because a service replaces times in the future.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(1_000_000_000);
     Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)

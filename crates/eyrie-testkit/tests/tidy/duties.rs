@@ -76,8 +76,8 @@ fn look_ups_and_reads_take_no_lock_and_make_no_system_call() {
     assert_none("locks or system calls in PXFS", &interface);
 }
 
-/// The public functions of the library have an errno of the library. So a new version of `rustix` does not
-/// change the interface of the library, and a program needs no dependency on `rustix`.
+/// The public functions of the library use an errno type of the library itself. So a new version of `rustix`
+/// does not change the interface of the library, and a program needs no dependency on `rustix`.
 #[test]
 fn library_shows_no_type_of_rustix() {
     let (library, engine) = ("crates/eyrie/src", "crates/eyrie-engine/src");
