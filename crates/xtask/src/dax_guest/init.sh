@@ -41,7 +41,7 @@ if [ "$eyrie_format" = yes ]; then
     echo "$device" > drivers/nd_pmem/bind || fail "bind"
     cd /
     appears /dev/pmem0
-    # Called by its path, because the shell prefers a busybox program of the same name.
+    # mke2fs is called by its path, because the shell prefers a busybox program of the same name.
     /sbin/mke2fs -q -t ext4 -b 4096 /dev/pmem0 || fail "mke2fs"
 fi
 

@@ -265,7 +265,7 @@ fn compare(disk: &Path, change: SyncedChange, other: OtherFiles, storage: Storag
         .into())
 }
 
-/// Makes the figure of one quantile: the latency beside the writer as a part of the permitted latency. The
+/// Makes the figure of one quantile: the latency beside the writer, divided by the permitted latency. The
 /// permitted latency is [`SLOWER`] times the latency alone, or the latency of the host's file system beside
 /// the same writer, if that is more.
 fn figure(name: &str, kind: &str, quantile: f64, ours: &Side, theirs: &Side) -> Figure {

@@ -33,14 +33,14 @@ const LARGE_BYTES: usize = 64 << 20;
 /// Number of files that `tar` unpacks, and that git has checked out. `passthrough_ll` keeps a descriptor of
 /// each file that the kernel knows, so the tree has fewer files if the limit of descriptors is lower.
 const TREE_FILES: u64 = 20_000;
-/// Number of descriptors of the limit that are left for directories and for other files.
+/// Number of descriptors, within the limit, that the files of the tree leave for directories and other files.
 const OTHER_DESCRIPTORS: u64 = 500;
 /// Number of directories of the tree that `tar` unpacks.
 const TREE_DIRECTORIES: u64 = 200;
 /// Maximum time of a call on the mount, divided by that on `passthrough_ll`.
 const RATIO: f64 = 1.0;
-/// The same limit for rows that the kernel answers from its caches on both sides, with the same code. Only
-/// noise makes their ratios differ from 1.
+/// The limit of this ratio for rows that the kernel answers from its caches on both sides, with the same
+/// code. Only noise makes their ratios differ from 1.
 const CACHED_RATIO: f64 = 1.05;
 /// Maximum time of `git status` and `find` on the mount, divided by that on tmpfs.
 const CHECKOUT_RATIO: f64 = 1.3;

@@ -45,7 +45,7 @@ const RUNS: usize = 3;
 /// call by a few steps of memory.
 const PLACE: u64 = 2000;
 
-/// Even if no call on tmpfs is above [`LONGEST`], this many of a million calls on Eyrie may be above it and
+/// Even if no call on tmpfs is above [`LONGEST`], this many of a million calls on Eyrie may be above it. They
 /// count against the host.
 const STRAY: f64 = 5.0;
 
@@ -73,7 +73,7 @@ impl GrowthLoad {
 struct Calls {
     times: Histogram<u64>,
     seconds: f64,
-    /// Numbers of the calls above [`LONGEST`] in which also the processor time of the thread was above
+    /// Numbers of the calls above [`LONGEST`] in which the processor time of the thread was also above
     /// [`LONGEST`], in increasing order.
     busy: Vec<u64>,
     /// Maximum processor time of one call, in ns.
@@ -166,7 +166,7 @@ fn not_the_hosts(runs: &[Calls], theirs: &Calls) -> u64 {
     let recurs = |call: &&u64| others.iter().all(|run| has_near(run, **call));
     let recurring = first.busy.iter().filter(recurs).count() as u64;
     let slow = runs.iter().filter(|run| !run.is_like(theirs)).map(|run| run.above(LONGEST));
-    // The host may cause one slow run. Only if most runs are slow, Eyrie counts as the cause.
+    // The host may cause one slow run. Eyrie counts as the cause only if most runs are slow.
     let slow: Vec<u64> = slow.collect();
     if 2 * slow.len() > runs.len() { slow.iter().copied().fold(recurring, u64::max) } else { recurring }
 }

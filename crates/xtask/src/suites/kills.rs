@@ -21,7 +21,7 @@ const ROUNDS: u32 = 4;
 const WRITERS: u64 = 2;
 /// Number of directories of a thread.
 const DIRECTORIES: u64 = 5;
-/// Limit of the random part of the time before a kill, in milliseconds. Each round runs for 100 ms more.
+/// Limit of the random part of the time before a kill, in milliseconds. The whole time is 100 ms longer.
 const MAX_RUN_MS: u64 = 1200;
 /// Time that `sqlite3` gets to notice that its file is gone.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,9 +9,9 @@ use super::mounted::Mounted;
 use super::tool::{Ended, command, run, succeed};
 use crate::run::Result;
 
-/// The configuration of pjdfstest. The tests need two users, each with its main group, and every Debian has
-/// these two. The nap is longer than the tick of the clock that tmpfs takes its times from. A remount is not
-/// tested, because mount(8) would start another server.
+/// The configuration of pjdfstest. The tests need two users, each with its main group, and every Debian
+/// system has these two. The nap is longer than the tick of the clock that tmpfs takes its times from. A
+/// remount is not tested, because mount(8) would start another server.
 const PJDFSTEST_TOML: &str = r#"
 [features]
 posix_fallocate = {}
@@ -77,8 +77,8 @@ impl Verdicts {
     }
 }
 
-/// Runs pjdfstest on a mount, and on the tmpfs beside it. On the mount no test may fail, and no test may be
-/// skipped that runs on tmpfs.
+/// Runs pjdfstest on a mount, and on the tmpfs beside it. On the mount no test may fail, and no test that
+/// runs on tmpfs may be skipped.
 pub fn pjdfstest(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "pjdfstest", "allow_other,suid,dev")?;
     let (point, tmpfs) = (mounted.point(), mounted.beside().join("tmpfs"));

@@ -231,8 +231,9 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     let wanted: String = (0..PARTS).map(|number| format!("made {number}\n")).collect();
     assert_same("the other mount", &fs::read_to_string(shared.point(0).join("build/all"))?, &wanted)?;
 
-    // A sync in one mount makes the changes of both durable, but each mount must know that its own changes
-    // are. The kernel does not pass `syncfs` on to the server of a mount, so this is an `fsync`.
+    // A sync in one mount makes the changes of both durable, but each mount must also learn that its own
+    // changes are durable. The kernel does not pass `syncfs` on to the server of a mount, so this is an
+    // `fsync`.
     for number in 0..2 {
         fs::File::open(shared.point(number))?.sync_all().map_err(|error| format!("fsync: {error}"))?;
     }

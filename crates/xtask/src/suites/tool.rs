@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::Result;
 
-/// Time between two checks if a program has ended.
+/// Time between two looks at a program that is still running.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time that a program gets to end after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);

@@ -146,7 +146,7 @@ fn rsync_command(options: &[&str], from: &Path, to: &Path) -> Command {
 }
 
 /// Copies a tree to a mount, and from there to the host, and compares after each copy. `copy` gets the
-/// source, the target, which is an empty directory, and the path of a file that it may use.
+/// source, the target (an empty directory), and the path of a file that it may use.
 fn there_and_back(
     context: &Context,
     name: &str,
