@@ -257,9 +257,9 @@ pub fn with_both<T>(
 
 /// Calls `work` for each source and the endpoint of its copy. If the target is a directory, the copy becomes
 /// an entry of this directory and keeps the name of the source. Otherwise the copy becomes the target itself.
-/// A failure of one source is printed, and the next source follows. Several sources and a target that is no
-/// directory end the command at once. The volume of the target is opened for changes, and other volumes for
-/// `purpose`. Closes the volumes even after an error. `command` is the name of the command.
+/// A failure of one source is printed, and the next source follows. If there are several sources and the
+/// target is not a directory, the command ends at once. The volume of the target is opened for changes, and
+/// other volumes for `purpose`. Closes the volumes even after an error. `command` is the name of the command.
 ///
 /// # Errors
 /// Fails if a source failed, if the volume of the target cannot be opened, or if a volume cannot be closed.

@@ -14,7 +14,8 @@ use crate::{text, volumes};
 /// by its real path.
 pub struct OpenVolumes {
     purpose: Purpose,
-    /// The real path of a volume that is opened for changes, whatever the purpose of the others.
+    /// The real path of a volume that is opened for changes, even if the other volumes are opened only for
+    /// reading.
     target: Option<PathBuf>,
     open: Vec<(PathBuf, Volume)>,
 }

@@ -40,9 +40,9 @@ pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
 }
 
-/// Returns the absolute path of a file that exists, without symbolic links. Two paths of one volume have one
-/// such path, and it leads to the same place from every working directory. A path that cannot be resolved
-/// stays unchanged.
+/// Returns the absolute path of a file that exists, without symbolic links. Two paths of one volume give the
+/// same absolute path, which is valid in every working directory. A path that cannot be resolved stays
+/// unchanged.
 pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

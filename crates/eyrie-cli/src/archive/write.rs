@@ -67,8 +67,8 @@ impl<W: Write> ArchiveWriter<W> {
         if let Some(ustar) = header.as_ustar_mut() {
             if holes.is_some() {
                 // The true name is in the records. A program that does not know these records extracts the
-                // list and the data without the holes. The other name in the header prevents that such a
-                // program replaces a file of the true name.
+                // list of ranges and the data, without the holes. The other name in the header keeps such a
+                // program from replacing a file that has the true name.
                 let name = [b"GNUSparseFile/", &member.name[..]].concat();
                 ustar.name[..name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
             } else {

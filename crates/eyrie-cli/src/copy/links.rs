@@ -25,7 +25,7 @@ enum FirstName<T> {
     Failed,
 }
 
-/// The task for a name of a file with several names.
+/// The task for one of the several names of a file.
 pub(super) enum NameTask<T> {
     /// Copy the file, then call [`Links::done`] or [`Links::failed`].
     Copy(T),

@@ -34,7 +34,7 @@ fn path(kind: &str, number: usize) -> String {
 fn prepare(dir: &Path) -> Result<()> {
     let (place, now) = (dir.join("volume"), Time::new(1_000_000_000, 0));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // The hash seed decides which pages of a directory split, so it is the same in every volume.
+    // The hash seed decides which pages of a directory split, so every volume gets the same seed.
     let options = Options { medium: MediumChoice::Dram, ..fixed_options(64 << 20, now) };
     drop(Scm::create(&place, Some(256 << 20), &options, Owner { mode: 0o755, uid, gid }, now)?);
     let volume = Volume::open(place)?;

@@ -214,8 +214,8 @@ pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)
 }
 
 impl Random {
-    /// Draws the user of a call. With a chance of two in five, this is root, which is user 0. Otherwise it is
-    /// any user, with equal chances, root included.
+    /// Draws the user of a call. With a chance of two in five, the user is root (user 0). Otherwise every
+    /// user, also root, has the same chance.
     fn user(&mut self, users: usize) -> usize {
         if self.0.random_ratio(2, 5) { 0 } else { self.0.random_range(0..users) }
     }

@@ -52,7 +52,7 @@ enum Phase {
 struct PlannedKill {
     phase: Phase,
     site: String,
-    /// Number of the event among those of the site in this phase, from 1 on.
+    /// Number of the event among the events of the site in this phase. The first event has number 1.
     event: u64,
     /// True if the kill comes directly after the store of this event. Otherwise it comes directly before.
     is_after: bool,

@@ -71,8 +71,8 @@ fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len
 }
 
 /// One call overwrites up to about 64 MiB of allocated storage. The pages are not fresh, so a drain cannot
-/// write them straight to their places. The journal has a sixteenth of the volume, but at least 1 MiB. The
-/// write is whole or absent after a power failure, and the volume takes further changes.
+/// write them straight to their places. The size of the journal is a sixteenth of the volume, but at least 1
+/// MiB. The write is whole or absent after a power failure, and the volume takes further changes.
 #[test]
 fn no_write_is_too_large_for_the_journal() {
     for shift in 12..=26 {

@@ -339,7 +339,7 @@ fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
     Ok(vec![Figure::at_least(name, 0.95, median(parts), " of the scaling of memcpy")])
 }
 
-/// Runs `count` processes at once, and returns the sum of their rates, in blocks a second.
+/// Runs `count` processes at the same time, and returns the sum of their rates, in blocks a second.
 fn rate(step: &str, volume: &Path, count: usize) -> Result<f64> {
     let program = std::env::current_exe()?;
     let mut children = Vec::new();

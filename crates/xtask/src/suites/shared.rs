@@ -1,5 +1,6 @@
-//! A volume that a service shares: two mounts and a program that reads through the library use it at once.
-//! The volume is in memory, and then on a disk, where the page cache of its service is smaller than the data.
+//! A volume that a service shares: two mounts and a program that reads through the library use it at the same
+//! time. The volume is first in memory and then on a disk. On the disk, the page cache of its service is
+//! smaller than the data.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
