@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{0}")]
     Wrong(String),
     /// A row touched too few of its blocks, files or keys.
-    #[error("only {touched} of {least} different {unit} were touched")]
+    #[error("{touched} different {unit} were touched, but at least {least} are needed")]
     Uncovered {
         /// Number of different targets that the row touched.
         touched: u64,

@@ -71,6 +71,6 @@ impl FromStr for Rival {
 
     fn from_str(name: &str) -> std::result::Result<Rival, String> {
         let found = Rival::ALL.into_iter().find(|rival| rival.name() == name);
-        found.ok_or_else(|| format!("the name is none of {}", Rival::ALL.map(Rival::name).join(", ")))
+        found.ok_or_else(|| format!("the name must be one of {}", Rival::ALL.map(Rival::name).join(", ")))
     }
 }

@@ -381,7 +381,10 @@ impl Side {
             _ => Box::new(|| Ok(None)),
         };
         // A mount and a service store in other threads.
-        let orders = matches!(&*self.shared.storage, Storage::Volume { mount: None, volume, .. } if !volume.is_served());
+        let orders = match &*self.shared.storage {
+            Storage::Volume { mount, volume, .. } => mount.is_none() && !volume.is_served(),
+            Storage::Directory { .. } | Storage::Peer { .. } => false,
+        };
         Contestant { name, workers, count, orders }
     }
 

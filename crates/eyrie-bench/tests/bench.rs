@@ -305,7 +305,7 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
         ("/bench-0/large", "block 1 is wrong"),
         ("/bench-0/scattered-0", "the scattered file is wrong"),
         ("/bench-0/few/file-00000003", "file 3 is wrong"),
-        ("/bench-0/many/more", "1001 names in place of 1000"),
+        ("/bench-0/many/more", "1001 names instead of 1000"),
     ] {
         let work = Damaging(Micro::new(Amounts::quick()), path);
         let error = SmallRun::default().run(&work).unwrap_err().to_string();

@@ -182,7 +182,7 @@ impl Repair {
             return Ok((into.clone(), path.to_owned()));
         }
         if is_device {
-            let why = "a block device is not repaired in place: name another directory for the new volume";
+            let why = "a block device cannot be repaired in place: name a directory for the new volume";
             return refuse(Errno::OPNOTSUPP, why);
         }
         let kept = with_ending(path, ".damaged");
@@ -269,7 +269,7 @@ fn build(
         }
         bytes += (bytes / GROWTH_PART).next_multiple_of(PAGE_SIZE);
     }
-    let why = "not enough room for the new volume: free space on the host, or name another directory for it";
+    let why = "not enough room for the new volume: make room on the host, or name another directory for it";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 

@@ -256,7 +256,7 @@ impl<P: Posix + Clone> BpfsWorker<P> {
             (first..first + count).for_each(|file| watch.touch(file));
         }
         let found = count_names(&self.fs, &directory)?;
-        watch.require(found == files, || format!("{found} names in place of {files}"))?;
+        watch.require(found == files, || format!("{found} names instead of {files}"))?;
         (0..files).try_for_each(|file| Ok(self.fs.unlink(names.path(file).into())?))
     }
 

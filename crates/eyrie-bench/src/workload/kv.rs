@@ -472,8 +472,8 @@ impl KeyWorker {
     fn erase(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
         let store = &mut self.stores[at];
         let (keys, first, start) = (store.keys(), store.first, store.erased);
-        // Steps visit every key once before any key twice, and `calls` is at most `keys`. So a round erases no
-        // key twice.
+        // The steps visit every key once before any key twice, and `calls` is at most `keys`. Therefore a
+        // round erases no key twice.
         let step = step_through(keys);
         let number = |call: u64| (start + call) * step % keys;
         store.erased = (start + calls) % keys;

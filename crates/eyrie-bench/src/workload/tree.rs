@@ -144,9 +144,7 @@ impl Tree {
         (0..files).for_each(|file| watch.touch(file));
         let wanted = self.files.iter().map(|file| file.bytes as u64).sum::<u64>();
         watch.require(sizes == wanted && names == files && late == 0, || {
-            format!(
-                "{names} names in place of {files}, {sizes} bytes in place of {wanted}, {late} wrong times"
-            )
+            format!("{names} names instead of {files}, {sizes} bytes instead of {wanted}, {late} wrong times")
         })
     }
 

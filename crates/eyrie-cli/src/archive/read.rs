@@ -152,7 +152,7 @@ impl<R: Read> ArchiveReader<R> {
             // Two blocks of zeros are the end mark. Some programs write only one.
             let mut second = [0; BLOCK_BYTES];
             return match self.fill(&mut second) {
-                Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header is zeros"),
+                Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header has only zeros"),
                 _ => Ok(None),
             };
         }
@@ -214,7 +214,7 @@ impl<R: Read> ArchiveReader<R> {
             // A hard link has no data, although its header may have the size of the file.
             _ if letter == b'1' => 0,
             Some(Some(size)) => size,
-            Some(None) => return self.broken("a size is no number"),
+            Some(None) => return self.broken("a size is not a number"),
             None => self.number(header.entry_size())?,
         };
         if size > MAX_BYTES {

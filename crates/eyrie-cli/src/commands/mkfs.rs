@@ -45,7 +45,7 @@ pub struct MkfsArgs {
     /// Print the properties of the volume as JSON
     #[arg(long)]
     json: bool,
-    /// Print nothing about a success
+    /// Print nothing if the command succeeds
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }

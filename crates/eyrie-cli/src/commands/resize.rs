@@ -36,7 +36,7 @@ pub struct ResizeArgs {
     /// Print the new size as JSON, in bytes
     #[arg(long)]
     json: bool,
-    /// Print nothing about a success
+    /// Print nothing if the command succeeds
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }

@@ -28,7 +28,7 @@ pub struct SyncArgs {
     /// Print a JSON array
     #[arg(long)]
     json: bool,
-    /// Print nothing about a success
+    /// Print nothing if the command succeeds
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }

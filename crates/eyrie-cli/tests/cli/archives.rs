@@ -249,7 +249,7 @@ fn zero_header_between_members_is_damage() {
     let mut archive = fs::read(sandbox.path("two.tar")).unwrap();
     archive[1024..1536].fill(0);
     fs::write(sandbox.path("damaged.tar"), &archive).unwrap();
-    sandbox.fail(1, &["damaged", "a header is zeros"], ["load", "vol:/damaged", "-i", "damaged.tar"]);
+    sandbox.fail(1, &["damaged", "a header has only zeros"], ["load", "vol:/damaged", "-i", "damaged.tar"]);
     // Some old programs wrote only one block of zeros at the end.
     archive[1024..].fill(0);
     fs::write(sandbox.path("old.tar"), &archive[..1536]).unwrap();

@@ -42,7 +42,7 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
         found_acls |= AclKind::of_name(name).map_or(0, Cold::flag_of);
         match is_xattr_name(name) {
             true => Ok(()),
-            false => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
+            false => Err(Error::corrupt(header.addr(), "extended attribute whose name has a zero byte")),
         }
     })?;
     acls(volume, header, &cold, found_acls)?;

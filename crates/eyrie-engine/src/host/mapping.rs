@@ -19,7 +19,7 @@ const ON_DISK: MediumChoice = MediumChoice::Paged;
 
 /// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as the medium needs.
 pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
-    host::set_len(file, bytes).map_err(failed(place, "cannot be made as large as asked"))?;
+    host::set_len(file, bytes).map_err(failed(place, "cannot be made as large as requested"))?;
     choose(file, bytes, options.medium, options, place)
 }
 
@@ -47,7 +47,7 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, plac
         MediumChoice::Paged => {
             let blocks = blocks(again()?);
             let total = Medium::paged_bytes(bytes, checksums);
-            host::set_len(file, total).map_err(failed(place, "cannot be made as large as asked"))?;
+            host::set_len(file, total).map_err(failed(place, "cannot be made as large as requested"))?;
             Medium::format_paged(&blocks, bytes, checksums)?;
             Ok(Medium::paged(Arc::new(blocks), paged)?)
         }

@@ -59,7 +59,7 @@ impl<'a> HostPlace<'a> {
         match self {
             HostPlace::Directory(path) => directory::create(path, bytes, options, fill),
             HostPlace::Device(path) if bytes.is_some() => {
-                let what = "a block device is used whole: leave the size out";
+                let what = "a volume fills its block device: leave the size out";
                 Err(Error::volume(&path.display().to_string(), what, Errno::INVAL))
             }
             HostPlace::Device(path) => device::create(path, options, fill),

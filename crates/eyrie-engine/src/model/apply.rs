@@ -107,7 +107,7 @@ impl ModelState {
     ) -> Result<()> {
         self.directory(dir)?;
         if id.kind() != Kind::File {
-            return Err(Error::Invalid("an object without a name is a file"));
+            return Err(Error::Invalid("only a file can be made without a name"));
         }
         let (owner, xattrs) = self.inherited(dir, id.kind(), owner)?;
         self.check_new(id, owner)?;
@@ -188,7 +188,7 @@ impl ModelState {
         let is_whiteout = |new: Whiteout| new.id.kind() == Kind::CharDevice;
         if whiteout.map(is_whiteout) != mode.leaves_whiteout().then_some(true) {
             return Err(Error::Invalid(
-                "the whiteout of a rename is missing, is no device, or does not belong to its mode",
+                "the whiteout of a rename is missing, is no device, or its mode has none",
             ));
         }
         let moved = self.entry(from_dir, from_name)?;
@@ -406,7 +406,7 @@ impl ModelState {
     ) -> Result<Applied> {
         let existing = self.entry(dir, name)?;
         if id.kind() != Kind::File {
-            return Err(Error::Invalid("a value is a file"));
+            return Err(Error::Invalid("the value of a key must be a file"));
         }
         if bytes.len() > VALUE_MAX {
             return Err(Error::TooLarge);
@@ -439,7 +439,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     match AclKind::of_name(name) {
         None if is_xattr_name(name) => Ok(()),
         None => Err(Error::XattrName),
-        Some(_) => Err(Error::Invalid("only a call on ACLs changes an ACL")),
+        Some(_) => Err(Error::Invalid("only the calls for ACLs change an ACL")),
     }
 }
 

@@ -213,7 +213,7 @@ impl<'a> Salvage<'a> {
     ) -> Result<()> {
         if let Some(copied) = self.copied.get_mut(&id) {
             if id.is_directory() {
-                self.lose(&path, "second name of a directory");
+                self.lose(&path, "the directory was copied under another of its names");
                 return Ok(());
             }
             copied.names += 1;

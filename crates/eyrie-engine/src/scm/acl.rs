@@ -27,7 +27,7 @@ fn stored(medium: &Medium, header: Header, cold: &Cold, kind: AclKind) -> Result
     }
     let corrupt = |what| Error::corrupt(header.addr(), what);
     let bytes = xattr::value(medium, XattrRoot::of(header, cold), kind.name())?;
-    let bytes = bytes.ok_or_else(|| corrupt("missing ACL of an object that has one"))?;
+    let bytes = bytes.ok_or_else(|| corrupt("the header says that there is an ACL, but it is missing"))?;
     let acl = Acl::parse(&bytes).ok().flatten().filter(|acl| acl.check().is_ok());
     acl.map(Some).ok_or_else(|| corrupt("impossible ACL"))
 }

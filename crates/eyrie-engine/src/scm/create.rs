@@ -235,7 +235,7 @@ impl Scm {
     ) -> Result<Applied> {
         self.directory(dir)?;
         if id.kind() != Kind::File {
-            return Err(Error::Invalid("an object without a name is a file"));
+            return Err(Error::Invalid("only a file can be made without a name"));
         }
         let header = self.header(id)?;
         let mut transaction = Transaction::begin(&self.volume);

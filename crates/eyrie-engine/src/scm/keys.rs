@@ -28,7 +28,7 @@ struct NewValue<'a> {
 impl NewValue<'_> {
     fn check(&self) -> Result<()> {
         if self.id.kind() != Kind::File {
-            return Err(Error::Invalid("a value is a file"));
+            return Err(Error::Invalid("the value of a key must be a file"));
         }
         if self.data.len() as u64 > Class::MAX_BYTES {
             return Err(Error::TooLarge);
@@ -38,7 +38,7 @@ impl NewValue<'_> {
 }
 
 /// The reason why an Op cannot be a part of a batch.
-const PARTS: &str = "a batch holds puts, erases and conditions";
+const PARTS: &str = "a batch can have only puts, erases and conditions";
 
 /// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch.
 const KEYS_AHEAD: usize = 8;
@@ -297,7 +297,7 @@ fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
             _ => return Err(Error::Invalid(PARTS)),
         };
         if of != dir {
-            return Err(Error::Invalid("a batch is for one directory"));
+            return Err(Error::Invalid("all parts of a batch must be in its directory"));
         }
         names.push((name, matches!(op, Op::Expect { .. })));
     }

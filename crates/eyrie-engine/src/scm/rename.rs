@@ -95,9 +95,9 @@ impl Scm {
             Some(Whiteout { id, .. }) if id.kind() == Kind::CharDevice && request.mode.leaves_whiteout() => {
                 self.header(id).map(drop)
             }
-            _ => Err(Error::Invalid(
-                "the whiteout of a rename is missing, is no device, or does not belong to its mode",
-            )),
+            _ => {
+                Err(Error::Invalid("the whiteout of a rename is missing, is no device, or its mode has none"))
+            }
         }
     }
 

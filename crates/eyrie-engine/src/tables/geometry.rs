@@ -49,7 +49,7 @@ impl Geometry {
             return Err("a volume has at most 1 TiB");
         }
         if !group_bytes.is_power_of_two() || !(MIN_GROUP_BYTES..=MAX_GROUP_BYTES).contains(&group_bytes) {
-            return Err("a group has a power of two of bytes, from 64 KiB to 64 MiB");
+            return Err("the size of a group is a power of two, from 64 KiB to 64 MiB");
         }
         let pages = most_bytes / BYTES_PER_MAP_PAGE;
         let whole = pages > 0 && most_bytes.is_multiple_of(BYTES_PER_MAP_PAGE);

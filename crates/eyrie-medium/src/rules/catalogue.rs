@@ -130,7 +130,7 @@ rules! {
     Redo in "eyrie-engine/src/transaction/redo.rs" {
         RedoWordsBeforeTheirRecord "redo-words-before-their-record" on Memory, "one call":
             "The words of a redo record persist before the word that commits it.",
-            "the words are stored after it";
+            "the words are stored after the word that commits it";
         RedoRecordBeforeItsEffect "redo-record-before-its-effect" on Memory, "one call":
             "A redo record is durable before the first of its words is stored in its place.",
             "its words are stored in their places first";
@@ -194,7 +194,7 @@ rules! {
     }
     Transactions in "eyrie-engine/src/scm/create.rs" {
         FirstNameEndsTheMark "first-name-ends-the-mark" on Memory, "one call":
-            "The commit that gives a file its first name also ends its mark of an object without a name.",
+            "The commit that gives a file its first name also clears the mark that it has no name.",
             "the mark ends after the commit";
     }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
@@ -245,11 +245,11 @@ rules! {
             "The record with the name of an entry persists before the slot of the entry becomes live.",
             "the record is stored after the slot";
         SpilledBitBeforeItsEntry "spilled-bit-before-its-entry" on Memory, "long names":
-            "Before an entry is live in a line that its hash does not pick, the picked line names that line.",
+            "If the hash of an entry picks another line, that line names the entry's line before it is live.",
             "the picked line names that line afterwards";
         InventoryBeforeItsEntry "inventory-before-its-entry" on Memory, "one call":
             "The inventory of a bucket page includes an entry before that entry is live.",
-            "the inventory includes the entry after that";
+            "the inventory includes the entry only after it is live";
         DeadStampIsWritten "dead-stamp-is-written" on Memory, "one call":
             "The time of a change goes to the stamp of the page that is not current.",
             "the time goes to the current stamp";
@@ -316,7 +316,7 @@ rules! {
             "The saved allocator persists before the clean mark that makes it valid.",
             "the mark is stored first";
         CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
-            "An open clears the clean mark before it makes any change but that of the number of owners.",
+            "An open clears the clean mark before any other change, except that of the number of owners.",
             "the mark stays";
     }
     Volumes in "eyrie-engine/src/space/saved.rs" {
@@ -393,12 +393,12 @@ rules! {
     Processes in "eyrie-medium/src/paged/remote.rs" {
         ClientWaitsForPages "client-waits-for-pages" on Services, "served_disk::pages_in_use":
             "A client reads a page of a disk only if the page is in memory and not about to leave it.",
-            "it reads every page at once";
+            "it reads every page without this condition";
     }
     Processes in "eyrie-medium/src/epoch.rs" {
         EvictionWaitsForClients "eviction-waits-for-clients" on Services, "served_disk::pages_in_use":
-            "An epoch ends only after the pins of other processes that began in it.",
-            "it ends after the pins of this process";
+            "An epoch ends only after all pins of other processes that began in it have ended.",
+            "it waits only for the pins of this process";
     }
     Processes in "eyrie-medium/src/reader.rs" {
         DeadOwnerIsNoticed "dead-owner-is-noticed" on Services, "served_disk::changes_after":

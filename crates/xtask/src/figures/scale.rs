@@ -50,7 +50,7 @@ fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
     Ok(vec![
         Figure::at_most(name("space"), 1.5, used / 1024.0, " GiB"),
         Figure::at_most(name("open, closed before"), 10.0, *clean_ms, " ms"),
-        Figure::at_most(name("open, not closed before"), 1000.0, *crashed_ms, " ms"),
+        Figure::at_most(name("open of a volume that was not closed"), 1000.0, *crashed_ms, " ms"),
         Figure::at_most(name("memory beside the mapping"), 64.0, memory.max(*crashed_memory), " MiB"),
     ])
 }

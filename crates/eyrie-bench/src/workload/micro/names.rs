@@ -296,7 +296,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
             }
             let wanted = if self.part.shared { files * self.part.threads } else { files };
             let found = count_names(&self.fs, &self.directory(scale))?;
-            watch.require(found == wanted, || format!("{found} names in place of {wanted}"))?;
+            watch.require(found == wanted, || format!("{found} names instead of {wanted}"))?;
         }
         self.fs.metadata(self.part.directory())?;
         Ok(())

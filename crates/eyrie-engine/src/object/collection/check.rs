@@ -140,7 +140,7 @@ impl Collection<'_> {
             let (place, units) = read_slot(medium, page, slot)?;
             let memory = &mut used[place.unit() as usize..][..units as usize];
             if memory.contains(&true) {
-                return Err(Error::corrupt(page, "record overlaps another one or the gap"));
+                return Err(Error::corrupt(page, "record overlaps another record or the gap"));
             }
             memory.fill(true);
             let entry = StoredEntry::read(medium, page, slot)?;

@@ -94,7 +94,7 @@ pub fn visit(
         let head: XattrEntryHead = medium.read_value(rest.skip(size_of::<XattrEntryHead>())?)?;
         let (name_bytes, value_bytes) = (head.name_bytes.get().into(), head.value_bytes.get() as usize);
         let Some(name) = buffer.get_mut(..name_bytes) else {
-            return corrupt("name of an extended attribute of more than 255 bytes");
+            return corrupt("extended attribute whose name has more than 255 bytes");
         };
         medium.read(rest.skip(name_bytes)?, name)?;
         let value = XattrValue { addr: rest.skip(value_bytes)?, bytes: value_bytes };

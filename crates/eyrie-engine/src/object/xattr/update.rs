@@ -25,7 +25,7 @@ pub fn check_no_acl(name: &[u8]) -> Result<()> {
     if AclKind::of_name(name).is_none() {
         Ok(())
     } else {
-        Err(Error::Invalid("only a call on ACLs changes an ACL"))
+        Err(Error::Invalid("only the calls for ACLs change an ACL"))
     }
 }
 

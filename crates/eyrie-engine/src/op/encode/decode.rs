@@ -204,7 +204,7 @@ impl<'a> RecordBody<'a> {
             layout::CONTENT_EMPTY if number == 0 => Content::Empty,
             layout::CONTENT_BYTES => Content::Bytes(self.bytes(number)?),
             layout::CONTENT_DEVICE => Content::Device(number),
-            _ => return Err(DecodeError::Malformed("content of a new object")),
+            _ => return Err(DecodeError::Malformed("impossible content of a new object")),
         };
         Ok(Op::Create {
             dir: id(fields.dir)?,
@@ -225,7 +225,7 @@ impl<'a> RecordBody<'a> {
             layout::RENAME_EXCHANGE => RenameMode::Exchange,
             layout::RENAME_WHITEOUT => RenameMode::Whiteout,
             layout::RENAME_NO_REPLACE_WHITEOUT => RenameMode::NoReplaceWhiteout,
-            _ => return Err(DecodeError::Malformed("mode of a rename")),
+            _ => return Err(DecodeError::Malformed("unknown mode of a rename")),
         };
         let whiteout = if bits & layout::RENAME_HAS_WHITEOUT == 0 {
             None
@@ -254,7 +254,7 @@ impl<'a> RecordBody<'a> {
             layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE => FallocateMode::ZeroRangeKeepSize,
             layout::FALLOCATE_COLLAPSE_RANGE => FallocateMode::CollapseRange,
             layout::FALLOCATE_INSERT_RANGE => FallocateMode::InsertRange,
-            _ => return Err(DecodeError::Malformed("mode of a fallocate")),
+            _ => return Err(DecodeError::Malformed("unknown mode of a fallocate")),
         };
         Ok(Op::Fallocate {
             id: id(fields.id)?,
@@ -332,7 +332,7 @@ fn optional<T: Default + PartialEq>(is_present: u32, value: T) -> Result<Option<
 }
 
 fn id(raw: layout::U64) -> Result<ObjectId> {
-    ObjectId::from_raw(raw.get()).ok_or(DecodeError::Malformed("kind in an object id"))
+    ObjectId::from_raw(raw.get()).ok_or(DecodeError::Malformed("unknown kind in an object id"))
 }
 
 fn condition(number: layout::U32, version: [u64; 3]) -> Result<Condition> {
@@ -340,7 +340,7 @@ fn condition(number: layout::U32, version: [u64; 3]) -> Result<Condition> {
         (layout::EXPECT_ABSENT, [0, 0, 0]) => Ok(Condition::Absent),
         (layout::EXPECT_PRESENT, [0, 0, 0]) => Ok(Condition::Present),
         (layout::EXPECT_VERSION, version) => Ok(Condition::Version(Version::from_raw(version))),
-        _ => Err(DecodeError::Malformed("condition of a key")),
+        _ => Err(DecodeError::Malformed("unknown condition of a key")),
     }
 }
 

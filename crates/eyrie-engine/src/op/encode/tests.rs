@@ -305,7 +305,7 @@ fn unknown_conditions_are_refused() {
         let mut record = out.clone();
         record[at] = byte;
         set_checksum(&mut record);
-        assert_eq!(decode(&record), Err(DecodeError::Malformed("condition of a key")));
+        assert_eq!(decode(&record), Err(DecodeError::Malformed("unknown condition of a key")));
     }
 }
 
@@ -317,7 +317,7 @@ fn unknown_fallocate_fields_are_refused() {
     encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids: SetIds::Keep, time }, &mut out);
     out[HEADER_SIZE + 24] += 1;
     set_checksum(&mut out);
-    assert_eq!(decode(&out), Err(DecodeError::Malformed("mode of a fallocate")));
+    assert_eq!(decode(&out), Err(DecodeError::Malformed("unknown mode of a fallocate")));
     out[HEADER_SIZE + 24] -= 1;
     out[HEADER_SIZE + 28] = 3;
     set_checksum(&mut out);
