@@ -9,7 +9,7 @@ use eyrie_engine::{Error, Result};
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
-use eyrie_medium::sync::sleep::can_spin;
+use eyrie_medium::sync::sleep::{can_spin, processor};
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, try_lock};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -85,12 +85,16 @@ impl Channel {
         // All processors see the accesses of both sides to the two words in the same order. So either the
         // service sees the bit before it sleeps, or the client sees that the service sleeps.
         self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
-        if self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0 {
+        let asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst);
+        if asleep != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
             // wait below looks for the answer.
             let _ = packet::send(self.socket.as_fd(), b"w", &[]);
         }
-        if !self.wait_for_answer(word) {
+        // The kernel often wakes a process on the processor on which it fell asleep. If that is the processor
+        // of this thread, the service runs only after this thread has gone to sleep.
+        let spins = self.may_spin && (asleep == 0 || asleep != 1 + processor());
+        if !self.wait_for_answer(word, spins) {
             return Ok(Called::Ended(request_number(lane, *sequence)));
         }
         let mut answer = LaneAnswer::new_zeroed();
@@ -126,11 +130,11 @@ impl Channel {
         Ok(free.unwrap_or_else(|| (first, lock(&self.lanes[first]))))
     }
 
-    /// Waits for the answer of the lane with this state word: first awake, then asleep. Returns false if the
-    /// session ended before the answer.
-    fn wait_for_answer(&self, word: usize) -> bool {
+    /// Waits for the answer of the lane with this state word: first awake if `spins`, then asleep. Returns
+    /// false if the session ended before the answer.
+    fn wait_for_answer(&self, word: usize, spins: bool) -> bool {
         let state = || self.memory.short_word(word);
-        for _ in 0..if self.may_spin { SPINS } else { 1 } {
+        for _ in 0..if spins { SPINS } else { 1 } {
             if state().load(Ordering::Acquire) == state::ANSWERED {
                 return true;
             }

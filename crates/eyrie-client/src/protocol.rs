@@ -41,8 +41,9 @@ const DATA_START: usize = HEADS_START + ((LANES + 1) * HEAD_BYTES).next_multiple
 
 /// Index of the 64-bit word in which a client sets the bit of each lane with a new request.
 pub const DOORBELL: usize = 0;
-/// Index of the 64-bit word that the service sets before it sleeps. If the word is set after a client rang
-/// the doorbell, the client wakes the service by a packet on the socket.
+/// Index of the 64-bit word that the service sets before it sleeps, to one more than the number of the
+/// processor on which it sleeps. If the word is set after a client rang the doorbell, the client wakes the
+/// service by a packet on the socket. While the service is awake, the word is 0.
 pub const ASLEEP: usize = 8;
 
 /// The states of a lane. The first 32-bit word of the head of a lane has its state.

@@ -17,7 +17,7 @@ use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Errno, Error, Result};
-use eyrie_medium::sync::sleep::{can_spin, wait_for_socket};
+use eyrie_medium::sync::sleep::{can_spin, processor, wait_for_socket};
 use eyrie_medium::{Fault, PagedOptions, SharedPages};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
@@ -327,8 +327,9 @@ impl Service {
     }
 
     fn set_asleep(&self, asleep: bool) {
+        let asleep = if asleep { 1 + processor() } else { 0 };
         for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
-            joined.lanes.word_to_store(ASLEEP).store(asleep.into(), Ordering::SeqCst);
+            joined.lanes.word_to_store(ASLEEP).store(asleep, Ordering::SeqCst);
         }
         // Every processor sees the stores before the service looks at the doorbells.
         fence(Ordering::SeqCst);

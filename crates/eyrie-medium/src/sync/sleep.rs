@@ -23,6 +23,11 @@ mod host {
         std::thread::available_parallelism().map_or(1, std::num::NonZero::get) > 1
     }
 
+    /// Returns the number of the processor on which this thread runs now.
+    pub fn processor() -> u64 {
+        rustix::thread::sched_getcpu() as u64
+    }
+
     /// Sleeps while `word` is `expected`, until a wake and at most for `limit`. May wake early.
     pub(crate) fn sleep_on(word: &AtomicU32, _: WordName, expected: u32, limit: Duration) {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
@@ -96,6 +101,11 @@ mod host {
     /// Returns false, because the scheduler of a test counts steps.
     pub fn can_spin() -> bool {
         false
+    }
+
+    /// Returns 0: all threads of a test have the same processor.
+    pub fn processor() -> u64 {
+        0
     }
 
     pub(crate) fn sleep_on(word: &AtomicU32, name: WordName, expected: u32, _: Duration) {
