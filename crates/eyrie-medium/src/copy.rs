@@ -4,10 +4,10 @@
 //! undefined behaviour. A read may find any mix of old and new bytes. Callers validate the bytes that they
 //! read.
 //!
-//! A copy may also tear a word of eight aligned bytes that another thread stores with one instruction. No
-//! manual of a processor promises the opposite for unaligned moves of 16 bytes or for `rep movsb`. A
-//! measurement on an AMD EPYC found torn words only in copies by `rep movsb`, even between aligned addresses.
-//! A caller that needs a whole word loads the word as an atomic instead (`Medium::load`).
+//! A copy may also tear a word of eight aligned bytes that another thread stores with one instruction. The
+//! manuals of processors promise whole words neither for unaligned moves of 16 bytes nor for `rep movsb`. In a
+//! measurement on an AMD EPYC, `rep movsb` tore words, also between aligned addresses. The other moves tore
+//! none. A caller that needs a whole word loads the word as an atomic instead (`Medium::load`).
 
 use std::arch::asm;
 

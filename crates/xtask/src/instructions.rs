@@ -11,8 +11,20 @@ use crate::packages;
 use crate::run::{Result, directory, output};
 
 const PROGRAM: &str = "crates/eyrie-testkit/src/bin/hot_calls.rs";
-const CALLS: [&str; 10] =
-    ["open", "stat", "read", "overwrite", "append", "create", "unlink", "rename", "get", "put"];
+const CALLS: [&str; 12] = [
+    "open",
+    "stat",
+    "read",
+    "overwrite",
+    "append",
+    "create",
+    "unlink",
+    "rename",
+    "mkdir",
+    "rmdir",
+    "get",
+    "put",
+];
 /// Number of calls of one run of the program.
 const CALLS_OF_RUN: f64 = 2000.0;
 /// Maximum ratio of the instructions of a call to those of the same call in the other commit.
@@ -164,7 +176,7 @@ mod tests {
     #[test]
     fn page_has_a_count_of_each_call() {
         let page = std::fs::read_to_string(Path::new("../..").join(PAGE)).expect("the page");
-        let counts = permitted(&page).expect("ten counts");
+        let counts = permitted(&page).expect("a count of each call");
         assert!(counts.iter().all(|count| (500.0..20_000.0).contains(count)), "{counts:?}");
         let words: Vec<_> = page.split_whitespace().collect();
         assert!(words.join(" ").contains(COUNTED_WITH), "the page names no toolchain");

@@ -10,7 +10,7 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore, VisitPair};
 
-/// Upper limit of the file, in bytes. LMDB reserves addresses of this size.
+/// Upper limit of the size of the file, in bytes. LMDB reserves this much address space.
 const MAP_BYTES: usize = 64 << 30;
 
 #[derive(Clone)]

@@ -61,7 +61,7 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Checks that the contents of an object can be copied. The name of the copy makes no difference.
+    /// Checks that the contents of an object can be copied. Does not check that the name of the copy is free.
     ///
     /// # Errors
     /// `Invalid` as [`Salvage::copy_object`].

@@ -339,7 +339,7 @@ impl<'a> Salvage<'a> {
         for (path, count) in missing {
             self.lose(
                 &path,
-                &format!("other names of the object are lost, or its link count was wrong ({count})"),
+                &format!("other names of the object are lost ({count}), or its link count was wrong"),
             );
         }
     }

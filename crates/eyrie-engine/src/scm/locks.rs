@@ -73,7 +73,7 @@ impl EntryLock {
 
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
-    stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,
+    stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 10]>,
 }
 
 /// Returns the stripe of an object. For a directory, this is the stripe of its first shard.

@@ -1,4 +1,4 @@
-//! Tests of holds beside the unlink of the held object and beside its last close.
+//! Tests of holds while another thread unlinks the held object, or closes it for the last time.
 
 use super::*;
 

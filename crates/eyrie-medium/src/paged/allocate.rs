@@ -99,8 +99,9 @@ impl Pager {
         Ok(self.cut.load(Ordering::Acquire))
     }
 
-    /// Makes a free page clean. If the journal has lines of the page, they are of an earlier use. If the
-    /// drain in progress still has the page, that drain makes it clean.
+    /// Drops the changes of a free page, and clears [`LOGGED`], because the journal's lines of the page are of
+    /// an earlier use. If the drain in progress still has the page, this function leaves the flags as they
+    /// are: that drain is a checkpoint, which clears them itself.
     fn end_logging(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);

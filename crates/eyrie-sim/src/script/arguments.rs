@@ -37,7 +37,9 @@ impl<'a> CallArguments<'a> {
     pub(super) fn end(mut self) -> Result<()> {
         match self.rest.next() {
             None => Ok(()),
-            Some(token) => Err(Problem::new(token.text, format!("the end of the line: {}", self.usage))),
+            Some(token) => {
+                Err(Problem::new(token.text, format!("the end of the line (syntax: {})", self.usage)))
+            }
         }
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `prepare` makes a volume with files. The volume is in the directory DIR, and its hash seed is a constant.
-//! CALL is one of `open`, `stat`, `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
+//! CALL is one of `open`, `stat`, `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `mkdir`,
+//! `rmdir`, `get`, `put`.
 //!
 //! Time stamps are constants, because callgrind, which counts the instructions, cannot run the clock of the
 //! vDSO.
@@ -96,6 +97,13 @@ fn run(call: &str, dir: &Path) -> Result<()> {
         "rename" => counted(&mut |number| {
             Ok(files.rename_with((&moved[number]).into(), (&new[number]).into(), RenameMode::Replace)?)
         })?,
+        "mkdir" => counted(&mut |number| Ok(files.mkdir((&new[number]).into(), 0o755)?))?,
+        "rmdir" => {
+            for path in &new {
+                files.mkdir(path.into(), 0o755)?;
+            }
+            counted(&mut |number| Ok(files.rmdir((&new[number]).into())?))?;
+        }
         "get" => counted(&mut |number| Ok(store.get_into(&keys[number], &mut value).map(drop)?))?,
         "put" => counted(&mut |number| Ok(store.put(&keys[number], [2; 100]).map(drop)?))?,
         _ => return Err(format!("there is no call {call:?}").into()),

@@ -34,8 +34,9 @@ impl KilledScript {
         KilledScript { start: start.expect("room"), script: calls.collect() }
     }
 
-    /// Runs the script without the point `dropped`, and kills its process at up to `moments` moments. Power
-    /// then fails in the next process. Returns the run, and the number of opened images or the first failure.
+    /// Runs the script once without the point `dropped`. Then explores up to `moments` kills of this run, each
+    /// on its own: a second process opens the volume, and power fails at each crash point of this process.
+    /// Returns the run, and the number of opened images or the first failure.
     fn explore(&self, dropped: Option<Site>, moments: u64) -> (Recorded, Result<u64, CrashFailure>) {
         let options = RecordOptions { closes: false, dropped };
         let recorded = explore::record(&self.start, &self.script, options).expect("the results of the model");
@@ -70,7 +71,7 @@ impl PlantTrial<'_> {
             PlantTrial::Creation => explore_creation(None, FEW_IMAGES).expect("it works").1,
             PlantTrial::Damage(damage) => {
                 let plan = FaultPlan::default();
-                damage.explore(&plan).expect("no open, or the same contents");
+                damage.explore(&plan).expect("the open fails, or finds the same contents");
                 plan.points().into_keys().collect()
             }
         }

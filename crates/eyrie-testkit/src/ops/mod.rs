@@ -178,7 +178,7 @@ pub enum Action {
     Put { dir: ObjectHandle, name: OpName, bytes: Bytes, owner: Owner },
     /// Erases a key.
     Erase { dir: ObjectHandle, name: OpName },
-    /// Puts, erases and conditions in one commit.
+    /// Makes several puts and erases in one commit, if all conditions of the batch hold.
     Batch { dir: ObjectHandle, parts: Vec<BatchPart> },
     /// Opens an object. The run closes it later.
     Open { object: ObjectHandle },

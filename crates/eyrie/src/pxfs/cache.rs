@@ -5,9 +5,13 @@
 //! reads the engine's count of directory changes. The entry is valid as long as the count has not changed
 //! since then. Prefixes with symbolic links or `..` are not kept.
 //!
+//! A removal of a directory is a directory change, too. The directory was empty, so the removal makes only
+//! the prefixes of this one directory wrong. If all changes since an entry was made are removals by this
+//! thread, and none of them removed the directory of the entry, the entry is still valid ([`Removals`]).
+//!
 //! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin lives.
-//! The caller reads the count after it takes the pin. If the count equals the count in the entry, the
-//! directory existed when the pin was taken, so its header is not reused before the pin ends.
+//! The caller reads the count after it takes the pin. The comparisons of an entry with this count show that
+//! its directory existed when the pin was taken, so its header is not reused before the pin ends.
 //!
 //! The table belongs to one thread, so a look-up needs no lock. The only cache line that a look-up shares
 //! with other threads is the line of the count.
@@ -58,6 +62,45 @@ struct CachedPrefix {
 
 const _: () = assert!(size_of::<CachedPrefix>() == 128);
 
+/// Successive directory changes, all of which are removals of directories by this thread.
+#[derive(Clone, Copy)]
+struct Removals {
+    /// The number of the file system.
+    instance: u64,
+    /// The count of directory changes before the first of the removals.
+    before: u64,
+    /// The count after the last one.
+    after: u64,
+    /// Bits that the ids of the removed directories select. Another id may select the same bit.
+    removed: u64,
+}
+
+impl Removals {
+    const NONE: Removals = Removals { instance: 0, before: 0, after: 0, removed: 0 };
+    /// With more bits than this, too many entries of other directories would seem to be removed.
+    const MOST_BITS: u32 = 24;
+
+    #[inline]
+    fn bit(id: ObjectId) -> u64 {
+        1 << (spread(id.raw()) >> 58)
+    }
+
+    /// Returns true if the entry is valid after these removals, and `scope` has their last count.
+    #[inline]
+    fn permit(&self, entry: &CachedPrefix, scope: &Scope) -> bool {
+        self.instance == scope.instance
+            && self.after == scope.changes
+            && (self.before..self.after).contains(&entry.scope.changes)
+            && self.removed & Removals::bit(entry.id) == 0
+    }
+}
+
+/// Spreads the bits of an id over the high bits of the result.
+#[inline]
+fn spread(id: u64) -> u64 {
+    id.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 impl CachedPrefix {
     const EMPTY: CachedPrefix = CachedPrefix {
         scope: Scope { instance: 0, credentials: 0, changes: 0 },
@@ -72,16 +115,26 @@ impl CachedPrefix {
     };
 
     #[inline]
-    fn holds(&self, scope: &Scope, prefix: &[u8]) -> bool {
-        self.scope == *scope
+    fn holds(&self, scope: &Scope, prefix: &[u8], removals: &Removals) -> bool {
+        let Scope { instance, credentials, changes } = self.scope;
+        instance == scope.instance
+            && credentials == scope.credentials
+            && (changes == scope.changes || removals.permit(self, scope))
             && usize::from(self.length) == prefix.len()
             && self.prefix[..prefix.len()] == *prefix
     }
 }
 
+/// The table of a thread, and the last removals by the thread.
+struct Table {
+    /// Empty before the first [`remember`], which allocates the entries.
+    entries: Vec<CachedPrefix>,
+    removals: Removals,
+}
+
 thread_local! {
-    /// The table of this thread, which the first [`remember`] allocates.
-    static TABLE: RefCell<Vec<CachedPrefix>> = const { RefCell::new(Vec::new()) };
+    static TABLE: RefCell<Table> =
+        const { RefCell::new(Table { entries: Vec::new(), removals: Removals::NONE }) };
 }
 
 #[inline]
@@ -101,7 +154,7 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
             let table = table.borrow();
             // The table is empty before the first `remember`. The entry may hold another prefix with the same
             // index, so `holds` compares the whole prefix.
-            let entry = table.get(index(scope, prefix))?;
+            let entry = table.entries.get(index(scope, prefix))?;
             let found = Directory {
                 id: entry.id,
                 protection: Protection {
@@ -114,7 +167,7 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
                     flags: InodeFlags::empty(),
                 },
             };
-            entry.holds(scope, prefix).then_some(found)
+            entry.holds(scope, prefix, &table.removals).then_some(found)
         })
         .ok()?
 }
@@ -140,11 +193,33 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
     entry.prefix[..prefix.len()].copy_from_slice(prefix);
     // While a thread ends, its table is gone, and nothing needs to be noted.
     let _ = TABLE.try_with(|table| {
-        let mut table = table.borrow_mut();
-        if table.is_empty() {
-            table.resize(ENTRIES, CachedPrefix::EMPTY);
+        let entries = &mut table.borrow_mut().entries;
+        if entries.is_empty() {
+            entries.resize(ENTRIES, CachedPrefix::EMPTY);
         }
-        table[index(scope, prefix)] = entry;
+        entries[index(scope, prefix)] = entry;
+    });
+}
+
+/// Notes that this thread has removed the directory `id`. `scope` is from before the look-up of the directory,
+/// and `after` is the count of directory changes after the removal. If another change happened in between,
+/// this function does nothing, so that no entry is valid any more.
+pub(super) fn remove(scope: &Scope, after: u64, id: ObjectId) {
+    // A count with the highest bit was returned during a change. The next one may be greater by 1.
+    let is_only_change = after == scope.changes.wrapping_add(1) && after >> 63 == 0;
+    if !is_only_change {
+        return;
+    }
+    let _ = TABLE.try_with(|table| {
+        let removals = &mut table.borrow_mut().removals;
+        let continues = removals.instance == scope.instance
+            && removals.after == scope.changes
+            && removals.removed.count_ones() < Removals::MOST_BITS;
+        if !continues {
+            *removals = Removals { before: scope.changes, instance: scope.instance, ..Removals::NONE };
+        }
+        removals.after = after;
+        removals.removed |= Removals::bit(id);
     });
 }
 
@@ -171,5 +246,43 @@ mod tests {
         assert!(find(&Scope { instance: 1, ..scope }, b"a/b").is_none());
         remember(&scope, &[b'x'; LONGEST + 1], &directory);
         assert!(find(&scope, &[b'x'; LONGEST + 1]).is_none());
+    }
+
+    #[test]
+    fn own_removals_leave_other_prefixes_valid() {
+        let scope = Scope { instance: u64::MAX - 1, credentials: 7, changes: 10 };
+        let at = |changes| Scope { changes, ..scope };
+        let owner = Owner { mode: 0o755, uid: 1, gid: 2 };
+        let directory = |number: u64| Directory {
+            id: ObjectId::new(64 * number, Kind::Directory),
+            protection: Protection::without_acls(Kind::Directory, owner),
+        };
+        let [kept, gone, late] = [1, 2, 3].map(directory);
+        let bits = [kept, gone, late].map(|directory| Removals::bit(directory.id));
+        assert!(bits[0] != bits[1] && bits[1] != bits[2] && bits[0] != bits[2], "{bits:?}");
+        remember(&scope, b"kept", &kept);
+        remember(&scope, b"gone", &gone);
+
+        // Each removal is the only change between its two counts.
+        remove(&scope, 11, gone.id);
+        assert!(find(&at(11), b"kept").is_some() && find(&at(11), b"gone").is_none());
+        remember(&at(11), b"late", &late);
+        remove(&at(11), 12, directory(40).id);
+        assert!(find(&at(12), b"kept").is_some() && find(&at(12), b"late").is_some());
+        assert!(
+            find(&at(12), b"gone").is_none() && find(&Scope { instance: 3, ..at(12) }, b"kept").is_none()
+        );
+
+        // The change from 12 to 13 is that of another thread.
+        assert!(find(&at(13), b"kept").is_none());
+        remove(&at(13), 14, directory(40).id);
+        assert!(find(&at(14), b"kept").is_none() && find(&at(14), b"late").is_none());
+        remember(&at(14), b"kept", &kept);
+        remove(&at(14), 16, gone.id);
+        assert!(find(&at(16), b"kept").is_none(), "two changes, one of them by another thread");
+        let during = 1 << 63;
+        remember(&at(during), b"kept", &kept);
+        remove(&at(during), during + 1, gone.id);
+        assert!(find(&at(during + 1), b"kept").is_none(), "these are no counts");
     }
 }

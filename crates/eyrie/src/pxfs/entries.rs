@@ -4,7 +4,7 @@
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, Whiteout, with_reserved};
 
-use super::cache::Directory;
+use super::cache::{self, Directory};
 use super::path::{Last, Parent, PathWalk};
 use super::{AsUser, CallResult, Handle};
 use crate::Errno;
@@ -114,6 +114,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     pub(super) fn remove_directory(&self, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
+        let scope = self.scope();
         let parent = walk.parent()?;
         match parent.last {
             Last::Name => {}
@@ -132,6 +133,7 @@ impl<E: Engine> AsUser<'_, E> {
             name,
             time: self.now([parent.dir.id, id]),
         })?;
+        cache::remove(&scope, self.engine().directory_changes(), id);
         Ok(())
     }
 

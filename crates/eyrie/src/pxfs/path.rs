@@ -343,7 +343,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     #[inline]
-    fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> Scope {
         Scope {
             instance: self.shared.instance,
             credentials: self.credentials().id(),

@@ -1,4 +1,4 @@
-//! Tests that stores with wrong results fail a run.
+//! Checks that a run fails if a store returns wrong results, and that steps visit every key once.
 
 use std::collections::BTreeMap;
 

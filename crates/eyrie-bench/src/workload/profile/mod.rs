@@ -75,7 +75,8 @@ impl Filebench {
     /// Makes a profile.
     ///
     /// # Errors
-    /// Fails if the paper has no such profile, or if a profile other than `webproxy` should use keys.
+    /// Fails if the paper of `parameters` has no such profile, or if a profile other than `webproxy` is to use
+    /// keys.
     pub fn new(profile: Profile, parameters: Parameters, keys: bool) -> Result<Filebench> {
         use Parameters::{Aerie, Spanfs, Stock};
         use Profile::{Fileserver, Varmail, Webproxy, Webserver};
@@ -88,7 +89,7 @@ impl Filebench {
             (Webproxy, Aerie) => (1000, 1500, 16, 80),
             (Varmail, Stock | Spanfs) => (1000, wide, 16, 80),
             (Varmail, Aerie) | (Webserver | Webproxy, Spanfs) => {
-                let text = "the paper has no such profile: choose other --parameters";
+                let text = "the paper of these --parameters has no such profile: choose other parameters";
                 return Err(Error::Request(text.to_owned()));
             }
         };

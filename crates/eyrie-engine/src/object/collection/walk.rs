@@ -3,9 +3,8 @@
 //! A pass visits entries in the order of their hashes with reversed bits. The position of an entry in this
 //! order is its hash with reversed bits, without the last bit. The positions of a bucket are one contiguous
 //! range, so a pass visits one bucket after another. Growth keeps the order: if a bucket splits, its range of
-//! positions is divided between the old and the new bucket. Therefore a position always divides the entries
-//! into those before it and those after it. A pass can continue at a position without a look at earlier
-//! buckets.
+//! positions is divided between the old and the new bucket. Therefore growth moves no entry from one side of
+//! a position to the other, and a pass can continue at a position without a look at earlier buckets.
 //!
 //! Passes take no lock. The docs of `collection` explain why they see the right entries.
 
