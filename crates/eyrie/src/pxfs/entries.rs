@@ -39,12 +39,44 @@ impl<E: Engine> AsUser<'_, E> {
         content: Content<'_>,
     ) -> CallResult<ObjectId> {
         let parent = walk.parent()?;
-        let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
+        let is_directory = kind == Kind::Directory;
+        if self.may_add_unseen(&parent, is_directory) && !matches!(content, Content::Device(_)) {
+            return Ok(self.create_unseen(&walk, &parent, kind, mode, content)?.0);
+        }
+        let name = self.free_name(&walk, &parent, is_directory)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
         if let Content::Device(device) = content {
             access::check_device(self.credentials(), kind, device)?;
         }
         Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
+    }
+
+    /// Returns true if a call that must make a new entry can leave its own look-up of the name out, because
+    /// the Op looks the name up, too, and nothing else can fail. A client looks the name up first, because
+    /// that needs no request.
+    #[inline]
+    pub(super) fn may_add_unseen(&self, parent: &Parent, is_directory: bool) -> bool {
+        parent.last == Last::Name
+            && (is_directory || !parent.slash)
+            && self.engine().session() == 0
+            && access::check_add(self.credentials(), &parent.dir.protection).is_ok()
+    }
+
+    /// Makes an object without a look-up of its name before the Op.
+    pub(super) fn create_unseen(
+        &self,
+        walk: &PathWalk<'_, '_, E>,
+        parent: &Parent,
+        kind: Kind,
+        mode: u16,
+        content: Content<'_>,
+    ) -> CallResult<(ObjectId, u64)> {
+        let name = walk.new_name(parent)?;
+        self.create(&parent.dir, name, kind, mode, content).or_else(|error| match walk.lookup(parent)? {
+            // On Linux this error comes before all others.
+            Some(_) => Err(Errno::EXIST.into()),
+            None => Err(error),
+        })
     }
 
     /// Gives an object another name.

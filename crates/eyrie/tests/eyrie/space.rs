@@ -97,6 +97,30 @@ fn allocated_range_can_be_written_in_a_full_volume() {
     }
 }
 
+/// As on Linux, a call that must make a new entry reports an existing one before it looks for space.
+#[test]
+fn existing_entry_comes_before_a_full_volume() {
+    let _side_by_side = side_by_side();
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), 8 << 20, medium);
+        let files = volume.files(Credentials::root());
+        fill(&files, 0);
+        let exclusive = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+        let large = "x".repeat(4000);
+        for (path, wanted) in [("/top", Errno::EXIST), ("/top/new", Errno::NOSPC)] {
+            let path = Path::new(path);
+            let made = [
+                files.mkdir(path.into(), 0o755),
+                files.open(path.into(), exclusive, 0o644).map(drop),
+                files.symlink(Path::new(&large), path.into()),
+            ];
+            let errnos = made.map(|made| made.unwrap_err().errno());
+            assert_eq!(errnos, [wanted; 3], "{medium:?} {}", path.display());
+        }
+    }
+}
+
 #[test]
 fn allocation_that_does_not_fit_changes_nothing() {
     let _side_by_side = side_by_side();
