@@ -5,8 +5,8 @@
 //! read.
 //!
 //! A copy may also tear a word of eight aligned bytes that another thread stores with one instruction. The
-//! manuals of processors promise whole words neither for unaligned moves of 16 bytes nor for `rep movsb`. In a
-//! measurement on an AMD EPYC, `rep movsb` tore words, also between aligned addresses. The other moves tore
+//! manuals of processors promise whole words neither for unaligned moves of 16 bytes nor for `rep movsb`. In
+//! a measurement on an AMD EPYC, `rep movsb` tore words, also between aligned addresses. The other moves tore
 //! none. A caller that needs a whole word loads the word as an atomic instead (`Medium::load`).
 
 use std::arch::asm;

@@ -83,8 +83,9 @@ struct SideRound {
     publishes: u64,
 }
 
-/// Makes one round of a row on one side. Returns `None` if the side lacks the operation. If `counts` is false,
-/// the round only warms up, and its tallies are dropped. If `single` is true, each call is timed by itself.
+/// Makes one round of a row on one side. Returns `None` if the side lacks the operation. If `counts` is
+/// false, the round only warms up, and its tallies are dropped. If `single` is true, each call is timed by
+/// itself.
 fn round(
     crew: &Crew,
     bench: &mut Bench,

@@ -37,7 +37,7 @@ pub enum Peer {
 const MISSING: &str = "this program was built without other stores; `cargo install eyriefs-cli --features \
                        peers` builds it with them";
 
-/// Stands for the function with this name in a program without the feature.
+/// Replaces the other `settings` if the program is built without the feature `peers`.
 ///
 /// # Errors
 /// Always fails.
@@ -46,7 +46,7 @@ pub(crate) fn settings(_: Peer, _: Durability) -> std::result::Result<&'static s
     Err(MISSING.to_owned())
 }
 
-/// Stands for the function with this name in a program without the feature.
+/// Replaces the other `open` if the program is built without the feature `peers`.
 ///
 /// # Errors
 /// Always fails.

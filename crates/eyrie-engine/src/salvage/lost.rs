@@ -1,4 +1,4 @@
-//! Finds and copies objects that no readable entry names.
+//! Finds and copies objects to which no readable entry leads.
 
 use std::collections::HashSet;
 

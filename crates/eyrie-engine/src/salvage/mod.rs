@@ -6,17 +6,18 @@
 //! if the old one contains contradictions.
 //!
 //! - A directory keeps the entries that belong to their bucket, and in which at least two of name, hash and
-//!   tag agree. One damaged field does not lose such an entry. The hash may have the key from either copy of
-//!   the superblock, because one copy may be damaged.
+//!   tag (a second copy of the high byte of the hash) agree. One damaged field does not lose such an entry.
+//!   Salvage hashes the name with the key from each readable copy of the superblock, because one copy may be
+//!   damaged.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is
 //!   left.
 //! - A directory with several names is copied under one of them: if possible, under its name in the parent
 //!   that its header names.
-//! - Objects in header chunks that no readable entry names are copied into `lost+found`. The name of such an
-//!   object is `#` and the number of its id. If other objects have claimed some of its bytes, such an object
-//!   is left out, unless it is a directory.
+//! - If no readable entry leads to an object in a header chunk, the object is copied into `lost+found`. The
+//!   name of such an object is `#` and the number of its id. If other objects have claimed some of its bytes,
+//!   such an object is left out, unless it is a directory.
 
 mod copy;
 mod lost;
@@ -33,14 +34,14 @@ use crate::{Engine, Error, Owner, Result, Time};
 use source::DamagedVolume;
 use tree::Salvage;
 
-/// The directory for objects that no readable entry names.
+/// The directory for objects to which no readable entry leads.
 pub const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// A loss: a missing object, an object that differs from the original, or lost changes of the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SalvageLoss {
-    /// The names from the root on that lead to the object in the new volume, or that would lead to a missing
-    /// object. Empty if the loss concerns the root or the whole volume.
+    /// The path of the object in the new volume, as names from the root. For a missing object: the path that
+    /// it would have. Empty if the loss concerns the root or the whole volume.
     pub names: Vec<Vec<u8>>,
     /// The problem, in one line.
     pub what: String,

@@ -1,4 +1,4 @@
-//! Collects the memory that the objects of a volume use. Each call marks one extent or one header.
+//! Records which memory of a volume its objects use. Each call marks one extent or one header.
 //!
 //! Several threads mark in parallel without a lock. If two extents overlap, at least one call returns an
 //! error. Each bit is set by one atomic read-modify-write, which also returns the old bit. The first thread

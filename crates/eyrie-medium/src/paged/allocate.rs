@@ -99,8 +99,8 @@ impl Pager {
         Ok(self.cut.load(Ordering::Acquire))
     }
 
-    /// Drops the changes of a free page, and clears [`LOGGED`], because the journal's lines of the page are of
-    /// an earlier use. If the drain in progress still has the page, this function leaves the flags as they
+    /// Drops the changes of a free page, and clears [`LOGGED`], because the journal's lines of the page are
+    /// of an earlier use. If the drain in progress still has the page, this function leaves the flags as they
     /// are: that drain is a checkpoint, which clears them itself.
     fn end_logging(&self, page: usize) {
         loop {

@@ -34,9 +34,9 @@ impl KilledScript {
         KilledScript { start: start.expect("room"), script: calls.collect() }
     }
 
-    /// Runs the script once without the point `dropped`. Then explores up to `moments` kills of this run, each
-    /// on its own: a second process opens the volume, and power fails at each crash point of this process.
-    /// Returns the run, and the number of opened images or the first failure.
+    /// Runs the script once without the point `dropped`. Then explores up to `moments` kills of this run,
+    /// each on its own: a second process opens the volume, and power fails at each crash point of this
+    /// process. Returns the run, and the number of opened images or the first failure.
     fn explore(&self, dropped: Option<Site>, moments: u64) -> (Recorded, Result<u64, CrashFailure>) {
         let options = RecordOptions { closes: false, dropped };
         let recorded = explore::record(&self.start, &self.script, options).expect("the results of the model");

@@ -75,8 +75,8 @@ impl Filebench {
     /// Makes a profile.
     ///
     /// # Errors
-    /// Fails if the paper of `parameters` has no such profile, or if a profile other than `webproxy` is to use
-    /// keys.
+    /// Fails if the paper of `parameters` has no such profile, or if a profile other than `webproxy` is to
+    /// use keys.
     pub fn new(profile: Profile, parameters: Parameters, keys: bool) -> Result<Filebench> {
         use Parameters::{Aerie, Spanfs, Stock};
         use Profile::{Fileserver, Varmail, Webproxy, Webserver};

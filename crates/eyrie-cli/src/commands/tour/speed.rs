@@ -87,7 +87,7 @@ pub fn measure(volume: &Arc<Volume>, place: &Path, sizes: &Sizes, budget: Durati
     let mut rows = Vec::new();
     for (workload, groups) in workloads.into_iter().zip(groups) {
         let share = budget.mul_f64(groups as f64 / bar.length().unwrap_or(1).max(1) as f64);
-        let rounds = Rounds { least: 2, most: MOST_ROUNDS, budget: share, latency: false };
+        let rounds = Rounds { least: 1, most: MOST_ROUNDS, budget: share, latency: false };
         let mut progress = |_: &str| bar.inc(1);
         let control = Control { rounds, stop: interrupt::requested, progress: &mut progress };
         rows.extend(measure_on(workload, &sides, (1, false), control).map_err(failed)?);

@@ -70,7 +70,7 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     node.write(transaction)
 }
 
-/// Copies a subtree with `part` stored in it, and returns the pointer to the copy. The visible bytes of the
+/// Copies a subtree, stores `part` in the copy, and returns the pointer to the copy. The visible bytes of the
 /// old subtree end at `size`, and its slots past `size` are garbage. In each copied node, a slot wholly past
 /// `size` is a hole, unless `part` reaches into it. In each copied page, the bytes past `size` are zeros or
 /// belong to `part`.
