@@ -24,7 +24,7 @@ pub struct OrderCounts {
 }
 
 thread_local! {
-    // A constant without a destructor: to count costs one instruction, and no thread waits for another.
+    // Constants without a destructor: a count needs no atomic operation, and no look at the state of the thread.
     static OF_THREAD: (Cell<u64>, Cell<u64>) = const { (Cell::new(0), Cell::new(0)) };
 }
 

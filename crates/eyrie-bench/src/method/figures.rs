@@ -114,11 +114,13 @@ pub(super) fn quartiles(values: &[f64]) -> [f64; 2] {
     [quantile(values, 0.25), quantile(values, 0.75)]
 }
 
-/// Returns a number with about three digits, or a dash if the number is not finite.
+/// Returns a number with about three digits, or a dash if the number is not finite. A positive number that
+/// would show only zeros becomes `<0.001`.
 pub fn digits(value: f64) -> String {
     match value {
         value if !value.is_finite() => "—".to_owned(),
         0.0 => "0".to_owned(),
+        value if (0.0..0.0005).contains(&value) => "<0.001".to_owned(),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value if value >= 1.0 => format!("{value:.2}"),
@@ -141,6 +143,6 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         assert_eq!([0.1234, 1.234, 12.34, 123.4].map(digits), ["0.123", "1.23", "12.3", "123"]);
-        assert_eq!([0.0, f64::NAN].map(digits), ["0", "—"]);
+        assert_eq!([0.0, 0.0004, f64::NAN].map(digits), ["0", "<0.001", "—"]);
     }
 }

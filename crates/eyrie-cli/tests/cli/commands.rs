@@ -250,6 +250,15 @@ fn tour_verifies_and_measures() {
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol", "--remove"]);
     assert!(sandbox.path("vol").exists(), "the tour must not remove a volume that it did not make");
+    // The copy of such a directory is not mixed with the measured files.
+    fs::create_dir(sandbox.path("bench-0")).unwrap();
+    fs::write(sandbox.path("bench-0/large"), "mine").unwrap();
+    sandbox.succeed(["tour", "bench-0", "--volume", "other", "--seconds", "1"]);
+    assert_eq!(
+        sandbox.succeed(["ls", "other:/", "other:/bench-0-copy"]),
+        "other:/:\nbench-0-copy\nstore\n\nother:/bench-0-copy:\nlarge\n"
+    );
+    assert_eq!(sandbox.succeed(["cat", "other:/bench-0-copy/large"]), "mine");
     let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = json["measurements"].as_array().unwrap();

@@ -73,7 +73,8 @@ impl EntryLock {
 
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
-    stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 10]>,
+    /// With room for the shards of a new directory, its entry, and one more, without memory of the heap.
+    stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); SHARDS + 2]>,
 }
 
 /// Returns the stripe of an object. For a directory, this is the stripe of its first shard.

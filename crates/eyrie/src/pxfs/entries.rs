@@ -39,11 +39,7 @@ impl<E: Engine> AsUser<'_, E> {
         content: Content<'_>,
     ) -> CallResult<ObjectId> {
         let parent = walk.parent()?;
-        let is_directory = kind == Kind::Directory;
-        if self.may_add_unseen(&parent, is_directory) && !matches!(content, Content::Device(_)) {
-            return Ok(self.create_unseen(&walk, &parent, kind, mode, content)?.0);
-        }
-        let name = self.free_name(&walk, &parent, is_directory)?;
+        let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
         access::check_add(self.credentials(), &parent.dir.protection)?;
         if let Content::Device(device) = content {
             access::check_device(self.credentials(), kind, device)?;
@@ -51,32 +47,32 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
     }
 
-    /// Returns true if a call that must make a new entry can leave its own look-up of the name out, because
-    /// the Op looks the name up, too, and nothing else can fail. A client looks the name up first, because
-    /// that needs no request.
+    /// Returns true if an exclusive create may leave its own look-up of the name out. The Op looks the name up,
+    /// too, and [`create_unseen`](AsUser::create_unseen) does so after an error. A client looks the name up
+    /// first, because that needs no request. Calls such as `mkdir` do the same, because their entry often
+    /// exists.
     #[inline]
-    pub(super) fn may_add_unseen(&self, parent: &Parent, is_directory: bool) -> bool {
+    pub(super) fn may_create_unseen(&self, parent: &Parent) -> bool {
         parent.last == Last::Name
-            && (is_directory || !parent.slash)
+            && !parent.slash
             && self.engine().session() == 0
             && access::check_add(self.credentials(), &parent.dir.protection).is_ok()
     }
 
-    /// Makes an object without a look-up of its name before the Op.
+    /// Makes a file without a look-up of its name before the Op.
     pub(super) fn create_unseen(
         &self,
         walk: &PathWalk<'_, '_, E>,
         parent: &Parent,
-        kind: Kind,
         mode: u16,
-        content: Content<'_>,
-    ) -> CallResult<(ObjectId, u64)> {
+    ) -> CallResult<ObjectId> {
         let name = walk.new_name(parent)?;
-        self.create(&parent.dir, name, kind, mode, content).or_else(|error| match walk.lookup(parent)? {
+        match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
+            Ok((id, _)) => Ok(id),
             // On Linux this error comes before all others.
-            Some(_) => Err(Errno::EXIST.into()),
-            None => Err(error),
-        })
+            Err(_) if walk.lookup(parent)?.is_some() => Err(Errno::EXIST.into()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives an object another name.

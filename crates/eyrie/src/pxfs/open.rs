@@ -132,8 +132,8 @@ impl<E: Engine> AsUser<'_, E> {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let mut parent = walk.parent()?;
-        if exclusive && self.may_add_unseen(&parent, false) {
-            let (id, _) = self.create_unseen(&walk, &parent, Kind::File, mode, Content::Empty)?;
+        if exclusive && self.may_create_unseen(&parent) {
+            let id = self.create_unseen(&walk, &parent, mode)?;
             return self.open_id(id, flags);
         }
         let id = loop {

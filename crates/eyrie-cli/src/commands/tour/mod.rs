@@ -6,14 +6,15 @@ mod speed;
 mod survey;
 mod verify;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use eyrie::{Credentials, Files, Host, PosixExt, Volume};
+use eyrie::{Credentials, Files, Host, NAME_MAX, PosixExt, Volume};
 use eyrie_bench::method::Row;
 use eyrie_bench::place::file_system_name;
 use serde_json::{Value, json};
@@ -163,8 +164,7 @@ impl Guide<'_> {
     }
 
     fn steps(&mut self, volume: &Arc<Volume>, place: &Path, size: u64) -> Result<Vec<Row>> {
-        let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
-        let copy = Path::new("/").join(name);
+        let copy = Path::new("/").join(self.copy_name());
         // The copies get the modes of their sources, so the umask does not apply.
         let files = volume.files(Credentials::of_process().with_umask(0));
         if !self.arguments.json {
@@ -253,17 +253,36 @@ impl Guide<'_> {
         let before = names()?;
         let budget = Duration::from_secs(self.arguments.seconds);
         let rows = speed::measure(volume, place, &self.sizes, budget);
-        for made in names()?.iter().filter(|name| !before.contains(name)) {
-            files.remove_dir_all(made).doing("remove the measured files", text::path(made))?;
+        let remove = || -> Result<()> {
+            for made in names()?.iter().filter(|name| !before.contains(name)) {
+                files.remove_dir_all(made).doing("remove the measured files", text::path(made))?;
+            }
+            Ok(())
+        };
+        let removed = remove();
+        rows.and_then(|rows| removed.map(|()| rows))
+    }
+
+    /// Returns the name of the copy in the volume: that of the directory, or a longer one if the tour uses
+    /// names like this for its own store and for the measured files.
+    fn copy_name(&self) -> OsString {
+        let mut name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
+        let begins_with = |own: &str| name.as_bytes().starts_with(own.as_bytes());
+        if begins_with("store") || begins_with("bench") {
+            name.push("-copy");
+            // A name of the greatest length has no room for more.
+            if name.len() > NAME_MAX {
+                name = "copy".into();
+            }
         }
-        rows
+        name
     }
 
     fn try_next(&mut self, shown: &str) -> Result<()> {
         if self.arguments.remove {
             return Ok(());
         }
-        let name = self.root.file_name().map_or_else(|| "root".into(), |name| text::path(Path::new(name)));
+        let name = text::path(Path::new(&self.copy_name()));
         let mut file = String::from("FILE");
         let small =
             |entry: &&survey::SurveyEntry| entry.stat.is_file() && (1..=4096).contains(&entry.stat.size);

@@ -35,13 +35,18 @@ fn speeds(rows: &[Row], host: &str) -> Table {
     speeds
 }
 
-/// Prints the table, and a sentence with the range and the median of the ratios.
+/// Prints the table, and a sentence with the range and the median of the ratios of rows with several rounds.
 pub fn print(rows: &[Row], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
-    writeln!(output, "(touched: different blocks of 4 KiB, files or keys)")?;
+    writeln!(output, "(touched: different blocks of 4 KiB, MiB, files or keys)")?;
     output.table(&speeds(rows, host))?;
-    let ratios: Vec<f64> = rows.iter().filter_map(|row| figures(row).2).collect();
+    // A single round is too uncertain to be the least or the greatest ratio.
+    let has_rounds = |row: &&Row| row.sides.iter().flatten().all(|side| side.rounds > 1);
+    let ratios: Vec<f64> = rows.iter().filter(has_rounds).filter_map(|row| figures(row).2).collect();
+    if ratios.is_empty() {
+        return Ok(());
+    }
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(0.0, f64::max);
     writeln!(

@@ -83,10 +83,12 @@ pub fn measure(volume: &Arc<Volume>, place: &Path, sizes: &Sizes, budget: Durati
     let (files, keys) = sizes.workloads();
     let workloads: [&dyn Workload; 2] = [&files, &keys];
     let groups = workloads.map(|workload| workload.plan(1).groups.len() as u64);
-    let bar = bar(WHAT, groups.iter().sum());
+    let all: u64 = groups.iter().sum();
+    // The comparison of all contents at the end of a workload is a step, too.
+    let bar = bar(WHAT, all + groups.len() as u64);
     let mut rows = Vec::new();
     for (workload, groups) in workloads.into_iter().zip(groups) {
-        let share = budget.mul_f64(groups as f64 / bar.length().unwrap_or(1).max(1) as f64);
+        let share = budget.mul_f64(groups as f64 / all.max(1) as f64);
         let rounds = Rounds { least: 1, most: MOST_ROUNDS, budget: share, latency: false };
         let mut progress = |_: &str| bar.inc(1);
         let control = Control { rounds, stop: interrupt::requested, progress: &mut progress };
