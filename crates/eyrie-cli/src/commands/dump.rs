@@ -34,7 +34,7 @@ Modes, owners, times, links, holes and extended attributes are kept. GNU tar ext
 root to restore owners and devices, and with --xattrs to restore extended attributes. An archive cannot hold \
 sockets: each is reported, and the exit status is then 1.")]
 pub struct DumpArgs {
-    /// Directory to write
+    /// Directory to archive
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
     from: Place,
     /// Archive to write; an existing file is replaced [default: -, standard output]
@@ -57,7 +57,7 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
     match &file {
         None if arguments.json || arguments.verbose => {
             let why = "the archive is written there: name a file with -o";
-            return Err(Failure::usage("not with --json or --verbose", STANDARD_OUTPUT, why));
+            return Err(Failure::usage("cannot use --json or --verbose", STANDARD_OUTPUT, why));
         }
         None => {
             let why = "name a file with -o, or write to a pipe";

@@ -35,8 +35,7 @@ fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
         let guard = epoch::pin();
         let view = engine.view(id, range, &guard).expect("there").expect("the file is sealed").bytes;
         let before = view.to_vec();
-        // A view may be shorter than the range, because it ends before a hole, and where the next bytes lie
-        // elsewhere.
+        // A view may be shorter than the range, because it ends at a hole and at the end of contiguous bytes.
         assert!(states.iter().any(|state| state.starts_with(&before)), "torn");
         shuttle::thread::yield_now();
         writer.join().expect("no panic");

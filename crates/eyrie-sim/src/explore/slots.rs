@@ -144,7 +144,7 @@ pub(super) fn explore(
                 let may_be_undone = done & (1 << thread) == 0;
                 if !(is(&run.after) || may_be_undone && is(&run.before)) {
                     return Err(format!(
-                        "after {} events: the rename of thread {thread} is torn",
+                        "after {} events: the rename of thread {thread} is torn, or undone after its return",
                         point.after
                     ));
                 }

@@ -101,6 +101,32 @@ fn cached_prefixes_follow_changes_of_directories() {
     assert_eq!(errno(user.read("/a/b/f")), Some(Errno::NOENT));
 }
 
+/// A thread's own `rmdir` leaves its other cached prefixes valid, but not that of the removed directory.
+#[test]
+fn prefix_of_a_removed_directory_is_forgotten() {
+    let fs = empty();
+    fs.create_dir_all("/a/kept").unwrap();
+    fs.write("/a/kept/f", "1").unwrap();
+    for round in 0..60 {
+        fs.create_dir("/a/gone").unwrap();
+        fs.write("/a/gone/f", "2").unwrap();
+        assert_eq!(fs.read("/a/gone/f").unwrap(), b"2");
+        // In every second round the removed directory stays open, and so its header is not reused.
+        let open = (round % 2 == 1).then(|| fs.open("/a/gone".into(), OpenFlags::READ, 0).unwrap());
+        fs.remove_file("/a/gone/f").unwrap();
+        fs.remove_dir("/a/gone").unwrap();
+        assert_eq!(fs.read("/a/kept/f").unwrap(), b"1");
+        assert_eq!(errno(fs.stat("/a/gone/f".into())), Some(Errno::NOENT));
+        assert_eq!(errno(fs.create_dir("/a/gone/d")), Some(Errno::NOENT));
+        // Another directory gets the name, and a file with the name of the old one.
+        fs.create_dir("/a/gone").unwrap();
+        fs.write("/a/gone/f", "3").unwrap();
+        assert_eq!(fs.read("/a/gone/f").unwrap(), b"3");
+        fs.remove_dir_all("/a/gone").unwrap();
+        open.into_iter().for_each(|handle| fs.close(handle).unwrap());
+    }
+}
+
 #[test]
 fn open_handle_keeps_its_rights() {
     let fs = empty();

@@ -97,7 +97,7 @@ pub(crate) struct SlotLine {
     /// The tag of each slot: the high byte of the hash of the slot's entry. A look-up reads only records
     /// whose tag matches. The tags and `spilled` together are the line's [`Tags`].
     pub tags: [u8; 7],
-    /// A bit for each other line that may hold entries whose home is this line.
+    /// A bit for each other line that may hold entries whose [`home`] is this line.
     pub spilled: u8,
 }
 
