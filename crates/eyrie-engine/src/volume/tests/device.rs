@@ -179,7 +179,7 @@ fn device_refuses_other_media_and_sizes() {
     }
     make(&device(BYTES), &Options { medium: MediumChoice::Paged, ..options() }).expect("created");
     let sized = HostPlace::Device(Path::new("any")).create(Some(BYTES), &options(), |_, _| Ok(()));
-    assert!(refusal(sized).contains("used whole"));
+    assert!(refusal(sized).contains("fills its block device"));
 }
 
 #[test]
