@@ -24,7 +24,7 @@ pub struct OrderCounts {
 }
 
 thread_local! {
-    // Constants without a destructor: a count needs no atomic operation, and no look at the state of the thread.
+    // Constants without a destructor: a count needs no atomic operation, and no test of the thread's state.
     static OF_THREAD: (Cell<u64>, Cell<u64>) = const { (Cell::new(0), Cell::new(0)) };
 }
 

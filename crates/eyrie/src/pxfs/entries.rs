@@ -47,9 +47,9 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
     }
 
-    /// Returns true if an exclusive create may leave its own look-up of the name out. The Op looks the name up,
-    /// too, and [`create_unseen`](AsUser::create_unseen) does so after an error. A client looks the name up
-    /// first, because that needs no request. Calls such as `mkdir` do the same, because their entry often
+    /// Returns true if an exclusive create may leave its own look-up of the name out. The Op looks the name
+    /// up, too, and [`create_unseen`](AsUser::create_unseen) does so after an error. A client looks the name
+    /// up first, because that needs no request. Calls such as `mkdir` do the same, because their entry often
     /// exists.
     #[inline]
     pub(super) fn may_create_unseen(&self, parent: &Parent) -> bool {
