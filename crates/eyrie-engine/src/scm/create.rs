@@ -28,6 +28,13 @@ pub(super) enum Inserted {
 }
 
 /// The answer of [`Scm::lock_for_growth`].
+#[cfg_attr(
+    feature = "shuttle",
+    expect(
+        clippy::large_enum_variant,
+        reason = "the mutexes of shuttle are larger than those of the product"
+    )
+)]
 enum Growth<'a> {
     /// The directory can grow while the Op holds this further lock, if there is one, and its other locks.
     Possible(Option<HeldLocks<'a>>),
