@@ -61,10 +61,13 @@ impl Drop for ServiceProcess {
 
 /// A new directory, which is removed with its contents when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Makes a directory in `parent`.
+    ///
+    /// # Errors
+    /// Fails if `parent` is no directory in which this process can make one.
     pub fn new(parent: &Path) -> Result<Scratch> {
         let shown = parent.display();
         let parent =
@@ -80,11 +83,15 @@ impl Scratch {
         unreachable!("one of the numbers is unused")
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Makes a directory in this one.
+    ///
+    /// # Errors
+    /// Fails if the host refuses.
     pub fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         let made = fs::create_dir_all(&path);
@@ -216,7 +223,7 @@ pub fn file_system_name(path: &Path) -> &'static str {
 }
 
 /// Returns the number of bytes that this user may still use on the host's file system at `path`.
-pub(crate) fn free_bytes(path: &Path) -> u64 {
+pub fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |space| space.f_bavail.saturating_mul(space.f_frsize))
 }
 

@@ -1,6 +1,7 @@
 //! Counts of the calls that order stores, for each thread.
 
 use std::cell::Cell;
+use std::ops::AddAssign;
 
 /// The barriers and publishes of one thread since it began, on all media. Only the difference of two counts
 /// has a meaning.
@@ -44,6 +45,13 @@ impl OrderCounts {
             barriers: self.barriers.wrapping_sub(earlier.barriers),
             publishes: self.publishes.wrapping_sub(earlier.publishes),
         }
+    }
+}
+
+impl AddAssign for OrderCounts {
+    fn add_assign(&mut self, other: OrderCounts) {
+        self.barriers = self.barriers.wrapping_add(other.barriers);
+        self.publishes = self.publishes.wrapping_add(other.publishes);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use eyrie::OrderCounts;
 use hdrhistogram::Histogram;
 
 use super::crew::Crew;
@@ -68,8 +69,7 @@ struct Samples {
     /// µs for one operation: an element for each counted round.
     us: Vec<f64>,
     operations: u64,
-    barriers: u64,
-    publishes: u64,
+    orders: OrderCounts,
     written_bytes: Option<f64>,
     drains: Option<f64>,
 }
@@ -79,8 +79,7 @@ struct SideRound {
     /// µs for one operation.
     us: f64,
     operations: u64,
-    barriers: u64,
-    publishes: u64,
+    orders: OrderCounts,
 }
 
 /// Makes one round of a row on one side. Returns `None` if the side lacks the operation. If `counts` is
@@ -112,16 +111,15 @@ fn round(
             }
         })
         .collect();
-    let mut all = SideRound { us: 0.0, operations: 0, barriers: 0, publishes: 0 };
+    let mut all = SideRound { us: 0.0, operations: 0, orders: OrderCounts::default() };
     let (mut rate, mut able, mut failed) = (0.0, true, None);
     for (station, lap) in crew.run(tasks) {
         bench.stations.push(station);
         match lap {
-            Ok(Some(Lap { spent, operations, barriers, publishes })) => {
+            Ok(Some(Lap { spent, operations, orders })) => {
                 rate += operations as f64 / spent.as_secs_f64();
                 all.operations += operations;
-                all.barriers += barriers;
-                all.publishes += publishes;
+                all.orders += orders;
             }
             Ok(None) => able = false,
             Err(error) => failed = Some(error),
@@ -179,8 +177,7 @@ fn group(
                 if number > 0 && !single {
                     samples.us.push(lap.us);
                     samples.operations += lap.operations;
-                    samples.barriers += lap.barriers;
-                    samples.publishes += lap.publishes;
+                    samples.orders += lap.orders;
                 }
             }
         }
@@ -267,8 +264,8 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
             compared,
             written_bytes: samples.written_bytes,
             drains: samples.drains,
-            barriers: each(samples.barriers),
-            publishes: each(samples.publishes),
+            barriers: each(samples.orders.barriers),
+            publishes: each(samples.orders.publishes),
         }));
     }
     let threads = benches.first().map_or(1, |bench| bench.stations.len());

@@ -31,16 +31,14 @@ pub struct Stopwatch {
     spent: Duration,
     operations: u64,
     /// Barriers and publishes of the timed calls.
-    barriers: u64,
-    publishes: u64,
+    orders: OrderCounts,
 }
 
 /// The work of one thread in one round.
 pub(super) struct Lap {
     pub spent: Duration,
     pub operations: u64,
-    pub barriers: u64,
-    pub publishes: u64,
+    pub orders: OrderCounts,
 }
 
 impl Stopwatch {
@@ -51,8 +49,7 @@ impl Stopwatch {
             single,
             spent: Duration::ZERO,
             operations: 0,
-            barriers: 0,
-            publishes: 0,
+            orders: OrderCounts::default(),
         };
         if single && watch.tally.latency.is_none() {
             watch.tally.latency = Histogram::new_with_bounds(1, MOST_NS, 3).ok();
@@ -61,8 +58,8 @@ impl Stopwatch {
     }
 
     pub(super) fn finish(self) -> (Tally, Lap) {
-        let Stopwatch { spent, operations, barriers, publishes, .. } = self;
-        (self.tally, Lap { spent, operations, barriers, publishes })
+        let Stopwatch { tally, spent, operations, orders, .. } = self;
+        (tally, Lap { spent, operations, orders })
     }
 
     /// Makes `count` calls, and adds their time. Calls must not prepare bytes or compare results.
@@ -111,9 +108,7 @@ impl Stopwatch {
     }
 
     fn count(&mut self, before: OrderCounts, operations: u64) {
-        let orders = OrderCounts::of_this_thread().since(before);
-        self.barriers += orders.barriers;
-        self.publishes += orders.publishes;
+        self.orders += OrderCounts::of_this_thread().since(before);
         self.operations += operations;
     }
 

@@ -245,7 +245,8 @@ fn tour_verifies_and_measures() {
         assert!(text.contains(word), "{word:?} is not in {text}");
     }
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
-    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "store\ntree\n");
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "copy\nstore\n");
+    assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 2, "only the tree and the volume stay");
     assert!(!sandbox.path("vol-host").exists());
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol", "--remove"]);
@@ -255,10 +256,10 @@ fn tour_verifies_and_measures() {
     fs::write(sandbox.path("bench-0/large"), "mine").unwrap();
     sandbox.succeed(["tour", "bench-0", "--volume", "other", "--seconds", "1"]);
     assert_eq!(
-        sandbox.succeed(["ls", "other:/", "other:/bench-0-copy"]),
-        "other:/:\nbench-0-copy\nstore\n\nother:/bench-0-copy:\nlarge\n"
+        sandbox.succeed(["ls", "other:/", "other:/copy"]),
+        "other:/:\ncopy\nstore\n\nother:/copy:\nlarge\n"
     );
-    assert_eq!(sandbox.succeed(["cat", "other:/bench-0-copy/large"]), "mine");
+    assert_eq!(sandbox.succeed(["cat", "other:/copy/large"]), "mine");
     let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = json["measurements"].as_array().unwrap();

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 
 use eyrie_engine::access::{Judgement, Protection};
 use eyrie_engine::{InodeFlags, Kind, ObjectId};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Number of entries of a thread's table. The table takes 64 KiB, so that it stays in the second-level cache
 /// of a core.
@@ -82,7 +82,7 @@ impl Removals {
 
     #[inline]
     fn bit(id: ObjectId) -> u64 {
-        1 << (spread(id.raw()) >> 58)
+        1 << (xxh3_64(&id.raw().to_le_bytes()) % 64)
     }
 
     /// Returns true if the entry is valid after these removals, and `scope` has their last count.
@@ -93,12 +93,6 @@ impl Removals {
             && (self.before..self.after).contains(&entry.scope.changes)
             && self.removed & Removals::bit(entry.id) == 0
     }
-}
-
-/// Spreads the bits of an id over the high bits of the result.
-#[inline]
-fn spread(id: u64) -> u64 {
-    id.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl CachedPrefix {

@@ -17,6 +17,17 @@ pub fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
     Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).expect("room")
 }
 
+/// Makes a new volume on each medium, one after another. The second value is the directory
+/// of the volume.
+pub fn volumes(bytes: u64) -> impl Iterator<Item = (MediumChoice, tempfile::TempDir, Volume, Files)> {
+    MEDIA.into_iter().map(move |medium| {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), bytes, medium);
+        let files = volume.files(Credentials::root());
+        (medium, host, volume, files)
+    })
+}
+
 fn free_bytes(files: &Files) -> u64 {
     let space = files.statvfs().expect("sound");
     space.blocks_free * space.block_size
@@ -72,10 +83,7 @@ fn free_space_can_be_used_to_the_end() {
 #[test]
 fn allocated_range_can_be_written_in_a_full_volume() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 16 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, volume, files) in volumes(16 << 20) {
         let file = files.create_file("/reserved").unwrap();
         file.fallocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
         assert!(file.metadata().unwrap().allocated >= 1 << 20);
@@ -101,10 +109,7 @@ fn allocated_range_can_be_written_in_a_full_volume() {
 #[test]
 fn existing_entry_comes_before_a_full_volume() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 8 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (medium, _host, _volume, files) in volumes(8 << 20) {
         fill(&files, 0);
         let exclusive = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
         let large = "x".repeat(4000);
@@ -267,10 +272,7 @@ fn copy_volume(from: &Path, to: &Path) {
 fn file_larger_than_the_volume_is_sparse() {
     const END: u64 = 16 << 40;
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 16 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, volume, files) in volumes(16 << 20) {
         let file = files.options().read(true).write(true).create(true).open("/sparse").unwrap();
         file.set_len(END).unwrap();
         file.write_at(b"end", END - 3).unwrap();
@@ -310,10 +312,7 @@ fn data_bytes(files: &Files, path: &str) -> u64 {
 fn sparse_file_takes_the_space_of_its_data() {
     const END: u64 = 1 << 30;
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 64 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (medium, _host, _volume, files) in volumes(64 << 20) {
         let mut random = SmallRng::seed_from_u64(1);
         for round in 0..500 {
             let path = format!("/{round}");

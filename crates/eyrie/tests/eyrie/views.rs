@@ -3,7 +3,7 @@
 use eyrie::{Condition, Credentials, Errno, FallocateMode, Kvfs, Outcome, PosixExt, VALUE_MAX, View, Volume};
 
 use crate::side_by_side;
-use crate::space::{MEDIA, create};
+use crate::space::{MEDIA, create, volumes};
 
 /// Returns `len` bytes that differ from their neighbours.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
@@ -13,10 +13,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 #[test]
 fn views_keep_their_bytes_while_the_file_changes() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 16 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, volume, files) in volumes(16 << 20) {
         for size in [1, 64, 3000, 4096, 100_000, 3 << 20] {
             let old = pattern(size, 0);
             files.write("/file", &old).unwrap();
@@ -69,10 +66,7 @@ fn ranges_of_views_end_with_the_file() {
 #[test]
 fn bytes_in_pieces_are_copied_and_pieces_are_in_place() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 16 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, _volume, files) in volumes(16 << 20) {
         let file = files.options().read(true).write(true).create(true).open("/file").unwrap();
         let mut bytes = vec![0; 700_000];
         for (at, len) in [(0, 5000), (200_000, 1), (499_999, 90_000), (700_000 - 8, 8)] {
@@ -106,10 +100,7 @@ fn bytes_in_pieces_are_copied_and_pieces_are_in_place() {
 #[test]
 fn pieces_of_a_large_file_have_a_limit() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 16 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, _volume, files) in volumes(16 << 20) {
         let bytes = pattern((3 << 20) + 5, 1);
         files.write("/file", &bytes).unwrap();
         let (file, pin) = (files.open_file("/file").unwrap(), files.pin());
@@ -171,10 +162,7 @@ fn first_view_changes_nothing_but_the_way_of_later_writes() {
 #[test]
 fn views_in_a_full_volume_are_right() {
     let _side_by_side = side_by_side();
-    for medium in MEDIA {
-        let host = tempfile::tempdir().unwrap();
-        let volume = create(&host.path().join("v"), 4 << 20, medium);
-        let files = volume.files(Credentials::root());
+    for (_, _host, _volume, files) in volumes(4 << 20) {
         files.write("/file", pattern(5000, 1)).unwrap();
         let filler = files.options().write(true).create(true).open("/filler").unwrap();
         while filler.append(&[1; 4096]).is_ok() {}

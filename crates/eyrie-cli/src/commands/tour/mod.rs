@@ -6,17 +6,15 @@ mod speed;
 mod survey;
 mod verify;
 
-use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use eyrie::{Credentials, Files, Host, NAME_MAX, PosixExt, Volume};
+use eyrie::{Credentials, Files, Host, PosixExt, Volume};
 use eyrie_bench::method::Row;
-use eyrie_bench::place::file_system_name;
+use eyrie_bench::place::{self, file_system_name};
 use serde_json::{Value, json};
 
 use self::speed::Sizes;
@@ -31,6 +29,8 @@ const ENTRY_BYTES: u64 = 2048;
 /// With at least this many seconds, and enough room, operations are also measured among many files:
 /// [`Sizes::full`].
 const FULL_SECONDS: u64 = 10;
+/// The copy of the directory in the volume. The measurements use other names beside it.
+const COPY: &str = "/copy";
 /// The preferred directory for the volume.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -98,7 +98,7 @@ fn copies_bytes(survey: &Survey) -> u64 {
 fn free_bytes(path: &Path) -> u64 {
     let made = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
     let made = made.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
+    place::free_bytes(made)
 }
 
 /// Chooses the sizes of the measurements. [`Sizes::full`] needs time, and space for the volume and for the
@@ -164,7 +164,7 @@ impl Guide<'_> {
     }
 
     fn steps(&mut self, volume: &Arc<Volume>, place: &Path, size: u64) -> Result<Vec<Row>> {
-        let copy = Path::new("/").join(self.copy_name());
+        let copy = Path::new(COPY);
         // The copies get the modes of their sources, so the umask does not apply.
         let files = volume.files(Credentials::of_process().with_umask(0));
         if !self.arguments.json {
@@ -173,8 +173,8 @@ impl Guide<'_> {
         let made =
             format!("{}, up to {} on {}", text::path(place), text::size(size), file_system_name(place));
         self.step("volume", &made, json!({ "path": place.to_string_lossy(), "size_bytes": size }))?;
-        self.import(&files, &copy)?;
-        self.verify(volume, &files, &copy)?;
+        self.import(&files, copy)?;
+        self.verify(volume, &files, copy)?;
         let report = volume.check().doing("check", text::path(place))?;
         if let Some(finding) = report.findings.first() {
             return Err(Failure::new("the volume is damaged", text::path(place), finding));
@@ -263,26 +263,10 @@ impl Guide<'_> {
         rows.and_then(|rows| removed.map(|()| rows))
     }
 
-    /// Returns the name of the copy in the volume: that of the directory, or a longer one if the tour uses
-    /// names like this for its own store and for the measured files.
-    fn copy_name(&self) -> OsString {
-        let mut name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
-        let begins_with = |own: &str| name.as_bytes().starts_with(own.as_bytes());
-        if begins_with("store") || begins_with("bench") {
-            name.push("-copy");
-            // A name of the greatest length has no room for more.
-            if name.len() > NAME_MAX {
-                name = "copy".into();
-            }
-        }
-        name
-    }
-
     fn try_next(&mut self, shown: &str) -> Result<()> {
         if self.arguments.remove {
             return Ok(());
         }
-        let name = text::path(Path::new(&self.copy_name()));
         let mut file = String::from("FILE");
         let small =
             |entry: &&survey::SurveyEntry| entry.stat.is_file() && (1..=4096).contains(&entry.stat.size);
@@ -292,8 +276,8 @@ impl Guide<'_> {
         writeln!(self.output)?;
         self.output.heading("The volume stays; try")?;
         for command in [
-            format!("eyrie ls -l {shown}:/{name}"),
-            format!("eyrie cat '{shown}:/{name}/{file}'"),
+            format!("eyrie ls -l {shown}:{COPY}"),
+            format!("eyrie cat '{shown}:{COPY}/{file}'"),
             format!("eyrie kv get {shown}:/store '{file}'"),
             format!("eyrie fsck {shown}"),
             format!("rm -r {shown}"),

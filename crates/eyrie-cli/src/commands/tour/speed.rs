@@ -1,18 +1,18 @@
 //! Measures calls on the volume and on the host, with the workloads of `eyrie bench`.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use eyrie::Volume;
 use eyrie_bench::method::{Control, Rounds, Row};
+use eyrie_bench::place::Scratch;
 use eyrie_bench::workload::kv::{KeyOperation, Keys, StoreScale};
 use eyrie_bench::workload::micro::{Amounts, FileOperation, Micro};
 use eyrie_bench::{Error, Side, Workload, measure_on};
 
 use crate::copy::bar;
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::{interrupt, text};
 
 /// Calls of one round of a row. A round is short, so that many rounds alternate in the time for the row.
@@ -71,14 +71,15 @@ impl Sizes {
 /// each row the first side is the volume. Everything that the measurements made is removed.
 pub fn measure(volume: &Arc<Volume>, place: &Path, sizes: &Sizes, budget: Duration) -> Result<Vec<Row>> {
     const WHAT: &str = "measure";
-    let beside = HostDirectory::new(place)?;
     let failed = |error: Error| match error {
         Error::Interrupted => {
             Failure::new("interrupted", "tour", "while measuring").with_status(interrupt::STATUS)
         }
         error => Failure::new("cannot measure", text::path(place), error),
     };
-    let on_host = Side::of_directory(&beside.0).map_err(failed)?;
+    let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = Scratch::new(parent).map_err(failed)?;
+    let on_host = Side::of_directory(beside.path()).map_err(failed)?;
     let sides = [Side::of_volume(Arc::clone(volume)), on_host];
     let (files, keys) = sizes.workloads();
     let workloads: [&dyn Workload; 2] = [&files, &keys];
@@ -96,25 +97,4 @@ pub fn measure(volume: &Arc<Volume>, place: &Path, sizes: &Sizes, budget: Durati
     }
     bar.finish_and_clear();
     Ok(rows)
-}
-
-/// A directory of the host next to the volume. The directory is removed when this value is dropped.
-struct HostDirectory(PathBuf);
-
-impl HostDirectory {
-    fn new(volume: &Path) -> Result<HostDirectory> {
-        let mut name = volume.file_name().unwrap_or(OsStr::new("eyrie")).to_owned();
-        name.push("-host");
-        let path = volume.with_file_name(name);
-        std::fs::create_dir(&path).doing("make a directory", text::path(&path))?;
-        Ok(HostDirectory(path))
-    }
-}
-
-impl Drop for HostDirectory {
-    fn drop(&mut self) {
-        // If the removal fails, the directory stays. The user can find it, because its name contains the name
-        // of the volume.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
