@@ -278,5 +278,15 @@ mod tests {
         remember(&at(during), b"kept", &kept);
         remove(&at(during), during + 1, gone.id);
         assert!(find(&at(during + 1), b"kept").is_none(), "these are no counts");
+
+        // The counts of another file system may be the same. Its changes are not those of this one.
+        let other = |changes| Scope { instance: u64::MAX - 2, ..at(changes) };
+        remember(&other(20), b"kept", &kept);
+        remove(&at(20), 21, gone.id);
+        assert!(find(&other(21), b"kept").is_none(), "a removal in the first file system");
+        remember(&other(22), b"late", &late);
+        remove(&at(21), 22, gone.id);
+        remove(&other(22), 23, gone.id);
+        assert!(find(&other(23), b"late").is_some() && find(&other(23), b"kept").is_none());
     }
 }
