@@ -6,6 +6,7 @@ use super::gate::{give, spend};
 use super::journal::MAX_OVERFLOW_BYTES;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, RESIDENT, WARM};
 use super::pager::Pager;
+use super::read_ahead::PIECE;
 use super::room::PAGE_ENTRY;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
@@ -49,11 +50,41 @@ impl Pager {
                     self.waker.wake();
                 }
                 if flags & RESIDENT == 0 {
+                    self.provide(page);
                     self.arrived(page, 1);
                     self.slow_down(1);
                 }
                 return Ok(());
             }
+        }
+    }
+
+    /// Provides the memory of a fresh page that was not in memory. If all pages of its huge page are new to
+    /// memory, one page fault provides the whole huge page. A large write, or many small ones, then use the
+    /// rest of it. Small pages would need 512 page faults, which take several times as long as the write.
+    ///
+    /// The unused rest of huge pages is memory, too. It stays below the memory of the pages in use, and the
+    /// sum stays below half of the limit.
+    fn provide(&self, page: usize) {
+        if self.is_shared() {
+            return; // the memory file of a service has no huge pages
+        }
+        let before =
+            self.unused_huge.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        let unused = before.map_or(0, |n| n - 1) + PIECE;
+        let resident = self.resident();
+        let first = page - page % PIECE;
+        if unused > resident || resident + unused > self.limit() / 2 || first + PIECE > self.pages.count() {
+            return;
+        }
+        // The pages before and after this one come first, because one of them is usually in memory.
+        let is_new = |other: &usize| {
+            *other == page || self.pages.flags(*other).load(Ordering::Relaxed) & (RESIDENT | BUSY) == 0
+        };
+        let neighbours = [page.max(first + 1) - 1, (page + 1).min(first + PIECE - 1)];
+        if neighbours.iter().all(is_new) && (first..first + PIECE).all(|other| is_new(&other)) {
+            self.unused_huge.fetch_add(PIECE - 1, Ordering::Relaxed);
+            self.memory.populate_huge_page(first as u64 * PAGE_SIZE);
         }
     }
 

@@ -7,8 +7,9 @@
 //! So a sync costs a small part of the time since the sync before it.
 //!
 //! The thread that synchronised last has no such limit, because it waits only for its own pages. So a program
-//! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit depends
-//! on pages and not on time, so that the time of a call does not decide where the cuts are.
+//! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit itself
+//! depends on pages and not on time, so that the speed of the disk does not decide where the cuts are. But it
+//! *expires* some time after the last sync: threads that go on writing are then as fast as before.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +27,15 @@ const PART: usize = 8;
 /// Maximum number of early drains that the keeper makes in one interval of its drains. With the default
 /// interval, early drains are at least a millisecond apart.
 const EARLY_DRAINS: u32 = 5000;
+/// The limit expires when no thread has synchronised for this many times the interval between the last two
+/// syncs. A thread that synchronises at intervals is rarely later than that.
+const INTERVALS: u32 = 8;
+/// Least time until the limit expires. A thread that synchronises all the time may have to wait this long for
+/// a processor.
+const LEAST_EXPIRY: Duration = Duration::from_millis(50);
+/// Longest time until the limit expires. The limit makes other threads as slow as the disk, so one sync must
+/// not do so for long.
+const LONGEST_EXPIRY: Duration = Duration::from_secs(1);
 /// A thread that synchronises again and again begins its next drain within this time after the last drain.
 const PATIENCE: Duration = Duration::from_micros(100);
 
@@ -41,6 +51,10 @@ pub(super) struct Pace {
     /// harm.
     syncer: AtomicUsize,
     opened: Instant,
+    /// The end of the last sync, in µs after `opened`.
+    synced_us: AtomicU64,
+    /// The time at which the limit expires, in µs after `opened`.
+    expires_us: AtomicU64,
     /// The end of the last drain, in µs after `opened`.
     drained_us: AtomicU64,
 }
@@ -52,6 +66,8 @@ impl Pace {
             since_sync: AtomicUsize::new(usize::MAX),
             syncer: AtomicUsize::new(usize::MAX),
             opened: Instant::now(),
+            synced_us: AtomicU64::new(0),
+            expires_us: AtomicU64::new(0),
             drained_us: AtomicU64::new(0),
         }
     }
@@ -59,7 +75,7 @@ impl Pace {
     /// Counts a page that became fresh. Returns true if the keeper should look at [`Pace::is_pressing`].
     pub(super) fn one_more(&self) -> bool {
         let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
-        fresh.is_multiple_of(MIN_FRESH) && fresh > self.most_fresh() / 2 && !self.is_syncer()
+        fresh.is_multiple_of(MIN_FRESH) && fresh > self.most_fresh() / 2 && self.limits_this_thread()
     }
 
     /// Counts a fresh page that was freed before its cut.
@@ -79,6 +95,16 @@ impl Pace {
     pub(super) fn synced(&self) {
         self.since_sync.store(0, Ordering::Relaxed);
         self.syncer.store(epoch::thread_index(), Ordering::Relaxed);
+        let now = self.opened.elapsed();
+        let before = self.synced_us.swap(now.as_micros() as u64, Ordering::Relaxed);
+        let expires = now + lifetime(now.saturating_sub(Duration::from_micros(before)));
+        self.expires_us.store(expires.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Makes the limit last for ever, or expire now.
+    #[cfg(test)]
+    pub(super) fn set_lasting(&self, lasting: bool) {
+        self.expires_us.store(if lasting { u64::MAX } else { 0 }, Ordering::Relaxed);
     }
 
     /// Notes the end of a drain.
@@ -98,7 +124,7 @@ impl Pace {
     }
 
     /// Returns true if an Op that may make `pages` pages fresh must wait. The thread that synchronised last
-    /// never waits. The pages of one Op are always in one cut, so a large Op waits for a cut of its own
+    /// never waits, and no thread waits after the limit has expired. The pages of one Op are always in one cut, so a large Op waits for a cut of its own
     /// rather than exceed the limit together with others. It does not wait if only a few pages are fresh,
     /// because an Op whose own pages exceed the limit would then wait for ever. The limit for small Ops is
     /// twice as high, so that they seldom wait because of the large Ops of other threads.
@@ -109,12 +135,18 @@ impl Pace {
         } else {
             fresh > 2 * MIN_FRESH && fresh / 2 > self.most_fresh()
         };
-        is_over && !self.is_syncer()
+        is_over && self.limits_this_thread()
     }
 
-    /// Returns true if this thread synchronised last.
-    fn is_syncer(&self) -> bool {
-        self.syncer.load(Ordering::Relaxed) == epoch::thread_index()
+    /// Returns true if another thread synchronised last, and the limit has not expired.
+    fn limits_this_thread(&self) -> bool {
+        self.syncer.load(Ordering::Relaxed) != epoch::thread_index() && !self.has_expired()
+    }
+
+    /// Returns true if no thread has synchronised for some time. This reads the clock, so callers first
+    /// compare the counts of pages.
+    fn has_expired(&self) -> bool {
+        self.opened.elapsed() >= Duration::from_micros(self.expires_us.load(Ordering::Relaxed))
     }
 
     /// Returns true if the last drain ended just now. If an Op that is ahead drained right after a thread
@@ -135,5 +167,43 @@ impl Pace {
     pub(super) fn is_pressing(&self, interval: Duration) -> bool {
         self.fresh.load(Ordering::Relaxed) > self.most_fresh() / 2
             && self.since_drain() > interval / EARLY_DRAINS
+            && !self.has_expired()
+    }
+}
+
+/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before it.
+fn lifetime(interval: Duration) -> Duration {
+    interval.saturating_mul(INTERVALS).clamp(LEAST_EXPIRY, LONGEST_EXPIRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_lasts_for_several_intervals() {
+        let ms = Duration::from_millis;
+        assert_eq!(lifetime(Duration::ZERO), LEAST_EXPIRY);
+        assert_eq!(lifetime(ms(20)), ms(160));
+        assert_eq!(lifetime(ms(3_600_000)), LONGEST_EXPIRY);
+    }
+
+    #[test]
+    fn limit_begins_with_a_sync_of_another_thread_and_expires() {
+        let pace = Pace::new();
+        assert!(!pace.limits_this_thread(), "no thread has synchronised");
+        // This thread claims its slot first, so that the other one gets another slot.
+        drop(epoch::pin());
+        let before = pace.opened.elapsed();
+        std::thread::scope(|scope| scope.spawn(|| pace.synced()).join().expect("no panic"));
+        let expires = Duration::from_micros(pace.expires_us.load(Ordering::Relaxed));
+        assert!(expires >= before + LEAST_EXPIRY - Duration::from_micros(1));
+        pace.set_lasting(true);
+        assert!(pace.limits_this_thread());
+        pace.set_lasting(false);
+        assert!(!pace.limits_this_thread());
+        pace.set_lasting(true);
+        pace.synced();
+        assert!(!pace.limits_this_thread(), "a thread does not wait because of its own sync");
     }
 }

@@ -57,6 +57,9 @@ pub(crate) struct Pager {
     /// The state of drains. The drain in progress holds the lock.
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
+    /// Number of pages whose memory came with a huge page for an allocation, and that were not allocated
+    /// since. An estimate: an allocation counts as one of such a page if the page was not in memory.
+    pub(super) unused_huge: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
     pub(super) pace: Pace,
     pub(super) counts: DiskCounts,
@@ -153,6 +156,7 @@ impl Pager {
             shadows: Shadows::new(count)?,
             drain: Mutex::new(DrainState::new(anchor)),
             resident: AtomicUsize::new(0),
+            unused_huge: AtomicUsize::new(0),
             dirty_pages: AtomicUsize::new(0),
             pace: Pace::new(),
             counts: DiskCounts::default(),

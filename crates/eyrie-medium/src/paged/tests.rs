@@ -148,6 +148,36 @@ fn is_full_of(medium: &Medium, pages: Range<u64>, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
+/// Allocates pages one by one in a new volume of 16 huge pages, with memory for `limit` pages. Returns the
+/// numbers of all pages that have memory afterwards.
+fn pages_with_memory(limit: u64, pages: impl Iterator<Item = u64>) -> Vec<u64> {
+    const BYTES: u64 = 16 << 21;
+    let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES, false)));
+    Medium::format_paged(&blocks, BYTES, false).expect("room");
+    let options = PagedOptions::new(limit * 4096, Duration::from_secs(3600));
+    let medium = Medium::paged(Arc::new(blocks), options).expect("sound");
+    pages.for_each(|page| take(&medium, page..page + 1, 1));
+    let mut found = vec![0_u8; (BYTES / 4096) as usize];
+    // SAFETY: the range is the whole mapping, and the vector has a byte for each of its pages.
+    let asked =
+        unsafe { libc::mincore(pager(&medium).memory.base().cast(), BYTES as usize, found.as_mut_ptr()) };
+    assert_eq!(asked, 0);
+    (0..).zip(found).filter(|(_, found)| found & 1 == 1).map(|(page, _)| page).collect()
+}
+
+#[test]
+fn allocation_provides_huge_pages_while_memory_suffices() {
+    let next = |range: Range<u64>| pages_with_memory(8192, range);
+    assert_eq!(next(0..512), Vec::from_iter(0..512), "few pages in use: no memory is taken in advance");
+    assert_eq!(next(0..513), Vec::from_iter(0..1024), "one page provides its huge page");
+    assert_eq!(next(0..1025), Vec::from_iter(0..1536));
+    assert_eq!(next(0..5000).len(), 5000, "at most half of the limit is taken in advance");
+    assert_eq!(pages_with_memory(2000, 0..900), Vec::from_iter(0..900));
+    // One page in each of twelve huge pages: their unused rest stays below the pages in use.
+    let sparse = pages_with_memory(8192, (0..1100).chain((3..15).map(|huge| huge * 512)));
+    assert!(sparse.len() < 2 * 1112 && sparse.len() > 1536, "{}", sparse.len());
+}
+
 /// An Op that holds its gate ends normally even if a drain fails meanwhile. The test does not make a drain
 /// fail: it sets `failed`, as a failed drain does.
 #[test]
@@ -352,6 +382,8 @@ fn sync_elsewhere(medium: &Medium) {
     // thread.
     drop(pin());
     std::thread::scope(|scope| scope.spawn(|| medium.sync().expect("drained")).join().expect("no panic"));
+    // The test may have to wait for a processor, so the limit must not expire meanwhile.
+    pager(medium).pace.set_lasting(true);
 }
 
 #[test]
@@ -371,6 +403,16 @@ fn ops_leave_few_fresh_pages_to_the_next_sync() {
     medium.sync().expect("drained");
     assert!(take_many(&medium).expect("no failure") > 400, "a thread does not wait because of its own sync");
     assert_eq!(medium.durable_cut(), drained + 1);
+}
+
+#[test]
+fn ops_do_not_wait_after_the_last_of_the_syncs() {
+    let medium = hooked(|_| Ok(()));
+    sync_elsewhere(&medium);
+    pager(&medium).pace.set_lasting(false);
+    let synced = medium.durable_cut();
+    assert!(take_many(&medium).expect("no failure") > 400);
+    assert_eq!(medium.durable_cut(), synced);
 }
 
 #[test]

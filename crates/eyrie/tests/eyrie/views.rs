@@ -38,6 +38,35 @@ fn views_keep_their_bytes_while_the_file_changes() {
     }
 }
 
+/// One thread changes private copies of a file and writes them back, while the other thread looks at the file.
+#[test]
+fn copy_that_is_written_back_is_seen_whole() {
+    let _side_by_side = side_by_side();
+    for (_, _host, _volume, files) in volumes(16 << 20) {
+        files.write("/file", vec![0; 50_000]).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let file = files.options().read(true).write(true).open("/file").unwrap();
+                for _ in 0..200 {
+                    let mut copy = file.view(1000..49_000, &files.pin()).unwrap().into_vec();
+                    copy.iter_mut().for_each(|byte| *byte += 1);
+                    file.write_all_at(&copy, 1000).unwrap();
+                }
+            });
+            let file = files.open_file("/file").unwrap();
+            while !writer.is_finished() {
+                let pin = files.pin();
+                let view = file.view(.., &pin).unwrap();
+                assert!(view[1000..49_000].iter().all(|&byte| byte == view[1000]), "a mixture");
+            }
+        });
+        let mut expected = vec![200; 50_000];
+        expected[..1000].fill(0);
+        expected[49_000..].fill(0);
+        assert!(files.read("/file").unwrap() == expected);
+    }
+}
+
 #[test]
 fn ranges_of_views_end_with_the_file() {
     let _side_by_side = side_by_side();
