@@ -54,6 +54,9 @@ struct PinnedClient {
 pub struct Client {
     pub(crate) view: VolumeView,
     pub(crate) root: ObjectId,
+    /// True if the fences of the service make its stores durable. A change may then be visible before it is
+    /// durable.
+    pub(crate) fences_make_durable: bool,
     pub(crate) instance: u32,
     pub(crate) read_only: bool,
     service: u32,
@@ -117,6 +120,7 @@ impl Client {
         Ok(Client {
             view,
             root: root.ok_or_else(|| refused("the service named no root"))?,
+            fences_make_durable: joined.welcome.fences_make_durable != 0,
             instance: next_instance(),
             read_only,
             service: joined.welcome.process,

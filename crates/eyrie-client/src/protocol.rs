@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -222,8 +222,8 @@ pub struct Welcome {
     pub key: u64,
     /// Process id of the service.
     pub process: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if the fences of the service make its stores durable, as on persistent memory. Else 0.
+    pub fences_make_durable: u32,
 }
 
 /// A request, in the head of a lane.

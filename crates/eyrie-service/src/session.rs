@@ -150,7 +150,7 @@ impl Session {
             root: engine.root().raw(),
             key: 0,
             process: std::process::id(),
-            reserved: 0,
+            fences_make_durable: engine.volume().medium().fences_make_durable().into(),
         };
         if hello.purpose == LIST_SESSIONS {
             packet::send(self.socket.as_fd(), &[welcome.as_bytes(), list.as_bytes()].concat(), &[])?;

@@ -171,6 +171,33 @@ fn killed_services_lose_nothing_that_was_done() {
 }
 
 #[test]
+fn syncs_in_memory_need_no_service() {
+    let sandbox = Sandbox::with_volume("8M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    program.files.write("/egg", "blue").unwrap();
+    let egg = program.files.options().read(true).write(true).open("/egg").unwrap();
+    let nest = program.files.options().read(true).open("/").unwrap();
+    service.suspend();
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| {
+            egg.sync_all().unwrap();
+            nest.sync_all().unwrap();
+            program.volume.sync().unwrap();
+        });
+        let started = Instant::now();
+        while !syncing.is_finished() && started.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_finished = syncing.is_finished();
+        service.resume();
+        assert!(is_finished, "a sync waits for the service");
+    });
+    drop((egg, nest));
+    program.end(service, &sandbox);
+}
+
+#[test]
 fn killed_clients_disturb_nobody() {
     kill_clients(&Sandbox::with_volume("256M"));
 }
