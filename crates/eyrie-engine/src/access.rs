@@ -288,6 +288,14 @@ pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Res
     if now { check(who, object, Rights::WRITE) } else { Err(Error::NotPermitted) }
 }
 
+/// Checks that `who` may open `object` for reads that set no access time (`O_NOATIME`).
+///
+/// # Errors
+/// `NotPermitted` for a user who neither owns the object nor is root.
+pub fn check_noatime(who: &Credentials, object: &Protection) -> Result<()> {
+    if who.owns(object) { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
 /// Namespaces of extended attributes, by the prefix of the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Namespace {

@@ -66,7 +66,8 @@ pub struct Attributes {
     /// The number leaves out the nodes of a file's tree, and the pages of a directory. The number is an
     /// estimate if a file has many holes.
     pub allocated: u64,
-    /// Last access time that a call set, or the creation time. Reads do not change this time.
+    /// Time of the last access that `MarkAccess` noted, a time that a call set, or the creation time. A read
+    /// alone does not change this time.
     pub accessed: Time,
     /// Last change of the bytes or entries.
     pub modified: Time,

@@ -24,6 +24,8 @@ pub enum Notice {
     Object(ObjectId),
     /// Attributes, extended attributes or the ACL of an object have changed, but not its bytes.
     Attributes(ObjectId),
+    /// A reader has set the access time of an object. Nothing else has changed.
+    Access(ObjectId),
     /// An entry of a directory has changed, and with it the attributes of the directory and of the objects
     /// that the entry named before and names now.
     #[non_exhaustive]
@@ -65,6 +67,7 @@ const ENTRY: u8 = 2;
 const EVERYTHING: u8 = 3;
 const ATTRIBUTES: u8 = 4;
 const RENAME: u8 = 5;
+const ACCESS: u8 = 6;
 
 impl Notice {
     /// Appends the encoded notice. Another process can [decode](Notice::decode) it.
@@ -86,6 +89,10 @@ impl Notice {
             }
             Notice::Attributes(id) => {
                 out.push(ATTRIBUTES);
+                put(out, &[Some(*id)], &[]);
+            }
+            Notice::Access(id) => {
+                out.push(ACCESS);
                 put(out, &[Some(*id)], &[]);
             }
             Notice::Entry { dir, name, before, after } => {
@@ -116,6 +123,7 @@ impl Notice {
         match *bytes.split_off_first()? {
             OBJECT => Some(Notice::Object(id(bytes)??)),
             ATTRIBUTES => Some(Notice::Attributes(id(bytes)??)),
+            ACCESS => Some(Notice::Access(id(bytes)??)),
             ENTRY => {
                 let (dir, before, after) = (id(bytes)??, id(bytes)?, id(bytes)?);
                 Some(Notice::Entry { dir, name: name(bytes)?, before, after })
@@ -381,7 +389,8 @@ mod tests {
             replaced: Some(other),
             left: None,
         };
-        let sent = [object(1), Notice::Attributes(other), entry, rename, Notice::Everything];
+        let sent =
+            [object(1), Notice::Attributes(other), Notice::Access(id), entry, rename, Notice::Everything];
         let mut bytes = Vec::new();
         for notice in &sent {
             let before = bytes.len();

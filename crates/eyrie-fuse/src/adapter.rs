@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, Node, ObjectId, VolumeNodes};
-use fuser::{Errno, Generation, INodeNo, InitFlags, Notifier, ReplyAttr, ReplyEntry, Request};
+use fuser::{Errno, Generation, INodeNo, InitFlags, Notifier, OpenFlags, ReplyAttr, ReplyEntry, Request};
 
-use crate::answer::{Answer, LONG, OrErrno, entry_life, reply};
+use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, reply};
 use crate::convert::{Numbers, attributes};
+use crate::options::MountOptions;
 use crate::turns::Turns;
 
 /// The set-user-id and the set-group-id bit of a mode.
@@ -29,6 +30,8 @@ pub(crate) struct Adapter {
     pub(crate) writeback_cache: bool,
     /// True if the kernel checks permissions, and therefore also obeys ACLs.
     pub(crate) kernel_checks: bool,
+    /// True if listings set no access times, whatever other reads do.
+    keeps_directory_times: bool,
     session: Arc<OnceLock<SessionParts>>,
 }
 
@@ -44,12 +47,45 @@ pub(crate) struct SessionParts {
 impl Adapter {
     pub(crate) fn new(
         nodes: Arc<VolumeNodes>,
-        writeback_cache: bool,
+        options: &MountOptions,
         kernel_checks: bool,
         session: Arc<OnceLock<SessionParts>>,
     ) -> Adapter {
         let numbers = Numbers { root: nodes.root() };
-        Adapter { nodes, numbers, writeback_cache, kernel_checks, session }
+        let (writeback_cache, keeps_directory_times) = (options.writeback_cache, options.no_dir_access_times);
+        Adapter { nodes, numbers, writeback_cache, kernel_checks, keeps_directory_times, session }
+    }
+
+    /// Reads bytes of a file that was opened with these flags. The update of the access time comes before the
+    /// reply, because the kernel asks for the new time after the reply.
+    pub(crate) fn bytes(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        out: &mut [u8],
+        opened: OpenFlags,
+    ) -> Answer<usize> {
+        let id = self.object(number)?;
+        let count = self.nodes.read(id, offset, out).or_errno()?;
+        if opened.0 & NO_ACCESS_TIME == 0 {
+            self.nodes.mark_access(id);
+        }
+        Ok(count)
+    }
+
+    /// Reads the target of a symbolic link.
+    pub(crate) fn target(&self, number: INodeNo) -> Answer<Vec<u8>> {
+        let id = self.object(number)?;
+        let target = self.nodes.readlink(id).or_errno()?;
+        self.nodes.mark_access(id);
+        Ok(target)
+    }
+
+    /// Sets the access time of a directory that was listed, if the options of the mount say so.
+    pub(crate) fn mark_listed(&self, dir: ObjectId) {
+        if !self.keeps_directory_times {
+            self.nodes.mark_access(dir);
+        }
     }
 
     /// Returns the user of a request, with all capabilities. No permission is checked here, because the

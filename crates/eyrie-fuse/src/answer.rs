@@ -66,6 +66,7 @@ pub(crate) fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
 /// The kernel keeps the pages of a file from one open to the next.
 pub(crate) const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 pub(crate) const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+pub(crate) const NO_ACCESS_TIME: i32 = rustix::fs::OFlags::NOATIME.bits() as i32;
 pub(crate) const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
 pub(crate) const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
 pub(crate) const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;

@@ -43,6 +43,7 @@ pub(crate) fn run(nodes: &VolumeNodes, kernel: &KernelCache) {
     while !nodes.has_stopped_notices() {
         match nodes.next_notice(PATIENCE) {
             Some(Notice::Object(id) | Notice::Attributes(id)) => kernel.forget_object(numbers, id),
+            Some(Notice::Access(id)) => kernel.forget_attributes(numbers, id),
             Some(Notice::Entry { dir, name, before, after, .. }) => {
                 kernel.forget_entry(numbers, dir, &names::encode(&name));
                 [Some(dir), before, after].into_iter().flatten().for_each(|id| {
@@ -67,6 +68,12 @@ impl KernelCache {
     fn forget_object(&self, numbers: Numbers, id: ObjectId) {
         // An error means that the kernel does not know the object, or that the mount ends.
         let _ = self.notifier.inval_inode(numbers.of(id), 0, 0);
+    }
+
+    /// Makes the kernel forget the attributes of an object, but not its pages.
+    fn forget_attributes(&self, numbers: Numbers, id: ObjectId) {
+        // A negative offset means the attributes alone.
+        let _ = self.notifier.inval_inode(numbers.of(id), -1, 0);
     }
 
     /// Makes the kernel forget an entry, and everything below it.

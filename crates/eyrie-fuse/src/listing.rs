@@ -1,8 +1,10 @@
 //! Listings: the entries of a directory with `.` and `..`, which a volume does not store.
 
-use eyrie::{NodeEntry, ObjectId, VolumeNodes};
+use eyrie::{NodeEntry, ObjectId};
+use fuser::INodeNo;
 
-use crate::answer::{Answer, errno};
+use crate::adapter::Adapter;
+use crate::answer::{Answer, OrErrno};
 
 /// Number of the entries `.` and `..`, whose offsets are 1 and 2. The offset of any other entry is its cookie
 /// plus this number.
@@ -18,23 +20,24 @@ pub(crate) enum ListedNode<'a> {
 /// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry, until
 /// `add` returns true because the reply is full.
 pub(crate) fn list(
-    nodes: &VolumeNodes,
-    dir: Answer<ObjectId>,
+    adapter: &Adapter,
+    number: INodeNo,
     offset: u64,
     hold: bool,
     mut add: impl FnMut(u64, ListedNode<'_>) -> bool,
 ) -> Answer<()> {
-    let dir = dir?;
+    let (nodes, dir) = (&adapter.nodes, adapter.object(number)?);
     let parent = if offset < DOTS { nodes.parent(dir).unwrap_or(dir) } else { dir };
     for (next, name, id) in [(1, ".", dir), (2, "..", parent)] {
         if offset < next && add(next, ListedNode::Dot(name, id)) {
             return Ok(());
         }
     }
-    nodes
-        .list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
-            let next = entry.next + DOTS;
-            !add(next, ListedNode::Entry(entry))
-        })
-        .map_err(|error| errno(&error))
+    let listed = nodes.list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
+        let next = entry.next + DOTS;
+        !add(next, ListedNode::Entry(entry))
+    });
+    listed.or_errno()?;
+    adapter.mark_listed(dir);
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Options of a mount.
 
+use eyrie::AccessTimes;
+
 use crate::{MountError, Result};
 
 /// Options of a mount: see [`mount`](crate::mount). By default, only the user who mounts the volume can use
@@ -38,6 +40,11 @@ pub struct MountOptions {
     /// Let the kernel collect writes before it sends them (`writeback_cache`). A file that is changed through
     /// the mount must then not be changed in another way, for example by other threads of this process.
     pub writeback_cache: bool,
+    /// The reads that set access times (`noatime`, which is the default, `relatime`, `strictatime`). Only
+    /// reads that reach the mount count: the kernel answers other reads from its cache.
+    pub access_times: AccessTimes,
+    /// Let listings set no access times (`nodiratime`).
+    pub no_dir_access_times: bool,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.
     pub threads: Option<usize>,
@@ -88,9 +95,13 @@ impl MountOptions {
                 "sync" => self.sync = true,
                 "async" => self.sync = false,
                 "writeback_cache" => self.writeback_cache = true,
-                // No read changes an access time.
-                "defaults" | "noatime" | "nodiratime" | "relatime" => {}
-                "atime" | "strictatime" => return wrong("access times change only when a call sets them"),
+                "defaults" => {}
+                "noatime" => self.access_times = AccessTimes::Never,
+                // As in mount(8), `atime` leaves the choice to the kernel, whose default is `relatime`.
+                "relatime" | "atime" => self.access_times = AccessTimes::Relative,
+                "strictatime" => self.access_times = AccessTimes::Always,
+                "nodiratime" => self.no_dir_access_times = true,
+                "diratime" => self.no_dir_access_times = false,
                 "auto_unmount" => return wrong("use `eyrie umount` after a crash"),
                 // Options of fstab(5) that other programs obey.
                 "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev" => {}
@@ -129,7 +140,16 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
-        for wrong in ["colour", "colour=blue", "threads=0", "threads=x", "strictatime"] {
+        let times = |list: &str| {
+            let MountOptions { access_times, no_dir_access_times, .. } = list.parse().expect("all are known");
+            (access_times, no_dir_access_times)
+        };
+        assert_eq!(times("defaults"), (AccessTimes::Never, false));
+        assert_eq!(times("relatime,nodiratime"), (AccessTimes::Relative, true));
+        assert_eq!(times("nodiratime,atime,diratime"), (AccessTimes::Relative, false));
+        assert_eq!(times("strictatime"), (AccessTimes::Always, false));
+        assert_eq!(times("strictatime,noatime"), (AccessTimes::Never, false));
+        for wrong in ["colour", "colour=blue", "threads=0", "threads=x", "lazytime"] {
             assert!(wrong.parse::<MountOptions>().is_err(), "{wrong}");
         }
     }

@@ -110,7 +110,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        let result = self.object(number).and_then(|id| self.nodes.readlink(id).or_errno());
+        let result = self.target(number);
         reply!(self, reply, result, |target: Vec<u8>| reply.data(&target));
     }
 
@@ -231,7 +231,7 @@ impl Filesystem for Adapter {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        opened: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -239,7 +239,7 @@ impl Filesystem for Adapter {
             let size = size as usize;
             buffer.resize(size.max(buffer.len()), 0);
             let bytes = &mut buffer[..size];
-            let result = self.object(number).and_then(|id| self.nodes.read(id, offset, bytes).or_errno());
+            let result = self.bytes(number, offset, bytes, opened);
             reply!(self, reply, result, |count: usize| reply.data(&bytes[..count]));
         });
     }
@@ -293,7 +293,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let result = list(&self.nodes, self.object(number), offset, false, |next, entry| match entry {
+        let result = list(self, number, offset, false, |next, entry| match entry {
             ListedNode::Dot(name, id) => {
                 reply.add(self.numbers.of(id), next, file_type(Kind::Directory), name)
             }
@@ -313,7 +313,7 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let life = entry_life(number);
-        let result = list(&self.nodes, self.object(number), offset, true, |next, entry| match entry {
+        let result = list(self, number, offset, true, |next, entry| match entry {
             // For `.` and `..` the kernel holds no node, and needs only the number.
             ListedNode::Dot(name, id) => {
                 let Ok(node) = self.nodes.node(id) else { return false };
@@ -485,7 +485,11 @@ impl Filesystem for Adapter {
         let result = self.object(from).and_then(|from| {
             self.change(request, to, drops_set_ids(request), |user, to| {
                 let (from, to) = ((from, from_offset), (to, to_offset));
-                self.nodes.copy(user, from, to, length.min(COPY_BYTES))
+                let copied = self.nodes.copy(user, from, to, length.min(COPY_BYTES))?;
+                if copied > 0 {
+                    self.nodes.mark_access(from.0);
+                }
+                Ok(copied)
             })
         });
         reply!(self, reply, result, |copied: u64| reply.written(copied as u32));

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use eyrie::{Volume, VolumeNodes};
+use eyrie::{AccessTimes, Volume, VolumeNodes};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
@@ -64,10 +64,11 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
         return Err(MountError::Busy { path });
     }
     check_fuse(&path)?;
-    let nodes = Arc::new(volume.nodes().watching(invalidate::NOTICES));
+    let access_times = access_times(options);
+    let nodes = volume.nodes().with_access_times(access_times).watching(invalidate::NOTICES);
+    let nodes = Arc::new(nodes);
     let parts = Arc::new(OnceLock::new());
-    let (cache, checks) = (options.writeback_cache, kernel_checks(options));
-    let adapter = Adapter::new(Arc::clone(&nodes), cache, checks, Arc::clone(&parts));
+    let adapter = Adapter::new(Arc::clone(&nodes), options, kernel_checks(options), Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());
     let (session, kernel) = fuser::Session::new(adapter, &path, &config)
         .and_then(|session| {
@@ -169,7 +170,8 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         MountOption::FSName(option_value(&name)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
-        MountOption::NoAtime,
+        // The kernel leaves access times to the file system. It only shows this option.
+        if access_times(options) == AccessTimes::Never { MountOption::NoAtime } else { MountOption::Atime },
         if options.read_only || is_read_only { MountOption::RO } else { MountOption::RW },
         if options.suid { MountOption::Suid } else { MountOption::NoSuid },
         if options.dev { MountOption::Dev } else { MountOption::NoDev },
@@ -191,6 +193,11 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
 /// checks, because root passes them, unless the option `default_permissions` is set.
 fn kernel_checks(options: &MountOptions) -> bool {
     options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
+}
+
+/// Returns the reads that set access times. A mount that refuses changes sets none.
+fn access_times(options: &MountOptions) -> AccessTimes {
+    if options.read_only { AccessTimes::Never } else { options.access_times }
 }
 
 /// Escapes a value for a list of options, in which a comma ends a value.

@@ -101,8 +101,8 @@ pub use posix::{
     PosixLocks, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk, WalkEntry, WalkStep, Whence,
 };
 pub use pxfs::{
-    Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind, WatchOptions,
-    WatchStopper,
+    AccessTimes, Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind,
+    WatchOptions, WatchStopper,
 };
 pub use repair::{Repair, Repaired};
 pub use view::View;

@@ -90,6 +90,7 @@ impl<E: Engine> Requester<'_, E> {
             Op::SetAttributes { id, change, time } => {
                 Op::SetAttributes { id, change: self.check_attributes(id, change)?, time: at(time) }
             }
+            Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_mark(id)?, time: at(time) },
             Op::SetXattr { id, name, value, mode, time } => {
                 check_set_xattr(self.who, &self.protection(id)?, name)?;
                 Op::SetXattr { id, name, value, mode, time: at(time) }
@@ -245,6 +246,17 @@ impl<E: Engine> Requester<'_, E> {
             change.modified = change.modified.map(|_| self.now);
         }
         Ok(change)
+    }
+
+    /// Checks that the user may have read an object, and returns its id. The owner may read although the mode
+    /// forbids it, because a handle that was opened before the mode changed can still read. As on Linux, the
+    /// inode flags do not matter.
+    fn check_mark(&self, id: ObjectId) -> Result<ObjectId> {
+        let object = self.protection(id)?;
+        if !self.who.owns(&object) {
+            check(self.who, &object, Rights::READ)?;
+        }
+        Ok(id)
     }
 
     /// Checks that the inode flags of an object let its times be set. The service does not know if the caller
@@ -437,6 +449,27 @@ mod tests {
         for op in [unnamed, create(nest.shared, mine), put(nest.shared, b"a"), put(nest.sticky, b"a")] {
             assert_eq!(nest.ask(2, &op).expect("the directory is shared"), op);
         }
+    }
+
+    #[test]
+    fn readers_and_owners_move_access_times_to_the_present() {
+        let nest = Nest::new();
+        let mark = |time| Op::MarkAccess { id: nest.egg, time };
+        for (uid, time) in [(0, 2000), (1, 1), (1, 2000), (2, 1), (2, 2000)] {
+            let given = nest.ask(uid, &mark(Time::new(time, 0))).expect("all may read");
+            assert_eq!(given, mark(NOW), "user {uid}");
+        }
+        let early = mark(Time::new(1, 0));
+        assert_eq!(nest.ask(0, &early).expect("root restores times"), early);
+        let set = |change| {
+            let op = Op::SetAttributes { id: nest.egg, change, time: NOW };
+            nest.model.apply(&op).expect("a file");
+        };
+        set(AttributeChange { mode: Some(0o220), ..AttributeChange::default() });
+        assert!(nest.is_refused(2, &mark(NOW)), "this user cannot have read the file");
+        assert!(nest.ask(1, &mark(NOW)).is_ok(), "the owner may have opened the file before");
+        set(AttributeChange { flags: Some(InodeFlags::IMMUTABLE), ..AttributeChange::default() });
+        assert!(nest.ask(1, &mark(NOW)).is_ok(), "a read of an immutable file counts on Linux, too");
     }
 
     #[test]

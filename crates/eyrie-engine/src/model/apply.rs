@@ -45,6 +45,10 @@ impl ModelState {
                 self.written(id, set_ids, time).map(done)
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
+            Op::MarkAccess { id, time } => {
+                self.object_mut(id)?.accessed = time;
+                Ok(Applied::default())
+            }
             Op::SetXattr { id, name, value, mode, time } => {
                 self.set_xattr(id, name, value, mode, time).map(done)
             }

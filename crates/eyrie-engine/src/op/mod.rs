@@ -413,6 +413,8 @@ pub enum Op<'a> {
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes. `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
+    /// Notes a read of an object. `time` becomes the access time, and the change time stays.
+    MarkAccess { id: ObjectId, time: Time },
     /// Sets an extended attribute that is no ACL. `time` becomes the change time. Names have 1 to
     /// [`XATTR_NAME_MAX`] bytes, none of them zero.
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },

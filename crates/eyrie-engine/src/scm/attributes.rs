@@ -75,6 +75,18 @@ impl Scm {
         Ok(Applied::default())
     }
 
+    /// Sets the access time of an object that was read.
+    pub(super) fn mark_access(&self, id: ObjectId, time: Time) -> Result<Applied> {
+        let header = self.header(id)?;
+        let _held = self.locks.hold(&[id]);
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        cold.set_accessed(time);
+        let mut transaction = Transaction::begin(&self.volume);
+        header.change_cold(&mut transaction, &hot, &cold, HotChange::accessed(&hot))?;
+        transaction.commit()?;
+        Ok(Applied::default())
+    }
+
     /// Runs `change` on an object's extended attributes, and commits the result.
     pub(super) fn change_xattrs(
         &self,

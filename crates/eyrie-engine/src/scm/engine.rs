@@ -212,6 +212,7 @@ impl Scm {
             | Op::SetXattr { id, .. }
             | Op::RemoveXattr { id, .. }
             | Op::SetAcl { id, .. } => self.notices.add(&Notice::Attributes(id)),
+            Op::MarkAccess { id, .. } => self.notices.add(&Notice::Access(id)),
             // Nobody watches a file that has never had a name. The commits of the other Ops give notices of
             // entries. A `Put` and a batch also give notices of the values that they replace.
             Op::CreateUnnamed { .. }
@@ -254,6 +255,7 @@ impl Scm {
                 self.fallocate(id, mode, offset, length, Touch { set_ids, time })
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
+            Op::MarkAccess { id, time } => self.mark_access(id, time),
             Op::SetXattr { id, name, value, mode, time } => {
                 self.change_xattrs(id, time, |transaction, root| {
                     xattr::check_no_acl(name)?;

@@ -71,8 +71,9 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
             (Some(from_dir), whiteout.map(|new| new.id), b"", time)
         }
         // A write in place stores the time of the file before the bytes, so the time proves nothing. To make
-        // the write again is harmless: it stores the same bytes at the same place.
-        Op::Write { time, .. } => (None, None, b"", time),
+        // the write again is harmless: it stores the same bytes at the same place. A change of the access
+        // time leaves the change time alone. It is harmless to make again, too.
+        Op::Write { time, .. } | Op::MarkAccess { time, .. } => (None, None, b"", time),
         Op::SetSize { id, time, .. }
         | Op::Fallocate { id, time, .. }
         | Op::SetAttributes { id, time, .. }
@@ -284,7 +285,7 @@ mod tests {
     }
 
     /// Number of Ops that [`with_op`] can make.
-    const OPS: u32 = 20;
+    const OPS: u32 = 21;
 
     /// Runs a check with an Op, and with the answer that a service gives to it.
     fn with_op<T>(engine: Scm, number: u32, check: impl FnOnce(&Scm, &Op<'_>, (u64, bool)) -> T) -> T {
@@ -330,6 +331,7 @@ mod tests {
                 make_unnamed(engine, new);
                 Op::Link { dir, name: b"new", id: new, time }
             }
+            20 => Op::MarkAccess { id, time },
             _ => unreachable!("there are {OPS} Ops"),
         };
         made.0 = if number == 6 { 4 } else { made.0 };
@@ -351,8 +353,8 @@ mod tests {
             let mut next = after_kill(engine);
             for _ in 0..3 {
                 let found = next.request_outcome(KEY, 5).expect("sound");
-                if matches!(op, Op::Write { .. }) {
-                    assert_eq!(found, RequestOutcome::NotMade, "a write is made again");
+                if matches!(op, Op::Write { .. } | Op::MarkAccess { .. }) {
+                    assert_eq!(found, RequestOutcome::NotMade, "{op:?} is made again");
                     continue;
                 }
                 let RequestOutcome::Made { number: found_at, created: has_created } = found else {
@@ -445,14 +447,15 @@ mod tests {
         engine.list(engine.root(), 0, &mut visit).expect("sound");
         found.sort();
         let describe = |(name, id): (Vec<u8>, ObjectId)| {
-            let Attributes { mode, links, size, .. } = engine.attributes(id).expect("sound");
+            let Attributes { mode, links, size, accessed, .. } = engine.attributes(id).expect("sound");
             let (mut data, mut xattrs) = (vec![0; 64], Vec::new());
             if id.kind() == Kind::File {
                 let length = engine.read(id, 0, &mut data).expect("sound");
                 data.truncate(length);
             }
             engine.xattr_names(id, &mut |name| xattrs.push(name.to_vec())).expect("sound");
-            format!("{} {id:?} {mode:o} {links} {size} {data:?} {xattrs:?}", name.escape_ascii())
+            let name = name.escape_ascii();
+            format!("{name} {id:?} {mode:o} {links} {size} {accessed:?} {data:?} {xattrs:?}")
         };
         found.into_iter().map(describe).collect()
     }
@@ -512,8 +515,8 @@ mod tests {
         let (found, outcome) = (contents(&next), next.request_outcome(KEY, 5).expect("sound"));
         match outcome {
             RequestOutcome::Made { .. } => assert_eq!(found, after, "{what}"),
-            // To make a write again does no harm.
-            RequestOutcome::NotMade if what.starts_with("Write") => {}
+            // To make a write again does no harm, and neither does an access time.
+            RequestOutcome::NotMade if what.starts_with("Write") || what.starts_with("MarkAccess") => {}
             _ => assert_eq!((outcome, &found[..]), (RequestOutcome::NotMade, before), "{what}"),
         }
         assert!(next.check().expect("sound").is_clean(), "{what}");

@@ -35,6 +35,7 @@ fn many_ops(start: &Start) -> Vec<OpRecord> {
         rename(root, b"k", dir, two, RenameMode::Exchange),
         rename(root, b"k", dir, three, RenameMode::Replace),
         Op::SetAttributes { id: dir, change, time },
+        Op::MarkAccess { id: dir, time },
     ]
     .iter()
     .map(OpRecord::new)

@@ -241,6 +241,7 @@ fn single_ops(start: &Start) -> Vec<OpRecord> {
         range(file, FallocateMode::InsertRange),
         Op::SetAttributes { id: file, change, time },
         Op::SetAttributes { id: dir, change, time },
+        Op::MarkAccess { id: file, time },
         Op::SetXattr { id: file, name: b"x", value: upper, mode: XattrMode::Replace, time },
         Op::SetXattr { id: key, name: b"x", value: upper, mode: XattrMode::Create, time },
         Op::RemoveXattr { id: file, name: b"x", time },
@@ -626,6 +627,7 @@ fn regression_orphan_written_during_last_close_is_freed_once() {
             Op::Append { id, data, set_ids: SetIds::Keep, time },
             Op::SetSize { id, size: 1, set_ids: SetIds::Keep, time },
             Op::SetAttributes { id, change, time },
+            Op::MarkAccess { id, time },
         ] {
             close_beside(&start, &op, id, name, true);
             close_beside(&start, &op, id, name, false);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
+mod access_times;
 mod kernel;
 mod opens;
 

@@ -332,7 +332,7 @@ fn forged_ops_leave_a_sound_volume() {
         let owner = Owner { mode: random.random_range(0..0o10000), uid: random.random_range(0..2), gid: 0 };
         let time = Time::new(random.random(), random.random_range(0..1_000_000_000));
         let set_ids = SetIds::Keep;
-        let op = match random.random_range(0..10) {
+        let op = match random.random_range(0..11) {
             0 => Op::Create { dir, name, id: object, owner, content: Content::Empty, time },
             1 => Op::Link { dir, name, id: object, time },
             2 => Op::Unlink { dir, name, time },
@@ -354,6 +354,7 @@ fn forged_ops_leave_a_sound_volume() {
                     AttributeChange { mode: Some(owner.mode), uid: Some(owner.uid), ..Default::default() };
                 Op::SetAttributes { id: object, change, time }
             }
+            9 => Op::MarkAccess { id: object, time },
             _ => Op::Put { dir, name, id: object, owner, data: &data, time },
         };
         accepted += usize::from(session.apply(&op) == 0);

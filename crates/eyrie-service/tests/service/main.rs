@@ -16,7 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use eyrie::{Credentials, Files, Kvfs, MediumChoice, OpenFlags, PagedOptions, Posix, PosixExt, Pxfs, Volume};
+use eyrie::{
+    AccessTimes, Credentials, Files, Kvfs, MediumChoice, OpenFlags, PagedOptions, Posix, PosixExt, Pxfs,
+    Volume,
+};
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
 use eyrie_service::{ServeOptions, Service, Stopper};
@@ -133,6 +136,28 @@ fn clients_see_the_changes_of_each_other() {
     assert_eq!(one.read_dir("/a").unwrap().count(), 2);
     assert_eq!(one.metadata("/a").unwrap().links, 3);
     drop((one, other));
+    served.stop();
+}
+
+#[test]
+fn reads_of_clients_set_access_times() {
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
+    let relative = |files: &Pxfs<Client>| files.with_access_times(AccessTimes::Relative);
+    let files = relative(&files);
+    files.write("/egg", "blue").unwrap();
+    let written = files.metadata("/egg").unwrap();
+    let nodes = other.nodes().watching(10);
+    assert_eq!(files.read("/egg").unwrap(), b"blue");
+    let read = other.metadata("/egg").unwrap();
+    assert!(read.accessed > written.accessed && read.changed == written.changed);
+    let notice = nodes.next_notice(std::time::Duration::from_secs(20));
+    assert!(matches!(notice, Some(eyrie::Notice::Access(_))), "{notice:?}");
+    other.read("/egg").unwrap();
+    let reading = Pxfs::new(Arc::new(Client::connect(&served.socket, true).unwrap()), Credentials::root());
+    let strict = reading.with_access_times(AccessTimes::Always);
+    assert_eq!(strict.read("/egg").unwrap(), b"blue", "a session that only reads");
+    assert_eq!(other.metadata("/egg").unwrap(), read);
+    drop((nodes, files, other, reading, strict));
     served.stop();
 }
 

@@ -14,13 +14,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime};
+use eyrie::{Errno, Posix, Pxfs, SetTime};
 use eyrie_engine::Model;
 use eyrie_faults::{CrashRule, FaultPlan, ThreadSchedule};
 use eyrie_medium::sync::unpoisoned;
 
 use super::record::{
-    RecordError, RecordOptions, RecordSession, Recorded, StartVolume, clock, errno, failed,
+    RecordError, RecordOptions, RecordSession, Recorded, StartVolume, clock, errno, failed, files_of,
     pass_grace_periods, set_clock, syncs,
 };
 use super::recovered::caught;
@@ -63,7 +63,7 @@ struct Made<'a> {
 impl Made<'_> {
     fn files(&self, model: &Model) -> Pxfs<Model> {
         set_clock(self.seconds);
-        Pxfs::new(Arc::new(model.fork()), Credentials::root()).with_clock(clock)
+        files_of(Arc::new(model.fork()))
     }
 
     /// Returns the model after the call, or `None` if the call has another result on the model. A call that

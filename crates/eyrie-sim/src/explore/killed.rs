@@ -20,7 +20,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use eyrie::{Credentials, Errno, Pxfs};
+use eyrie::Errno;
 use eyrie_engine::Error;
 use eyrie_engine::scm::Scm;
 use eyrie_faults::{CrashPoint, CrashPoints, CrashRule, Event, Recorder};
@@ -28,7 +28,7 @@ use eyrie_faults::{CrashPoint, CrashPoints, CrashRule, Event, Recorder};
 use super::failure::{CrashFailure, ProcessEnd};
 use super::images::{Images, Limits, NoImage, check_picks, point_after};
 use super::medium::{Traced, apply_stores};
-use super::record::{Recorded, RunSource, clock, errno, pass_grace_periods, set_clock, syncs};
+use super::record::{Recorded, RunSource, errno, files_of, pass_grace_periods, set_clock, syncs};
 use super::recovered::{Expected, Wrong, caught, examine, sound};
 use crate::compare::{Tree, TreeParts, difference, try_tree};
 use crate::script::{bytes, perform};
@@ -313,7 +313,7 @@ impl Chains<'_> {
     /// Makes the next calls of the script.
     fn go_on(&self, engine: &Arc<Scm>, recorder: &Recorder, process: &mut Process) -> Result<(), String> {
         let run = &self.recorded.run;
-        let files = Pxfs::new(Arc::clone(engine), Credentials::root()).with_clock(clock);
+        let files = files_of(Arc::clone(engine));
         let last = process.states.last().expect("the states after the open").clone();
         let (mut durable, mut position) = (*last.calls.start(), *last.calls.end());
         for line in self.source.script.lines().iter().skip(position).take(CALLS) {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
+use eyrie::{AccessTimes, Credentials, Errno, Posix, Pxfs, SetTime, Time};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{self, MediumChoice};
 use eyrie_engine::{Engine, Model, Owner};
@@ -36,6 +36,12 @@ pub(super) fn set_clock(seconds: i64) {
 
 pub(super) fn clock() -> Time {
     Time::new(SECONDS.get(), 7)
+}
+
+/// Returns the files on which scripts run: those of root, with the clock of this thread's calls. Every read
+/// sets the access time, so that crashes meet such changes, too.
+pub(super) fn files_of<E: Engine>(engine: Arc<E>) -> Pxfs<E> {
+    Pxfs::new(engine, Credentials::root()).with_clock(clock).with_access_times(AccessTimes::Always)
 }
 
 /// The reason why a script cannot be recorded.
@@ -231,8 +237,8 @@ impl RecordSession {
         if start.rule == CrashRule::Lines {
             drop(recorder.take());
         }
-        let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
-        let model = Pxfs::new(Arc::new(start.model.fork()), Credentials::root()).with_clock(clock);
+        let files = files_of(Arc::new(engine));
+        let model = files_of(Arc::new(start.model.fork()));
         Ok(RecordSession { recorder, disk, files, model, started: start.time })
     }
 
@@ -243,7 +249,7 @@ impl RecordSession {
 
     /// Returns a copy of the model's files.
     pub(super) fn forked_model(&self) -> Pxfs<Model> {
-        Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock)
+        files_of(Arc::new(self.model.engine().fork()))
     }
 
     /// Makes a call on the engine and on the model. If the engine has no room for the call, the model does

@@ -158,6 +158,9 @@ chown /b 9 -1
 chown /s 5 6
 utimes /b 5.000000001 77
 utimes /d -5 77
+read /b
+read /s
+read /d
 put / new 100 41
 put /d new 5000 42
 put / k 41 43
@@ -213,6 +216,7 @@ fallocate /n allocate 0 9000
 setxattr /n user.one one
 chmod /n 0700
 utimes /n 5 77
+read /n
 link /n /d/n
 unlink /n
 rmdir /n

@@ -7,14 +7,13 @@
 use std::fs::{self, File};
 use std::sync::Arc;
 
-use eyrie::{Credentials, Pxfs};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Model, Owner, Time};
 use eyrie_faults::{Recorder, pmem_anywhere, traced_from};
 
 use super::images::Counts;
-use super::record::{clock, pass_grace_periods, set_clock};
+use super::record::{files_of, pass_grace_periods, set_clock};
 use super::recovered::{caught, sound};
 use super::workload;
 use crate::compare::{TreeParts, difference, tree, try_tree};
@@ -41,8 +40,8 @@ fn run(number: usize, script: &Script, should_continue: &mut dyn FnMut() -> bool
     let engine =
         Scm::create_on(medium, &options, OWNER, Time::new(1, 0)).map_err(|error| error.to_string())?;
     let model = Arc::new(Model::new(eyrie_engine::Engine::root(&engine), OWNER, Time::new(1, 0)));
-    let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
-    let expected = Pxfs::new(model, Credentials::root()).with_clock(clock);
+    let files = files_of(Arc::new(engine));
+    let expected = files_of(model);
     let mut images = 0;
     for line in script.lines() {
         set_clock(1000 + line.number as i64);

@@ -10,12 +10,13 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// Name and syntax of each call.
-pub(super) const USAGE: [(&str, &str); 23] = [
+pub(super) const USAGE: [(&str, &str); 24] = [
     ("creat", "PATH [MODE]"),
     ("tmpfile", "DIR PATH LENGTH SEED [MODE]"),
     ("mkdir", "PATH [MODE]"),
     ("write", "PATH OFFSET LENGTH SEED"),
     ("append", "PATH LENGTH SEED"),
+    ("read", "PATH"),
     ("fsync", "PATH"),
     ("fdatasync", "PATH"),
     ("sync", ""),
@@ -53,6 +54,8 @@ pub enum Call {
     Write { path: OsString, offset: u64, length: u64, seed: u64 },
     /// Appends bytes.
     Append { path: OsString, length: u64, seed: u64 },
+    /// Reads an object, which may set its access time.
+    Read { path: OsString },
     /// Makes a file or directory durable.
     Fsync { path: OsString },
     /// Makes the bytes of a file durable, with the metadata that reading them needs.
@@ -141,6 +144,7 @@ impl Call {
             Call::Mkdir { .. } => "mkdir",
             Call::Write { .. } => "write",
             Call::Append { .. } => "append",
+            Call::Read { .. } => "read",
             Call::Fsync { .. } => "fsync",
             Call::Fdatasync { .. } => "fdatasync",
             Call::Sync => "sync",
@@ -183,7 +187,8 @@ impl fmt::Display for Call {
             }
             Call::Link { from, to } => write!(f, " {} {}", word(from), word(to)),
             Call::Symlink { target, path } => write!(f, " {} {}", word(target), word(path)),
-            Call::Fsync { path }
+            Call::Read { path }
+            | Call::Fsync { path }
             | Call::Fdatasync { path }
             | Call::Unlink { path }
             | Call::Rmdir { path } => write!(f, " {}", word(path)),

@@ -71,7 +71,7 @@ enum Group {
 type Draw = fn(&mut CallGenerator) -> Call;
 
 /// The calls that can be drawn, each with its group and weight.
-const DRAWS: [(Group, u64, Draw); 21] = [
+const DRAWS: [(Group, u64, Draw); 22] = [
     (Group::Always, 16, |random| Call::Creat { path: random.path(), mode: random.of(MODES) }),
     (Group::Always, 8, |random| Call::Mkdir { path: random.directory(), mode: random.of(MODES) }),
     (Group::Always, 14, |random| Call::Write {
@@ -110,6 +110,7 @@ const DRAWS: [(Group, u64, Draw); 21] = [
         accessed: random.time(),
         modified: random.time(),
     }),
+    (Group::Always, 3, |random| Call::Read { path: random.path() }),
     (Group::Fallocate, 6, |random| Call::Fallocate {
         path: random.path(),
         mode: random.of(MODES_OF_FALLOCATE),

@@ -92,6 +92,7 @@ fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
             seed: a.number("SEED")?,
         },
         "append" => Call::Append { path: a.path("PATH")?, length: a.written()?, seed: a.number("SEED")? },
+        "read" => Call::Read { path: a.path("PATH")? },
         "fsync" => Call::Fsync { path: a.path("PATH")? },
         "fdatasync" => Call::Fdatasync { path: a.path("PATH")? },
         "rename" => Call::Rename { from: a.path("FROM")?, to: a.path("TO")?, mode: a.rename_mode()? },

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use eyrie::{Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kvfs, OpenOptions, Posix, PosixExt};
+use eyrie::{
+    Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions, Posix, PosixExt,
+};
 use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
 use super::{Call, KeyChange, Script, ScriptLine, bytes};
@@ -95,6 +97,7 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Mkdir { path, mode } => target.mkdir(path.into(), *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
+        Call::Read { path } => read(target, path.as_ref()),
         Call::Fsync { path } => with_file(target.options().read(true), path.as_ref(), File::sync_all),
         Call::Fdatasync { path } => with_file(target.options().read(true), path.as_ref(), File::sync_data),
         Call::Sync => target.sync(),
@@ -158,6 +161,15 @@ fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Ve
     content.resize(length, 0);
     bytes::fill(seed, offset, &mut content);
     Ok(content)
+}
+
+/// Reads the target of a symbolic link, the entries of a directory, or the first byte of a file.
+fn read<T: ScriptTarget>(target: &T, path: &Path) -> Result<()> {
+    match target.symlink_metadata(path)?.kind {
+        Kind::Symlink => target.read_link(path).map(drop),
+        Kind::Directory => target.read_dir(path)?.try_for_each(|entry| entry.map(drop)),
+        _ => with_file(target.options().read(true), path, |file| file.read_at(&mut [0], 0).map(drop)),
+    }
 }
 
 fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, seed: u64) -> Result<()> {

@@ -63,6 +63,9 @@ pub enum PathOp {
         path: String,
         change: AttributeChange,
     },
+    MarkAccess {
+        path: String,
+    },
     SetXattr {
         path: String,
         name: String,
@@ -228,6 +231,7 @@ impl PathOp {
             | PathOp::SetSize { path, .. }
             | PathOp::Fallocate { path, .. }
             | PathOp::SetAttributes { path, .. }
+            | PathOp::MarkAccess { path }
             | PathOp::SetXattr { path, .. }
             | PathOp::RemoveXattr { path, .. }
             | PathOp::SetAcl { path, .. }
@@ -300,6 +304,7 @@ impl PathOp {
             PathOp::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
             }
+            PathOp::MarkAccess { path } => Op::MarkAccess { id: find(engine, path)?, time },
             PathOp::SetAcl { path, kind, acl } => {
                 Op::SetAcl { id: find(engine, path)?, kind: *kind, acl, drops_set_gid: false, time }
             }
@@ -370,6 +375,7 @@ fn of_call(call: &Call) -> Option<PathOp> {
             let (accessed, modified) = (Some(*accessed), Some(*modified));
             set_attributes(path, AttributeChange { accessed, modified, ..AttributeChange::default() })
         }
+        Call::Read { path } => PathOp::MarkAccess { path: relative(path) },
         Call::Put { dir, key, length, .. } => put(&below(dir, key), *length as usize),
         Call::Erase { dir, key } => PathOp::Erase { path: below(dir, key) },
         Call::Batch { .. }

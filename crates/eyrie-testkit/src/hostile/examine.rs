@@ -194,6 +194,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
             change: AttributeChange { mode: Some(0o600), ..Default::default() },
             time,
         });
+        apply(Op::MarkAccess { id, time });
         apply(Op::SetXattr { id, name: b"user.new", value: &[4; 300], mode: XattrMode::Set, time });
         apply(Op::RemoveXattr { id, name: b"user.one", time });
         for kind in AclKind::ALL {

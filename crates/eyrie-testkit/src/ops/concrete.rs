@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::acls::acl;
 use eyrie_engine::op::encode::{self, Decoded};
 use eyrie_engine::{
-    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Whiteout,
+    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Time, Whiteout,
 };
 
 use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
@@ -172,10 +172,8 @@ impl Ids {
             Action::Fallocate { object, mode, offset, length } => {
                 OpRecord::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
-            Action::SetAttributes { object, change } => {
-                let change = AttributeChange { set_ids, ..change };
-                OpRecord::new(&Op::SetAttributes { id: id(object), change, time })
-            }
+            Action::SetAttributes { object, change } => set_attributes(id(object), change, set_ids, time),
+            Action::MarkAccess { object } => OpRecord::new(&Op::MarkAccess { id: id(object), time }),
             Action::SetXattr { object, name, bytes, mode } => {
                 let (id, name, value) = (id(object), name.bytes(), &bytes.make()[..]);
                 OpRecord::new(&Op::SetXattr { id, name, value, mode, time })
@@ -216,6 +214,10 @@ fn content_bytes(kind: Kind, start: &InitialContent) -> Vec<u8> {
 /// Returns the whiteout of a rename. Its owner follows from the number of the step.
 fn whiteout(id: ObjectId, step: &OpStep) -> Whiteout {
     Whiteout { id, owner: Owner { mode: 0, uid: step.number % 3, gid: step.number % 5 } }
+}
+
+fn set_attributes(id: ObjectId, change: AttributeChange, set_ids: SetIds, time: Time) -> OpRecord {
+    OpRecord::new(&Op::SetAttributes { id, change: AttributeChange { set_ids, ..change }, time })
 }
 
 fn batch(dir: ObjectId, parts: &[BatchPart], new: impl Fn(u32) -> ObjectId, step: &OpStep) -> OpRecord {

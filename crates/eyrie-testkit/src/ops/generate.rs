@@ -60,6 +60,7 @@ pub struct OpMix {
     pub set_size: u32,
     pub fallocate: u32,
     pub set_attributes: u32,
+    pub mark_access: u32,
     pub set_xattr: u32,
     pub remove_xattr: u32,
     pub set_acl: u32,
@@ -88,6 +89,7 @@ impl Default for OpMix {
             set_size: 8,
             fallocate: 8,
             set_attributes: 5,
+            mark_access: 4,
             set_xattr: 6,
             remove_xattr: 2,
             set_acl: 6,
@@ -117,6 +119,7 @@ impl OpMix {
             set_size: 0,
             fallocate: 0,
             set_attributes: 0,
+            mark_access: 0,
             set_xattr: 0,
             remove_xattr: 0,
             set_acl: 0,
@@ -193,7 +196,7 @@ impl OpGenerator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 19] = [
+        let draws: [(u32, Draw); 20] = [
             (mix.create, OpGenerator::create),
             (mix.create_unnamed, |g, u| {
                 let dir = g.dir(u);
@@ -222,6 +225,7 @@ impl OpGenerator {
             }),
             (mix.fallocate, OpGenerator::fallocate),
             (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
+            (mix.mark_access, |g, u| Action::MarkAccess { object: g.object(u) }),
             (mix.set_xattr, OpGenerator::set_xattr),
             (mix.remove_xattr, |g, u| {
                 let (object, name) = g.xattr(u);

@@ -168,6 +168,8 @@ pub enum Action {
     Fallocate { object: ObjectHandle, mode: FallocateMode, offset: u64, length: u64 },
     /// Sets attributes.
     SetAttributes { object: ObjectHandle, change: AttributeChange },
+    /// Sets the access time, as after a read.
+    MarkAccess { object: ObjectHandle },
     /// Sets an extended attribute.
     SetXattr { object: ObjectHandle, name: OpName, bytes: Bytes, mode: XattrMode },
     /// Removes an extended attribute.
@@ -215,6 +217,7 @@ impl OpStep {
             | Action::SetSize { object, .. }
             | Action::Fallocate { object, .. }
             | Action::SetAttributes { object, .. }
+            | Action::MarkAccess { object }
             | Action::SetXattr { object, .. }
             | Action::RemoveXattr { object, .. }
             | Action::SetAcl { object, .. }

@@ -53,6 +53,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::SetSize { .. } => "set size",
         Op::Fallocate { .. } => "fallocate",
         Op::SetAttributes { .. } => "set attributes",
+        Op::MarkAccess { .. } => "mark access",
         Op::SetXattr { .. } => "set xattr",
         Op::RemoveXattr { .. } => "remove xattr",
         Op::SetAcl { .. } => "set ACL",

@@ -173,6 +173,7 @@ impl<'a> OracleSession<'a> {
                 self.compare_object(id, offset..offset.saturating_add(length))
             }
             Op::SetAttributes { id, .. }
+            | Op::MarkAccess { id, .. }
             | Op::SetXattr { id, .. }
             | Op::RemoveXattr { id, .. }
             | Op::SetAcl { id, .. } => self.compare_object(id, 0..0),

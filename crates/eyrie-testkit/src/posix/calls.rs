@@ -297,6 +297,7 @@ impl Random {
             (OpenFlags::DATA_SYNC, 5),
             (OpenFlags::DIRECT, 5),
             (OpenFlags::PATH, 12),
+            (OpenFlags::NOATIME, 10),
         ] {
             flags.set(flag, self.0.random_ratio(percent, 100));
         }

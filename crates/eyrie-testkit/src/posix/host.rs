@@ -3,12 +3,12 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
-use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
+use eyrie::{Credentials, Errno, FallocateMode, Host, InodeFlags, Kind, Stat};
 
 use rustix::fs::{AtFlags, CWD, Mode};
 
 use super::calls::{PosixCall, Slots, perform};
-use super::tree::{self, PosixTree};
+use super::tree::{self, Parts, PosixTree};
 use super::values::{Answer, path};
 use super::{OPEN_FILES, empty, flags, path_of, xattr};
 
@@ -31,7 +31,7 @@ fn link_open_file(file: Option<&OwnedFd>, name: &[u8]) -> Result<Answer, Errno> 
 
 /// The file system of the host, on which each user makes calls.
 pub(super) struct HostSide {
-    host: Host,
+    pub host: Host,
     pub users: [Credentials; 3],
     /// True if extended attributes are compared.
     pub xattrs: bool,
@@ -93,14 +93,15 @@ impl HostSide {
     }
 
     /// Returns all objects.
-    pub fn tree(&self) -> PosixTree {
-        tree::read(&self.host, self.xattrs).expect("root reads everything")
+    pub fn tree(&self, targets: bool) -> PosixTree {
+        tree::read(&self.host, Parts { xattrs: self.xattrs, targets }).expect("root reads everything")
     }
 
     /// True if the host's answer cannot be compared. In these cases the host would wait for another process
     /// (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not support
-    /// the call.
-    pub fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
+    /// the call. A look-up of the call's path may set the access times of symbolic links. So the same look-up
+    /// is made in `subject`, the file system under test.
+    pub fn is_beyond_comparison<P: Posix>(&self, call: &PosixCall, subject: &P) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
         }
@@ -119,6 +120,7 @@ impl HostSide {
         let (PosixCall::Open { path: name, .. } | PosixCall::Access { path: name, .. }) = call else {
             return false;
         };
+        let _ = subject.stat(path(name).into());
         match (self.host.stat(path(name).into()), call) {
             (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
@@ -141,7 +143,17 @@ impl HostSide {
         let (end, past) = ((offset + length).next_multiple_of(4096), size.next_multiple_of(4096));
         if past < end {
             let mode = FallocateMode::PunchHole;
+            // An append-only file takes no hole.
+            let flags = if self.flags { self.host.inode_flags(file) } else { Ok(InodeFlags::empty()) };
+            let flags = flags.expect("an open file has flags");
+            let set = |flags| self.host.set_inode_flags(file, flags).expect("root sets flags");
+            if !flags.is_empty() {
+                set(InodeFlags::empty());
+            }
             self.host.fallocate(file, mode, past, end - past).expect("a hole needs no storage");
+            if !flags.is_empty() {
+                set(flags);
+            }
         }
     }
 

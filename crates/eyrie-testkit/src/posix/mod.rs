@@ -6,12 +6,13 @@
 //! the answers (result or errno) and the whole trees must agree. The trees are compared by kinds, modes,
 //! owners, link counts, device numbers, sizes, the first bytes of each file, targets of symbolic links,
 //! extended attributes, the names of each object, and the times that changed. They are not compared by inode
-//! numbers, block counts, sizes of directories, the order of listings, or access times that no call set.
+//! numbers, block counts, sizes of directories, or the order of listings.
 //!
 //! The root of the process must be the compared directory of the host, because `..` and absolute links would
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
 //! directory of a tmpfs. [`compare_roots`] compares two directories of the host, each in such a process.
 
+mod access_times;
 mod calls;
 mod flags;
 mod host;
@@ -37,7 +38,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use eyrie::posix::{Posix, SetTime};
-use eyrie::{AccessRules, Credentials, Engine, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie::{AccessRules, AccessTimes, Credentials, Engine, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{ObjectId, Owner};
@@ -47,7 +48,7 @@ use rustix::fs::{Mode, OFlags};
 
 use self::calls::{SLOTS, Slots, perform};
 use self::host::HostSide;
-use self::tree::{PosixTree, Times};
+use self::tree::{Parts, PosixTree, Times};
 
 /// The host's rules for shared directories, such as `fs.protected_hardlinks`. They are read before the change
 /// of root, because the new root has no `/proc`.
@@ -126,10 +127,10 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// Makes `count` calls of each of `seeds`, and the calls of `set_ids` and `same_size`, on the host and on the
-/// file system under test. Leaves out random calls for which `is_left_out` is true. `subject` returns the
-/// file system under test as one user sees it. The root of this process must be an empty directory on a
-/// tmpfs. Both file systems are emptied before each seed.
+/// Makes `count` calls of each of `seeds`, and the calls of `access_times`, `set_ids` and `same_size`, on the
+/// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `subject`
+/// returns the file system under test as one user sees it. The root of this process must be an empty
+/// directory on a tmpfs. Both file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -152,8 +153,11 @@ pub fn compare_with_host<P: Posix>(
         run.compare(seed, calls)?;
     }
     // With seed 0, every call waits for the clock (see [`WAITING_SEEDS`]).
-    run.compare(0, set_ids::calls())?;
-    run.compare(0, same_size::calls())
+    for mut calls in [access_times::calls(), set_ids::calls(), same_size::calls()] {
+        calls.retain(|(_, call)| !is_left_out(call));
+        run.compare(0, calls)?;
+    }
+    Ok(())
 }
 
 struct PosixRun<P: Posix> {
@@ -163,7 +167,8 @@ struct PosixRun<P: Posix> {
 }
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
-/// change of a time is visible. Waits are slow, so the other runs do not wait.
+/// change of a time is visible. Waits are slow, so the other runs do not wait. They compare the targets of
+/// symbolic links instead, which would set the access times that the waiting runs compare.
 const WAITING_SEEDS: u64 = 6;
 
 /// Waits until the kernel's clock for file times has advanced.
@@ -205,9 +210,10 @@ impl<P: Posix> PosixRun<P> {
         subject_slots: &mut Slots<P>,
     ) -> Result<(), (usize, String)> {
         let waits = seed.is_multiple_of(WAITING_SEEDS);
-        let mut before = (self.host.tree(), self.subject_tree().map_err(|what| (0, what))?);
+        let targets = !waits;
+        let mut before = (self.host.tree(targets), self.subject_tree(targets).map_err(|what| (0, what))?);
         for (index, (user, call)) in calls.iter().enumerate() {
-            if self.host.is_beyond_comparison(call) {
+            if self.host.is_beyond_comparison(call, &self.subjects[0]) {
                 continue;
             }
             if waits {
@@ -218,8 +224,8 @@ impl<P: Posix> PosixRun<P> {
             if expected != found {
                 return Err((index, format!("{found:?}, but expected {expected:?}")));
             }
-            let now = (self.host.tree(), self.subject_tree().map_err(|what| (index, what))?);
-            let times = Times { accessed: access_time_set(call), changed: waits };
+            let now = (self.host.tree(targets), self.subject_tree(targets).map_err(|what| (index, what))?);
+            let times = Times { accessed: access_time_set(call), changed: waits, reads: true };
             if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
                 return Err((index, what));
             }
@@ -228,8 +234,8 @@ impl<P: Posix> PosixRun<P> {
         Ok(())
     }
 
-    fn subject_tree(&self) -> Result<PosixTree, String> {
-        tree::read(&self.subjects[0], self.host.xattrs)
+    fn subject_tree(&self, targets: bool) -> Result<PosixTree, String> {
+        tree::read(&self.subjects[0], Parts { xattrs: self.host.xattrs, targets })
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
@@ -251,8 +257,8 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// Returns the access time that a call sets to a given value. The time can be compared only directly after
-/// the call, because the reads of a comparison change the host's access times.
+/// Returns the access time that a call sets to a given value. The time is compared only directly after the
+/// call, because later reads may set another time.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }
@@ -363,7 +369,8 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     let engine = Arc::new(engine);
     let fs = Pxfs::new(Arc::clone(&engine), Credentials::root())
         .with_rules(*HOST_RULES.get_or_init(AccessRules::of_host))
-        .with_clock(counter);
+        .with_clock(counter)
+        .with_access_times(AccessTimes::Relative);
     if let Err(difference) =
         compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count, |_| false)
     {
@@ -372,8 +379,10 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     engine
 }
 
-/// Returns the next time of a clock that never shows the same time twice.
+/// Returns the next time of a clock that never shows the same time twice. A run takes less than a day of this
+/// clock, as of the kernel's, so no access time becomes a day old.
 fn counter() -> Time {
-    static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
-    Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)
+    static NEXT: AtomicI64 = AtomicI64::new(0);
+    let micros = NEXT.fetch_add(1, Ordering::Relaxed);
+    Time::new(2_000_000_000 + micros / 1_000_000, (micros % 1_000_000) as u32 * 1000)
 }

@@ -102,9 +102,11 @@ fn write_calls(
     let waits = seed.is_multiple_of(WAITING_SEEDS);
     host.empty();
     let mut slots: Slots<Host> = [const { None }; SLOTS];
-    let (mut before, mut shown) = (host.tree(), BTreeMap::new());
+    let (mut before, mut shown) = (host.tree(true), BTreeMap::new());
     for (index, (user, call)) in calls.iter().enumerate() {
-        if host.is_beyond_comparison(call) || is_left_out(call, host.object_of(&slots, call).as_ref()) {
+        if host.is_beyond_comparison(call, &host.host)
+            || is_left_out(call, host.object_of(&slots, call).as_ref())
+        {
             continue;
         }
         if waits {
@@ -112,8 +114,8 @@ fn write_calls(
         }
         let answer = host.perform(*user, &mut slots, call);
         writeln!(out, "seed {seed}, {index}: user {user}: {}: {answer:?}", Brief(call))?;
-        let now = host.tree();
-        let times = Times { accessed: access_time_set(call), changed: waits };
+        let now = host.tree(true);
+        let times = Times { accessed: access_time_set(call), changed: waits, reads: false };
         let lines = tree::describe(&before, &now, times);
         for name in shown.keys().filter(|name| !lines.contains_key(*name)) {
             writeln!(out, "    {name}: gone")?;

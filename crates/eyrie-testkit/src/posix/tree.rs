@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eyrie::posix::{OpenFlags, Posix, Stat};
-use eyrie::{Errno, Kind, PosixExt, Target, Time};
+use eyrie::posix::{ListEntry, OpenFlags, Posix, Stat};
+use eyrie::{Errno, Kind, Target, Time};
 
 use super::values::{ComparedStat, path};
 use super::xattr;
@@ -33,44 +33,65 @@ pub(super) struct Times {
     /// True if the clock advanced before the call, so that changes of modification and change times are
     /// visible.
     pub changed: bool,
+    /// True if also the access times that reads set are compared.
+    pub reads: bool,
 }
 
-/// Reads all objects under the root, with their extended attributes if `xattrs` is true. The user of `fs`
-/// must be root.
-pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
+/// The parts of a tree that are read, besides the attributes and the bytes of files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// The extended attributes.
+    pub xattrs: bool,
+    /// The targets of symbolic links. To read them sets access times. All other reads of a tree leave the
+    /// access times alone.
+    pub targets: bool,
+}
+
+/// Reads all objects under the root. The user of `fs` must be root.
+pub(super) fn read<P: Posix>(fs: &P, parts: Parts) -> Result<PosixTree, Errno> {
     let mut tree = PosixTree::new();
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
         let stat = fs.stat(Target::NoFollow(path(&name).into())).map_err(|error| error.errno())?;
         if stat.is_dir() {
-            for entry in fs.read_dir(path(&name)).map_err(|error| error.errno())? {
-                let entry = entry.map_err(|error| error.errno())?;
-                let slash: &[u8] = if name == b"/" { b"" } else { b"/" };
-                pending.push([&name, slash, entry.name_bytes()].concat());
-            }
+            let slash: &[u8] = if name == b"/" { b"" } else { b"/" };
+            let mut add = |entry: ListEntry<'_>| {
+                pending.push([&name, slash, entry.name].concat());
+                true
+            };
+            unnoticed(fs, &name, |dir| fs.list(dir, 0, &mut add))?;
         }
-        let xattrs = if xattrs { xattr::all(fs, &name)? } else { Xattrs::new() };
+        let xattrs = if parts.xattrs { xattr::all(fs, &name)? } else { Xattrs::new() };
         tree.insert(name, PosixNode { stat, bytes: Vec::new(), xattrs });
     }
-    // The contents are read last, because reads change the host's access times.
     for (name, node) in &mut tree {
         node.bytes = match node.stat.kind {
-            Kind::File => contents(fs, name)?,
-            Kind::Symlink => fs.readlink(path(name).into()).map_err(|error| error.errno())?,
+            Kind::File => unnoticed(fs, name, |file| {
+                let mut bytes = vec![0; COMPARED];
+                let count = fs.read_at(file, &mut bytes, 0)?;
+                bytes.truncate(count);
+                Ok(bytes)
+            })?,
+            Kind::Symlink if parts.targets => {
+                fs.readlink(path(name).into()).map_err(|error| error.errno())?
+            }
             _ => Vec::new(),
         };
     }
     Ok(tree)
 }
 
-fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
-    let read = || -> eyrie::Result<Vec<u8>> {
-        let file = fs.open(path(name).into(), OpenFlags::READ, 0)?;
-        let mut bytes = vec![0; COMPARED];
-        let count = fs.read_at(&file, &mut bytes, 0);
-        fs.close(file)?;
-        bytes.truncate(count?);
-        Ok(bytes)
+/// Opens a file or a directory so that reads set no access time, calls `read`, and closes it.
+fn unnoticed<P: Posix, T>(
+    fs: &P,
+    name: &[u8],
+    read: impl FnOnce(&P::Handle) -> eyrie::Result<T>,
+) -> Result<T, Errno> {
+    let read = || -> eyrie::Result<T> {
+        let handle = fs.open(path(name).into(), OpenFlags::READ | OpenFlags::NOATIME, 0)?;
+        let result = read(&handle);
+        fs.close(handle)?;
+        result
     };
     read().map_err(|error| error.errno())
 }
@@ -78,7 +99,8 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
 /// Returns the first difference between the trees of the host (first in each pair) and of the file system
 /// under test. A modification time that a call set is compared by its value. For other modification times and
 /// for change times, only the fact of a change since `before` is compared. For an access time, the comparison
-/// checks only if it equals the time that the last call set.
+/// checks if it equals the time that the last call set. If `times` says so, also the fact that a read has set
+/// the access time is compared.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),
@@ -151,17 +173,20 @@ struct Moved {
     changed: bool,
     modified_set: Option<Time>,
     accessed_set: bool,
+    accessed: bool,
 }
 
 impl Moved {
     fn between(before: Option<&Stat>, now: &Stat, times: Times) -> Moved {
         let set = |time: Time| (time.seconds < SET_BEFORE).then_some(time);
         let moved = |of: fn(&Stat) -> Time| times.changed && before.is_some_and(|old| of(old) != of(now));
+        let accessed = times.reads && moved(|stat| stat.accessed);
         Moved {
             modified: moved(|stat| stat.modified),
             changed: moved(|stat| stat.changed),
             modified_set: set(now.modified),
             accessed_set: times.accessed == Some(now.accessed),
+            accessed,
         }
     }
 }

@@ -86,13 +86,14 @@ impl Shared {
         let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
         let data = &data[..];
         let fresh = || self.engine.reserve(Kind::File).expect("room");
-        let op = match random.random_range(0..24) {
+        let op = match random.random_range(0..25) {
             20 => return Request::Xattr { id: target, name: b"x".to_vec() },
             21 => {
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.random_range(0..3)];
                 Op::SetXattr { id: target, name: b"x", value: data, mode, time }
             }
             22 => Op::RemoveXattr { id: target, name: b"x", time },
+            24 => Op::MarkAccess { id: if random.random() { target } else { dir }, time },
             0..2 => return Request::Lookup { dir, name: name.to_vec() },
             2..4 => return Request::Read { id: target, offset: 0, length: 64 },
             4 => return Request::Attributes(target),

@@ -82,6 +82,7 @@ pub(super) fn open_flags(flags: OpenFlags) -> io::Result<OFlags> {
         (OpenFlags::DATA_SYNC, OFlags::DSYNC),
         (OpenFlags::DIRECT, OFlags::DIRECT),
         (OpenFlags::PATH, OFlags::PATH),
+        (OpenFlags::NOATIME, OFlags::NOATIME),
     ] {
         if flags.contains(ours) {
             out |= theirs;

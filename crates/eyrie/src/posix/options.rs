@@ -184,6 +184,18 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::DIRECT, yes)
     }
 
+    /// Sets no access times with reads through the file (`O_NOATIME`): see [`OpenFlags::NOATIME`].
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {
+    /// let archived = options.read(true).no_access_time(true).open("/egg")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn no_access_time(self, yes: bool) -> Self {
+        self.set(OpenFlags::NOATIME, yes)
+    }
+
     /// Opens the object of a path for neither reading nor writing ([`OpenFlags::PATH`]).
     ///
     /// ```

@@ -54,6 +54,10 @@ bitflags::bitflags! {
         /// three of the other flags have an effect: `DIRECTORY`, `TEMPORARY`, which works as `DIRECTORY`, and
         /// `NOFOLLOW`, with which the open of a symbolic link opens the link itself.
         const PATH = 8192;
+        /// Sets no access times with reads through the handle (`O_NOATIME`). Only the owner of the object,
+        /// and a user with `CAP_FOWNER`, may open it so. In a volume, reads set access times only if the file
+        /// system chooses so: see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
+        const NOATIME = 16384;
     }
 }
 

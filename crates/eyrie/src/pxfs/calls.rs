@@ -125,7 +125,11 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.as_user().call("readlink", |user| {
             let id = user.object_of(Target::NoFollow(path))?;
             match id.kind() {
-                Kind::Symlink => user.read_link(id),
+                Kind::Symlink => {
+                    let target = user.link_target(id)?;
+                    user.note_read(id, OpenFlags::READ);
+                    Ok(target)
+                }
                 _ => Err(Errno::INVAL.into()),
             }
         })

@@ -7,7 +7,8 @@
 //! begins again.
 //!
 //! Differences from Linux's tmpfs:
-//! - Access times change only when a call sets them, as with the mount option `noatime`.
+//! - Reads set no access times, as with the mount option `noatime`, unless [`Pxfs::with_access_times`] says
+//!   otherwise.
 //! - Pipes, sockets and devices can be made, but not opened (`ENXIO`).
 //! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
@@ -18,6 +19,7 @@
 //!   of the host have no effect. By default only hard links are protected, as with `fs.protected_hardlinks =
 //!   1`.
 
+mod access_times;
 mod cache;
 mod calls;
 mod change;
@@ -32,6 +34,7 @@ mod view;
 mod watch;
 mod xattr;
 
+pub use access_times::AccessTimes;
 pub use handle::Handle;
 pub use nodes::{Node, NodeEntry, Nodes, SetAttributes};
 pub use view::Pieces;
@@ -70,6 +73,7 @@ struct Shared<E: Engine> {
     engine: Arc<E>,
     credentials: Credentials,
     rules: AccessRules,
+    access_times: AccessTimes,
     /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
@@ -95,7 +99,8 @@ impl<E: Engine> Pxfs<E> {
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         let (rules, lock_process) = (AccessRules::default(), std::process::id().into());
-        Pxfs::over(Shared { engine, credentials, rules, instance, clock, lock_process })
+        let access_times = AccessTimes::default();
+        Pxfs::over(Shared { engine, credentials, rules, access_times, instance, clock, lock_process })
     }
 
     fn over(shared: Shared<E>) -> Pxfs<E> {
@@ -291,11 +296,12 @@ impl<'a, E: Engine> AsUser<'a, E> {
 impl<E: Engine> Shared<E> {
     /// Returns a copy that shares the engine.
     fn copy(&self) -> Shared<E> {
-        let Shared { engine, credentials, rules, instance, clock, lock_process } = self;
+        let Shared { engine, credentials, rules, access_times, instance, clock, lock_process } = self;
         Shared {
             engine: Arc::clone(engine),
             credentials: credentials.clone(),
             rules: *rules,
+            access_times: *access_times,
             instance: *instance,
             clock: *clock,
             lock_process: *lock_process,

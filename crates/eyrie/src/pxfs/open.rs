@@ -207,6 +207,9 @@ impl<E: Engine> AsUser<'_, E> {
         } else if !access::passes_everywhere(self.credentials()) {
             access::check(self.credentials(), &self.protection(id)?, rights)?;
         }
+        if flags.contains(OpenFlags::NOATIME) {
+            access::check_noatime(self.credentials(), &self.protection(id)?)?;
+        }
         match id.kind() {
             Kind::File => {}
             // tmpfs refuses this open, too, because there only files have direct input and output.
@@ -261,7 +264,9 @@ impl<E: Engine> AsUser<'_, E> {
         // Linux checks the offset, then the handle, then the length, and returns the first error.
         let id = self.readable(handle, offset)?;
         check_range(offset, out.len())?;
-        Ok(self.engine().read(id, offset, out)?)
+        let count = self.engine().read(id, offset, out)?;
+        self.note_read(id, handle.flags);
+        Ok(count)
     }
 
     /// Returns the object of a handle that was opened for reading. Refuses an impossible offset first.
@@ -424,7 +429,11 @@ impl<E: Engine> AsUser<'_, E> {
                 inode: entry.id.raw(),
                 next: entry.next,
             })
-        })
+        })?;
+        if let Ok(id) = handle.current(self.engine()) {
+            self.note_read(id, handle.flags);
+        }
+        Ok(())
     }
 
     /// Lists a directory, without a permission check. The names are those that the directory stores.

@@ -13,9 +13,7 @@ use eyrie_engine::{Engine, Kind, ObjectId};
 
 use super::cache::{self, Directory, Scope};
 use super::{AsUser, CallResult, Handle};
-#[cfg(doc)]
-use crate::posix::OpenFlags;
-use crate::posix::{PathAt, Target};
+use crate::posix::{OpenFlags, PathAt, Target};
 use crate::{Errno, NAME_MAX, names};
 
 /// Maximum length of a path, in bytes, including a final NUL, which the kernel counts.
@@ -285,7 +283,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         if self.links == LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
-        let mut path = self.fs.read_link(link)?;
+        let mut path = self.fs.link_target(link)?;
+        self.fs.note_read(link, OpenFlags::READ);
         if path.is_empty() {
             return Err(Errno::NOENT.into());
         }
@@ -382,7 +381,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     /// Returns the target of a symbolic link.
-    pub(super) fn read_link(&self, link: ObjectId) -> CallResult<Vec<u8>> {
+    pub(super) fn link_target(&self, link: ObjectId) -> CallResult<Vec<u8>> {
         let size = self.engine().attributes(link)?.size;
         // The size of a damaged link may be huge.
         let mut target = vec![0; usize::try_from(size).map_err(|_| Errno::NAMETOOLONG)?.min(PATH_MAX)];

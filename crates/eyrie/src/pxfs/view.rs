@@ -166,12 +166,15 @@ impl<E: Engine> Pxfs<E> {
 impl<'a, E: Engine> AsUser<'a, E> {
     fn view_range(&self, handle: &Handle, range: (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
         let id = self.readable(handle, range.0)?;
-        if let Some(FileView { bytes, size }) = self.lend(id, range, pin)?
+        let view = if let Some(FileView { bytes, size }) = self.lend(id, range, pin)?
             && bytes.len() as u64 == range.1.min(size).saturating_sub(range.0)
         {
-            return Ok(View::InPlace(bytes));
-        }
-        self.copy_range(id, range).map(View::Copied)
+            View::InPlace(bytes)
+        } else {
+            View::Copied(self.copy_range(id, range)?)
+        };
+        self.note_read(id, handle.flags);
+        Ok(view)
     }
 
     /// Returns a piece of the file from the start of the range on. The piece is empty at the end of the range
@@ -179,9 +182,9 @@ impl<'a, E: Engine> AsUser<'a, E> {
     fn next_piece(&self, handle: &Handle, (start, end): (u64, u64), pin: &'a Guard) -> CallResult<View<'a>> {
         let id = self.readable(handle, start)?;
         let end = end.min(start + PIECE_MAX);
-        match self.lend(id, (start, end), pin)? {
+        let piece = match self.lend(id, (start, end), pin)? {
             Some(FileView { bytes, size }) if !bytes.is_empty() || start >= end.min(size) => {
-                Ok(View::InPlace(bytes))
+                View::InPlace(bytes)
             }
             Some(FileView { size, .. }) => {
                 let data = self.engine().seek(id, start, false)?.unwrap_or(size);
@@ -189,12 +192,14 @@ impl<'a, E: Engine> AsUser<'a, E> {
                 // truncated the file.
                 let len = data.min(end).saturating_sub(start).min(ZEROS.len() as u64);
                 match len {
-                    0 => self.copy_range(id, (start, end)).map(View::Copied),
-                    len => Ok(View::InPlace(&ZEROS[..len as usize])),
+                    0 => View::Copied(self.copy_range(id, (start, end))?),
+                    len => View::InPlace(&ZEROS[..len as usize]),
                 }
             }
-            None => self.copy_range(id, (start, end)).map(View::Copied),
-        }
+            None => View::Copied(self.copy_range(id, (start, end))?),
+        };
+        self.note_read(id, handle.flags);
+        Ok(piece)
     }
 
     /// Returns bytes of a file in place, and seals the file first if necessary. `None` if the engine cannot

@@ -109,6 +109,19 @@ fn a_listing_may_call_the_model() {
 }
 
 #[test]
+fn mark_access_sets_only_the_access_time() {
+    let f = Fixture::new();
+    for id in [f.file(f.root, "x"), f.create(f.root, "link", Kind::Symlink), f.root] {
+        let (before, version) = (f.attributes(id), f.model.version(id).ok());
+        f.model.apply(&Op::MarkAccess { id, time: at(9) }).unwrap();
+        assert_eq!(f.attributes(id), Attributes { accessed: at(9), ..before });
+        assert_eq!(f.model.version(id).ok(), version);
+    }
+    let gone = ObjectId::new(1 << 40, Kind::File);
+    assert_refused!(f.model.apply(&Op::MarkAccess { id: gone, time: at(9) }), Error::Stale);
+}
+
+#[test]
 fn set_attributes_sets_named_ones_and_change_time() {
     let f = Fixture::new();
     let id = f.file(f.root, "x");

@@ -58,6 +58,12 @@ impl HotChange {
     pub fn cold(now: &Hot) -> HotChange {
         HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }
     }
+
+    /// Returns a change of only the access time, which is a cold attribute. The change time stays where it
+    /// is.
+    pub fn accessed(now: &Hot) -> HotChange {
+        HotChange { follows: now.selector.follows(), ..HotChange::cold(now) }
+    }
 }
 
 impl Header {

@@ -4,8 +4,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     self, BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields,
-    HEADER_SIZE, LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
-    SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields,
+    SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -174,6 +174,10 @@ impl<'a> RecordBody<'a> {
             }
             Tag::Fallocate => self.fallocate()?,
             Tag::SetAttributes => self.set_attributes()?,
+            Tag::MarkAccess => {
+                let fields: &MarkAccessFields = self.fields()?;
+                Op::MarkAccess { id: id(fields.id)?, time: time(fields.stamp)? }
+            }
             Tag::SetXattr | Tag::RemoveXattr => self.xattr(tag)?,
             Tag::SetAcl => self.acl()?,
             Tag::Put => {

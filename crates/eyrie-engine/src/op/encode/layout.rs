@@ -58,11 +58,12 @@ pub(super) enum Tag {
     Expect = 16,
     SetAcl = 17,
     CreateUnnamed = 18,
+    MarkAccess = 19,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 18] = [
+        const ALL: [Tag; 19] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -81,6 +82,7 @@ impl Tag {
             Tag::Expect,
             Tag::SetAcl,
             Tag::CreateUnnamed,
+            Tag::MarkAccess,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -234,6 +236,18 @@ const _: () = {
     assert!(offset_of!(DataFields, data_size) == 16);
     assert!(offset_of!(DataFields, set_ids) == 24);
     assert!(offset_of!(DataFields, stamp) == 28);
+};
+
+/// Fields of `MarkAccess`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct MarkAccessFields {
+    pub(super) id: U64,
+    pub(super) stamp: TimeFields,
+}
+const _: () = {
+    assert!(size_of::<MarkAccessFields>() == 20);
+    assert!(offset_of!(MarkAccessFields, stamp) == 8);
 };
 
 /// Fields of `SetSize`.

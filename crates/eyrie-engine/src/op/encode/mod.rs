@@ -19,8 +19,8 @@ pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
     BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE,
-    LinkFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag,
-    TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
+    SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -86,6 +86,10 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             encode_fallocate(out, id, mode, (offset, length), set_ids, time)
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
+        Op::MarkAccess { id, time } => {
+            put(out, &MarkAccessFields { id: raw(id), stamp: stamp(time) }, &[]);
+            Tag::MarkAccess
+        }
         Op::SetXattr { id, name, value, mode, time } => {
             encode_xattr(out, Tag::SetXattr, id, name, value, xattr_mode(mode), time)
         }

@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 17;
+const SINGLE_VARIANTS: u8 = 18;
 /// Number of kinds of records. The last kind has this number.
 const KINDS: u8 = SINGLE_VARIANTS + 1;
 
@@ -68,6 +68,7 @@ impl Sample {
                 let (kind, drops_set_gid) = (AclKind::ALL[usize::from(choice) % 2], number % 2 == 0);
                 Op::SetAcl { id, kind, acl: data, drops_set_gid, time }
             }
+            16 => Op::MarkAccess { id, time },
             15 => Op::CreateUnnamed { dir, id, owner, linkable: choice == 1, time },
             _ => Op::Erase { dir, name, time },
         }

@@ -98,7 +98,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
     let data: &[u8] = b"value";
     let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
     let modified = random.random::<bool>().then_some(time);
-    let op = match random.random_range(0..16) {
+    let op = match random.random_range(0..17) {
         0..3 => Op::Create { dir, name, id, owner, content, time },
         3 => match engine.lookup(dir, name).expect("sound") {
             Some(id) => Op::Link { dir: to_dir, name: to_name, id, time },
@@ -111,6 +111,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
             Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode, whiteout: None, time }
         }
         11..13 if kind == Kind::File => Op::Put { dir, name, id, owner, data, time },
+        15 => Op::MarkAccess { id: dir, time },
         13 => Op::SetAttributes { id: dir, change: AttributeChange { modified, ..Default::default() }, time },
         14 => {
             let ops = [Op::Erase { dir, name, time }, Op::Erase { dir, name: &third, time }];

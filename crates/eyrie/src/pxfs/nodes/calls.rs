@@ -146,7 +146,7 @@ impl<E: Engine> Nodes<E> {
     /// `EINVAL` for another kind of object.
     pub fn readlink(&self, id: ObjectId) -> Result<Vec<u8>> {
         self.call(self.files.credentials(), "readlink", [id], |user| match id.kind() {
-            Kind::Symlink => user.read_link(id),
+            Kind::Symlink => user.link_target(id),
             _ => Err(Errno::INVAL.into()),
         })
     }

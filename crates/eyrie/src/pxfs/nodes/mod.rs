@@ -14,7 +14,7 @@ use eyrie_medium::epoch;
 
 use self::generations::Generations;
 use super::path::PathWalk;
-use super::{AsUser, CallResult, Pxfs};
+use super::{AccessTimes, AsUser, CallResult, Pxfs};
 #[cfg(doc)]
 use crate::posix::Posix;
 use crate::posix::{SetTime, Stat};
@@ -213,6 +213,19 @@ impl<E: Engine> Nodes<E> {
     #[must_use]
     pub fn watching(mut self, capacity: usize) -> Nodes<E> {
         self.watcher = self.engine().watch(capacity);
+        self
+    }
+
+    /// Chooses the reads that set access times: see [`Nodes::mark_access`].
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(volume: &Volume) {
+    /// let nodes = volume.nodes().with_access_times(AccessTimes::Relative);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_access_times(mut self, access_times: AccessTimes) -> Nodes<E> {
+        self.files = self.files.with_access_times(access_times);
         self
     }
 

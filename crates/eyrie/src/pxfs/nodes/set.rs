@@ -1,10 +1,11 @@
-//! Setting the attributes of a node by one Op.
+//! Setting the attributes of a node by one Op, and its access time after a read.
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::{AttributeChange, Engine, InodeFlags, Kind, ObjectId, Op, SetIds, access};
 
-use super::super::{AsUser, CallResult, Handle};
+use super::super::{AccessTimes, AsUser, CallResult, Handle};
 use super::{Node, Nodes, SetAttributes};
+use crate::posix::OpenFlags;
 #[cfg(doc)]
 use crate::posix::Posix;
 use crate::{Errno, Result};
@@ -90,5 +91,29 @@ impl<E: Engine> Nodes<E> {
     /// As [`Posix::set_inode_flags`]. `EINVAL` for another kind of object.
     pub fn set_inode_flags(&self, who: &Credentials, id: ObjectId, flags: InodeFlags) -> Result<()> {
         self.call(who, "setflags", [id], |user| user.set_flags(id, flags))
+    }
+
+    /// Sets the access time of an object that was read, if the chosen [`AccessTimes`] say so. If the update
+    /// fails, nothing happens.
+    ///
+    /// Reads, listings and [`readlink`](Nodes::readlink) through nodes set no access times, because only the
+    /// front-end knows if its user has opened the object with `O_NOATIME`. So the front-end makes this call
+    /// after a read that counts.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
+    /// let count = nodes.read(egg, 0, &mut [0; 16])?;
+    /// nodes.mark_access(egg);
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn mark_access(&self, id: ObjectId) {
+        if self.files.access_times() != AccessTimes::Never {
+            let read = |user: AsUser<'_, E>| {
+                user.note_read(id, OpenFlags::READ);
+                Ok(())
+            };
+            let _ = self.call(self.files.credentials(), "read", [id], read);
+        }
     }
 }

@@ -268,6 +268,8 @@ impl<E: Engine> Watch<E> {
                 self.enter_known(id);
                 self.change(id, WatchEventKind::AttributesChanged)
             }
+            // As with inotify(7), an access time that a read sets is no event.
+            Notice::Access(_) => Some(()),
             Notice::Entry { dir, name, before, after, .. } => self.change_entry((dir, &name), before, after),
             Notice::Rename { from_dir, from_name, to_dir, to_name, moved, replaced, left, .. } => {
                 self.rename((from_dir, &from_name), (to_dir, &to_name), moved, (replaced, left))
