@@ -50,6 +50,10 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
         let what = "inode flags in a volume whose superblock does not name the feature of inode flags";
         return Err(Error::corrupt(header.addr(), what));
     }
+    if hot.root.is_preallocated() && id.kind() == Kind::File && !volume.has_preallocation() {
+        let what = "storage past the end of a file in a volume whose superblock does not name this feature";
+        return Err(Error::corrupt(header.addr(), what));
+    }
     if id.kind() == Kind::Symlink { target(volume, header, &hot) } else { Ok(()) }
 }
 
@@ -126,6 +130,9 @@ fn target(volume: &Volume, header: Header, hot: &Hot) -> Result<()> {
     let corrupt = |what| Err(Error::corrupt(header.addr(), what));
     if hot.size == 0 || hot.size > TARGET_MAX as u64 {
         return corrupt("symbolic link with a target of an impossible length");
+    }
+    if hot.root.is_preallocated() {
+        return corrupt("symbolic link with storage past the end of its target");
     }
     let mut target = [0; TARGET_MAX];
     let target = &mut target[..hot.size as usize];

@@ -319,7 +319,12 @@ impl ModelState {
             }
             FallocateMode::CollapseRange if end < data.size() => data.collapse(offset, end),
             FallocateMode::InsertRange if length > FILE_MAX - data.size() => return Err(Error::TooLarge),
-            FallocateMode::InsertRange if offset < data.size() => data.insert(offset, length),
+            FallocateMode::InsertRange if offset < data.size() => {
+                if data.end_of_storage() > FILE_MAX.next_multiple_of(PAGE_SIZE) - length {
+                    return Err(Error::Invalid("storage past the end would move past the largest offset"));
+                }
+                data.insert(offset, length);
+            }
             FallocateMode::CollapseRange | FallocateMode::InsertRange => {
                 return Err(Error::Invalid("the range is not within the file"));
             }

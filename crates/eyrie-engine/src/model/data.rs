@@ -40,6 +40,10 @@ impl PageSet {
         self.0.extend(tail.0);
     }
 
+    fn contains(&self, page: u64) -> bool {
+        self.0.range(..=page).next_back().is_some_and(|(_, end)| *end > page)
+    }
+
     fn insert(&mut self, first: u64, end: u64) {
         if first < end {
             self.remove(first, end);
@@ -70,8 +74,17 @@ impl FileData {
         self.size
     }
 
+    /// Returns the bytes of all pages that were written or reserved.
     pub(super) fn allocated(&self) -> u64 {
-        self.pages.len() as u64 * PAGE_SIZE
+        let reserved: u64 = self.reserved.0.iter().map(|(first, end)| end - first).sum();
+        let only_written = self.pages.keys().filter(|&&page| !self.reserved.contains(page)).count();
+        (reserved + only_written as u64) * PAGE_SIZE
+    }
+
+    /// Returns the offset at which the last written or reserved page ends.
+    pub(super) fn end_of_storage(&self) -> u64 {
+        let written = self.pages.last_key_value().map_or(0, |(page, _)| page + 1);
+        written.max(self.reserved.0.last_key_value().map_or(0, |(_, end)| *end)) * PAGE_SIZE
     }
 
     /// Returns true if a page was written or reserved, and was not removed since then.
@@ -79,9 +92,9 @@ impl FileData {
         !self.pages.is_empty() || !self.reserved.0.is_empty()
     }
 
-    /// Reserves the pages of a range, up to the end of the file.
+    /// Reserves the pages of a range, which may be past the end of the file.
     pub(super) fn reserve(&mut self, offset: u64, end: u64) {
-        self.reserved.insert(offset / PAGE_SIZE, end.min(self.size).div_ceil(PAGE_SIZE));
+        self.reserved.insert(offset / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
     }
 
     /// Stores `bytes` at `offset`. The bytes end at 2^63 - 1 or before, because a file has at most 2^63 - 1
@@ -103,9 +116,12 @@ impl FileData {
         self.size = self.size.max(at);
     }
 
+    /// Sets the size. Frees the storage past the end, unless the file becomes longer.
     pub(super) fn set_size(&mut self, size: u64) {
         self.pages.split_off(&size.div_ceil(PAGE_SIZE));
-        self.reserved.split_off(size.div_ceil(PAGE_SIZE));
+        if size <= self.size {
+            self.reserved.split_off(size.div_ceil(PAGE_SIZE));
+        }
         if let Some(last) = self.pages.get_mut(&(size / PAGE_SIZE)) {
             Arc::make_mut(last)[(size % PAGE_SIZE) as usize..].fill(0);
         }
@@ -230,6 +246,13 @@ mod tests {
         data.punch(0, PAGE_SIZE);
         assert!(!data.has_storage());
         data.reserve(PAGE_SIZE, 5 * PAGE_SIZE);
+        assert_eq!((data.size(), data.allocated()), (PAGE_SIZE, 4 * PAGE_SIZE));
+        data.write(4 * PAGE_SIZE, &[1]);
+        data.set_size(4 * PAGE_SIZE + 2);
+        assert_eq!((data.next_data(0), data.allocated()), (Some(4 * PAGE_SIZE), 4 * PAGE_SIZE));
+        data.set_size(PAGE_SIZE);
+        data.reserve(PAGE_SIZE, 5 * PAGE_SIZE);
+        data.set_size(PAGE_SIZE);
         assert!(!data.has_storage());
     }
 

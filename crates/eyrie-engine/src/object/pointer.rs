@@ -1,8 +1,9 @@
 //! Pointers. A pointer is one 64-bit word that names an extent and describes it.
 //!
 //! Bits 56 to 63 are the size class, bits 6 to 55 the address, which is a multiple of 64. Bit 0 means leaf
-//! (the extent is for data), bit 1 shared, bit 2 unwritten (the data read as zeros). Only a root has a
-//! height, in bits 3 to 5. The class is part of the pointer, so an extent can be freed or filled without
+//! (the extent is for data), bit 1 shared, bit 2 unwritten (the data read as zeros). In the root of
+//! a file that is a node, bit 2 means that the file may have storage past its end. Only a root has a height,
+//! in bits 3 to 5. The class is part of the pointer, so an extent can be freed or filled without
 //! another read.
 
 use eyrie_medium::Addr;
@@ -49,6 +50,28 @@ impl Pointer {
     pub fn with_height(self, height: u8) -> Pointer {
         debug_assert!(height < 8);
         Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT) | u64::from(height) << Pointer::HEIGHT_SHIFT)
+    }
+
+    /// Returns the pointer to a root node, which is not null, as the root of a file that may have storage past
+    /// its end.
+    #[must_use]
+    pub(crate) fn preallocated(self) -> Pointer {
+        debug_assert!(!self.is_leaf() && !self.is_null());
+        Pointer(self.0 | Pointer::UNWRITTEN)
+    }
+
+    /// True if the pointer is a root node with the mark of [`Pointer::preallocated`].
+    #[inline]
+    pub(crate) const fn is_preallocated(self) -> bool {
+        self.0 & (Pointer::LEAF | Pointer::UNWRITTEN) == Pointer::UNWRITTEN
+    }
+
+    /// Returns the pointer of a root without its height and without the mark of [`Pointer::preallocated`].
+    #[inline]
+    #[must_use]
+    pub(crate) const fn below_root(self) -> Pointer {
+        let mark = (!self.0 & Pointer::LEAF) << Pointer::UNWRITTEN.trailing_zeros();
+        Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT | mark))
     }
 
     /// Returns the number of levels of nodes under a root.
@@ -113,6 +136,10 @@ mod tests {
         );
         let unwritten = Pointer::unwritten(extent);
         assert!(unwritten.is_leaf() && unwritten.is_unwritten() && unwritten.extent() == Some(extent));
+        let node = Pointer::node(extent);
+        let root = node.with_height(2).preallocated();
+        assert!(root.is_preallocated() && !node.is_preallocated() && !unwritten.is_preallocated());
+        assert_eq!((root.below_root(), unwritten.with_height(1).below_root()), (node, unwritten));
         assert_eq!(Pointer::from_raw(1 << 6).extent(), None);
         assert!(Pointer::NULL.with_height(3).is_null());
     }

@@ -10,6 +10,7 @@ use crate::object::mfile::{self, FileChange, FileTree};
 use crate::object::pointer::Pointer;
 use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
+use crate::volume::VolumeView;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
 /// True if a write at `offset` leaves a hole of whole pages between the end of the file and `offset`.
@@ -144,8 +145,25 @@ impl Scm {
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
         let (end, size) = resized(mode, offset, length, hot.size)?;
+        let change = || self.change_storage(header, &hot, mode, (offset, end), size, touch);
+        let is_past_end = mode.allocates() && end > size.next_multiple_of(PAGE_SIZE);
+        if is_past_end { self.with_feature(VolumeView::set_preallocation, change) } else { change() }
+    }
+
+    /// Changes the storage of a range of a file, which gets the size `size`. The caller holds the lock of the
+    /// file.
+    fn change_storage(
+        &self,
+        header: Header,
+        hot: &Hot,
+        mode: FallocateMode,
+        (offset, end): (u64, u64),
+        size: u64,
+        touch: Touch,
+    ) -> Result<Applied> {
+        let length = end - offset;
         let mut transaction = Transaction::begin(&self.volume);
-        let file = FileTree::of(header, &hot);
+        let file = FileTree::of(header, hot);
         let root = match mode {
             FallocateMode::PunchHole => mfile::punch(&mut transaction, file, offset, end)?,
             FallocateMode::CollapseRange => mfile::collapse(&mut transaction, file, offset, length)?,
@@ -159,9 +177,9 @@ impl Scm {
             }
         };
         let makes_holes = matches!(mode, FallocateMode::PunchHole | FallocateMode::InsertRange)
-            || mode.extends() && leaves_hole(&hot, offset);
+            || mode.extends() && leaves_hole(hot, offset);
         let change = HotChange::data(root, size, touch.time);
-        self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
+        self.change_data(&mut transaction, header, hot, change, touch.set_ids, makes_holes)?;
         transaction.commit()?;
         Ok(Applied::default())
     }

@@ -10,7 +10,7 @@ use crate::board::Board;
 use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
-use crate::tables::layout::{ACLS, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM};
+use crate::tables::layout::{ACLS, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION};
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
 
@@ -112,6 +112,17 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, INODE_FLAGS)?;
         self.board.set_has_flags();
         Ok(())
+    }
+
+    /// True if the volume may have files with storage past their end.
+    pub(crate) fn has_preallocation(&self) -> bool {
+        self.superblock.has_feature(PREALLOCATION)
+    }
+
+    /// Records that the volume may have files with storage past their end, before the first file gets such
+    /// storage. The caller is inside the gate of the medium.
+    pub(crate) fn set_preallocation(&self) -> Result<()> {
+        self.superblock.add_feature(&self.context.medium, PREALLOCATION)
     }
 
     /// Tells the readers of a new board if objects may have inode flags.

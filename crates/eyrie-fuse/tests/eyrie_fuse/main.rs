@@ -147,6 +147,17 @@ fn storage_of_files_changes_through_the_mount() {
     let copied = rustix::fs::copy_file_range(&file, Some(&mut from), &file, Some(&mut to), 4096).unwrap();
     assert_eq!(copied, 4096);
     assert_eq!(fixture.files.read("/file").unwrap()[200_000..], [7; 4096]);
+    // Storage past the end counts until a truncation to the same size.
+    let blocks = || rustix::fs::fstat(&file).unwrap().st_blocks;
+    file.set_len(40_960).unwrap();
+    let before = blocks();
+    change(FallocateFlags::KEEP_SIZE, 40_960, 1 << 20).unwrap();
+    assert_eq!((blocks(), file.metadata().unwrap().len()), (before + (1 << 11), 40_960));
+    file.write_all_at(&[8; 5000], 40_960).unwrap();
+    assert_eq!(blocks(), before + (1 << 11));
+    file.set_len(45_960).unwrap();
+    assert_eq!(blocks(), before + 16);
+    assert_eq!(fixture.files.read("/file").unwrap()[40_960..], [8; 5000]);
 }
 
 #[test]

@@ -189,7 +189,7 @@ rules! {
     }
     Transactions in "eyrie-engine/src/scm/acl.rs" {
         FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "growth":
-            "The superblock names the feature of ACLs or inode flags before an object has any.",
+            "The superblock names a feature (ACLs, inode flags, storage past the end) before an object has it.",
             "the superblock names it afterwards";
     }
     Transactions in "eyrie-engine/src/scm/create.rs" {
@@ -277,6 +277,11 @@ rules! {
         GapBecomesZeros "gap-becomes-zeros" on Both, "reuse":
             "The bytes between the end of a file and a write behind it become zeros.",
             "they keep the old contents of their storage";
+    }
+    Files in "eyrie-engine/src/object/mfile/fill.rs" {
+        SlotsPastTheEndBecomeHoles "slots-past-the-end-become-holes" on Both, "reuse":
+            "A file gets storage past its end only after all slots of its nodes past the end are holes.",
+            "the slots keep the pointers that a failed append stored there";
     }
     Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":

@@ -51,7 +51,7 @@ pub fn used_before() -> Script {
 
 /// Returns scripts whose new objects reuse the storage that [`used_before`] freed.
 pub fn reuse() -> Vec<Script> {
-    vec![headers(), sparse_files(), pieces(), values(), again()]
+    vec![headers(), sparse_files(), pieces(), values(), again(), ahead()]
 }
 
 /// Returns a script that makes so many objects that their headers need a second header chunk.
@@ -136,6 +136,24 @@ fn again() -> Script {
         calls.add("unlink /again/other");
         calls.add("rmdir /again");
     }
+    calls.script()
+}
+
+/// Returns a script that gives a file storage past its end, and frees it. Other files reuse this storage, and
+/// then the file gets other storage past its end.
+fn ahead() -> Script {
+    let mut calls = Calls::default();
+    calls.add("creat /ahead");
+    calls.add("append /ahead 24000 1");
+    calls.add("write /ahead 5000 100 2");
+    calls.add("fallocate /ahead keep-size 20000 50000");
+    calls.add("append /ahead 3000 3");
+    calls.add("truncate /ahead 27000");
+    (0..12).for_each(|key| calls.add(format!("put / page-{key} 4096 {key}")));
+    calls.add("fallocate /ahead keep-size 80000 9000");
+    calls.add("append /ahead 9000 4");
+    calls.add("write /ahead 80500 6000 5");
+    calls.add("truncate /ahead 30000");
     calls.script()
 }
 

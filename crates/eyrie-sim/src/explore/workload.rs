@@ -38,6 +38,9 @@ write /tree 9000 100 8
 creat /sparse
 write /sparse 30000 100 9
 truncate /sparse 200K
+creat /ahead
+write /ahead 0 5000 10
+fallocate /ahead keep-size 8192 30000
 setxattr /b user.one forty
 setxattr /b user.two \"another value\"
 setxattr /d/x user.one x
@@ -144,6 +147,12 @@ fallocate /tree insert-range 8192 4096
 fallocate /sparse allocate 0 40000
 fallocate /sparse collapse-range 4096 16384
 fallocate /sparse insert-range 0 2M
+append /ahead 5000 47
+write /ahead 9000 100 48
+truncate /ahead 5000
+truncate /ahead 20000
+fallocate /ahead keep-size 0 50000
+fallocate /ahead punch-hole 4096 10000
 setxattr /a user.one ten
 setxattr /b user.one forty-one
 setxattr /b user.three three

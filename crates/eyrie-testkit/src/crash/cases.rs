@@ -57,6 +57,8 @@ fn large() -> CaseVolume {
         file("page", 4000),
         file("reserved", 4000),
         fallocate("reserved", FallocateMode::Allocate, 4000, 10_000),
+        file("ahead", 5000),
+        fallocate("ahead", FallocateMode::KeepSize, 9000, 20_000),
     ];
     CaseVolume::after("large", true, &changes)
 }

@@ -130,7 +130,7 @@ pub const STRUCTURES: &[Structure] = &[
         &[
             ("leaf", MayPass(&[0, 1], "a pointer of the other kind may be right, too")),
             ("shared", MayPass(&[1], "a pointer past the end of a file has no meaning")),
-            ("unwritten", MayPass(&[1], "a leaf below a node may have it")),
+            ("unwritten", MayPass(&[1], "a leaf below a node and the root of a tree may have it")),
             ("height", MayPass(&[7], "a pointer past the end of a file has no meaning")),
             ("address", MayPass(&[1, (1 << 50) - 1], "a pointer past the end of a file has no meaning")),
             ("class", MayPass(&[0, 72, 255], "a pointer past the end of a file has no meaning")),

@@ -72,9 +72,6 @@ impl HostSide {
         };
         umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("the thread can become root again");
-        if answer.is_ok() {
-            self.drop_storage_past_end(slots, call);
-        }
         answer
     }
 
@@ -128,32 +125,6 @@ impl HostSide {
             (Ok(_), PosixCall::Open { flags, .. }) if flags.contains(OpenFlags::PATH) => false,
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
             (Err(_), _) => false,
-        }
-    }
-
-    /// Frees the storage that a `fallocate` has allocated past the end of a file of the host, because a
-    /// volume keeps no such storage. The call that makes the hole sets the same times of the file as the
-    /// `fallocate`, so it does not disturb the comparison of times.
-    fn drop_storage_past_end(&self, slots: &Slots<Host>, call: &PosixCall) {
-        let PosixCall::Fallocate { slot, mode: FallocateMode::KeepSize, offset, length } = call else {
-            return;
-        };
-        let Some(file) = &slots[*slot] else { return };
-        let size = self.host.stat(Target::Open(file)).expect("an open file has attributes").size;
-        let (end, past) = ((offset + length).next_multiple_of(4096), size.next_multiple_of(4096));
-        if past < end {
-            let mode = FallocateMode::PunchHole;
-            // An append-only file takes no hole.
-            let flags = if self.flags { self.host.inode_flags(file) } else { Ok(InodeFlags::empty()) };
-            let flags = flags.expect("an open file has flags");
-            let set = |flags| self.host.set_inode_flags(file, flags).expect("root sets flags");
-            if !flags.is_empty() {
-                set(InodeFlags::empty());
-            }
-            self.host.fallocate(file, mode, past, end - past).expect("a hole needs no storage");
-            if !flags.is_empty() {
-                set(flags);
-            }
         }
     }
 

@@ -105,6 +105,35 @@ fn allocated_range_can_be_written_in_a_full_volume() {
     }
 }
 
+#[test]
+fn storage_past_the_end_stays_and_takes_appends_in_a_full_volume() {
+    let _side_by_side = side_by_side();
+    for (_, host, volume, files) in volumes(16 << 20) {
+        let file = files.create_file("/ahead").unwrap();
+        file.write_all_at(b"egg", 0).unwrap();
+        file.fallocate(FallocateMode::KeepSize, 0, 1 << 20).unwrap();
+        let stat = file.metadata().unwrap();
+        assert_eq!((stat.size, stat.allocated), (3, 1 << 20));
+        drop((file, files));
+        volume.close().unwrap();
+        let volume = Volume::open(host.path().join("v")).unwrap();
+        let files = volume.files(Credentials::root());
+        let file = files.options().read(true).append(true).open("/ahead").unwrap();
+        fill(&files, 1024);
+        let data: Vec<u8> = (0..1_000_000_u32).map(|number| (number % 251) as u8).collect();
+        for part in data.chunks(1000) {
+            file.append(part).unwrap();
+        }
+        assert!(files.read("/ahead").unwrap() == [b"egg", &data[..]].concat());
+        let stat = file.metadata().unwrap();
+        assert_eq!(stat.allocated, 1 << 20);
+        file.set_len(stat.size).unwrap();
+        assert_eq!(file.metadata().unwrap().allocated, stat.size.next_multiple_of(4096));
+        drop((file, files));
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+    }
+}
+
 /// As on Linux, a call that must make a new entry reports an existing one before it looks for space.
 #[test]
 fn existing_entry_comes_before_a_full_volume() {

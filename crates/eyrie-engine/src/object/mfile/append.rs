@@ -10,6 +10,7 @@ use super::copy::{compose, copy_subtree, raise};
 use super::fresh::fresh;
 use super::pages::{new_pages, whole_slots};
 use super::part::FilePart;
+use super::preallocated::{clear_tail, write_past_end};
 use super::tree::{FANOUT, FileTree, Subtree, Under, height_for, slot_addr, slot_of, span, start_of};
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
@@ -27,6 +28,9 @@ pub(super) fn append(
     let FileTree { root, size, .. } = file;
     let part = FilePart::appended(size, offset, data);
     let end = part.end();
+    if root.is_preallocated() {
+        return write_past_end(transaction, file, part);
+    }
     if root.height() > 0 && !root.is_null() && end <= span(root.height()) {
         extend(transaction, file.subtree(), size, part)?;
         return Ok(root);
@@ -162,7 +166,7 @@ fn extend_child(
 }
 
 /// Makes the bytes between the size of the file and `end` read as zeros, for an extension of the file to
-/// `end`.
+/// `end`. With `u64::MAX`, also turns all slots past the end into holes.
 pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<()> {
     let FileTree { root, size, .. } = file;
     if root.height() == 0 {
@@ -173,6 +177,9 @@ pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end:
             transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
         }
         return Ok(());
+    }
+    if root.is_preallocated() {
+        return clear_tail(transaction, file, end).map(drop);
     }
     if root.is_null() || size >= span(root.height()) {
         return Ok(());

@@ -7,7 +7,8 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::pages::{new_pages, retire_written, whole_slots};
 use super::part::FilePart;
 use super::tree::{
-    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, split_leaf, start_of,
+    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_of, span, split_leaf,
+    start_of,
 };
 use super::visit::retire_under;
 use crate::extent::{Class, Extent};
@@ -21,10 +22,13 @@ pub(super) fn tree_over(
     file: FileTree,
     part: FilePart<'_>,
 ) -> Result<Pointer> {
-    let height = height_for(part.end().max(file.size)).max(file.root.height()).max(1);
+    let preallocated = file.root.is_preallocated();
+    let end = if preallocated { part.end() } else { part.end().max(file.size) };
+    let height = height_for(end).max(file.root.height()).max(1);
     let grown = raise(transaction, file, height)?;
     // If the root extent is longer than the file needs, the tree may be higher than `height`.
-    Ok(copy_subtree(transaction, grown, part, file.size)?.with_height(grown.level))
+    let new = copy_subtree(transaction, grown, part, file.storage_end())?;
+    root_over(transaction, new, grown.level, preallocated)
 }
 
 /// Returns the bytes of `file` as a tree of at least `height` levels of nodes (1 or more). A root extent is

@@ -4,13 +4,15 @@
 //! no bytes in them. The first write to an unwritten page stores its bytes in place, because no reader sees
 //! the earlier bytes of the page.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, PAGE_SIZE};
 
 use super::append::clear_past;
 use super::copy::{compose, copy_page, raise};
 use super::part::FilePart;
 use super::tree::{
-    COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, start_of,
+    COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, STORAGE_MAX, Subtree, TreeNode, Under, height_for, root_over,
+    slot_of, span, start_of,
 };
 use super::visit::retire_under;
 use crate::extent::Extent;
@@ -54,6 +56,11 @@ impl FileRange {
         self.start == 0 && self.end >= span(level)
     }
 
+    /// True if the range extends past the last page of a file of `size` bytes.
+    fn is_past(self, size: u64) -> bool {
+        self.end > size.next_multiple_of(PAGE_SIZE)
+    }
+
     fn has_whole_page(self) -> bool {
         self.start.next_multiple_of(PAGE_SIZE) + PAGE_SIZE <= self.end
     }
@@ -65,21 +72,19 @@ impl FileRange {
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end: u64) -> Result<Pointer> {
-    let FileTree { root, size, .. } = file;
-    let range = FileRange { start: offset, end: end.min(size.next_multiple_of(PAGE_SIZE)) };
-    if root.is_null() || range.start >= range.end {
-        return Ok(root);
+    let range = FileRange { start: offset, end: end.min(file.storage_end().next_multiple_of(PAGE_SIZE)) };
+    if file.root.is_null() || range.start >= range.end {
+        return Ok(file.root);
     }
-    fill(transaction, file, size, range, FillMode::Hole)
+    fill(transaction, file, file.size, range, FillMode::Hole)
 }
 
-/// Prepares storage for the bytes from `offset` to `end`. Pages that lie wholly past the new size `to` get no
-/// storage. The new size is at least the old size. If `zeros`, the bytes of the range become zeros. Returns
-/// the new root, which the caller publishes together with the new size in the header's hot line.
+/// Prepares storage for the bytes from `offset` to `end`, which may be past the new size `to`. The new size is
+/// at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the
+/// caller publishes together with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace` if the volume has no room for the whole range, including its part past the new size. `Corrupt`,
-/// `Fault`. The file is unchanged after an error.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn allocate(
     transaction: &mut Transaction<'_>,
     selector: Selector,
@@ -88,19 +93,23 @@ pub fn allocate(
     (offset, end): (u64, u64),
     zeros: bool,
 ) -> Result<Pointer> {
-    clear_past(transaction, file, to)?;
-    let range = FileRange { start: offset, end: end.min(to.next_multiple_of(PAGE_SIZE)) };
-    let past = end.saturating_sub(offset.max(to.next_multiple_of(PAGE_SIZE)));
+    let range = FileRange { start: offset, end };
+    let is_past = range.is_past(to);
+    // The slots past the end get a meaning with the commit, and must not lead to storage that a failed append
+    // once stored there.
+    clear_past(
+        transaction,
+        file,
+        if is_past && !broken(SafetyRule::SlotsPastTheEndBecomeHoles) { u64::MAX } else { to },
+    )?;
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    // If the range lies past the end of the file, but in the last page of the file, this page gets storage,
-    // too.
-    let whole = FileTree { size: to.next_multiple_of(PAGE_SIZE), ..file };
-    let missing = missing(transaction.medium(), whole, range, &mut nodes)?;
-    if missing.saturating_add(past) > space.usage().free {
+    let valid = if is_past { STORAGE_MAX } else { file.storage_end().max(to).next_multiple_of(PAGE_SIZE) };
+    let missing = missing(transaction.medium(), FileTree { size: valid, ..file }, range, &mut nodes)?;
+    if missing > space.usage().free {
         return Err(Error::NoSpace);
     }
-    if range.start >= range.end || missing == 0 && !zeros {
+    if missing == 0 && !zeros && (!is_past || file.root.is_preallocated()) {
         return Ok(file.root);
     }
     // A reused leaf becomes unwritten, and a later write stores into an unwritten leaf in place. But the
@@ -160,8 +169,8 @@ fn single_extent(file: FileTree) -> Result<Option<Extent>> {
     if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
-/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. It ends
-/// less than a page past the new size `to`.
+/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. The file
+/// gets the size `to`. If the file has storage past this size afterwards, no slot of its nodes is garbage.
 fn fill(
     transaction: &mut Transaction<'_>,
     mut file: FileTree,
@@ -169,12 +178,16 @@ fn fill(
     mut range: FileRange,
     how: FillMode,
 ) -> Result<Pointer> {
+    let preallocated = file.root.is_preallocated() || range.is_past(to);
+    // A single extent has no storage past the last page of the file, except by chance.
     if let Some(extent) = single_extent(file)? {
         let visible = file.size.min(extent.bytes());
         if how != FillMode::Storage && range.covers(0) && range.end >= visible {
             transaction.retire(extent);
             file = file.with_root(Pointer::NULL);
-        } else if let Some(new) = fill_single(transaction, extent, (file.size, to), range, how)? {
+        } else if !preallocated
+            && let Some(new) = fill_single(transaction, extent, (file.size, to), range, how)?
+        {
             return Ok(new);
         }
     }
@@ -188,8 +201,8 @@ fn fill(
         height = height.max(height_for(range.end));
     }
     let grown = raise(transaction, file, height)?;
-    let new = refill(transaction, grown, range, to, how)?;
-    Ok(if new.is_null() { Pointer::NULL } else { new.with_height(height) })
+    let new = refill(transaction, grown, range, if preallocated { STORAGE_MAX } else { to }, how)?;
+    if new.is_null() { Ok(new) } else { root_over(transaction, new, height, preallocated) }
 }
 
 /// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
@@ -204,7 +217,7 @@ fn fill_single(
 ) -> Result<Option<Pointer>> {
     let held = extent.bytes();
     let visible = from.min(held);
-    let len = if how == FillMode::Hole { visible } else { visible.max(range.end.min(to)) };
+    let len = if how == FillMode::Hole { visible } else { visible.max(range.end) };
     let zeroed = if how == FillMode::Storage { 0..0 } else { range.start.min(len)..range.end.min(len) };
     if len <= held && zeroed.is_empty() {
         return Ok(Some(Pointer::leaf(extent)));
@@ -223,7 +236,7 @@ fn fill_single(
 }
 
 /// Copies a subtree with `range` filled according to `how`, and returns the pointer to the copy. The range is
-/// not empty. The visible bytes of the subtree end at `size`.
+/// not empty. Slots of the subtree past `size` are garbage.
 fn refill(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,
@@ -258,8 +271,8 @@ fn refill(
         }
         _ => {}
     }
-    // A file that ends inside the span of a large leaf gets a node instead of the leaf. An append then fills
-    // the slots of the node.
+    // Unless the file is preallocated, its last large leaf is a node instead. An append then fills the slots
+    // of the node.
     let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {

@@ -12,10 +12,12 @@
 //! unwritten bit. An unwritten page needs no copy, because the first write to the page stores bytes in place.
 //!
 //! Invariants:
-//! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too. A
-//!   change that makes such bytes or slots visible clears them first.
+//! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,
+//!   unless the file is *preallocated*. A change that makes such bytes or slots visible clears them first.
+//! - A preallocated file may have storage past its end: its root is a node with the mark of
+//!   [`Pointer::preallocated`]. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
-//! - An empty file has a null root.
+//! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
@@ -27,6 +29,7 @@ mod fill;
 mod fresh;
 mod pages;
 mod part;
+mod preallocated;
 mod read;
 mod resize;
 mod salvage;

@@ -62,6 +62,13 @@ impl<'a> FilePart<'a> {
         self.offset + self.data.len() as u64
     }
 
+    /// Returns the bytes before `at` and the bytes from `at` on, with the same meaning of the offset. `at` is
+    /// at the start of the part or past it.
+    pub(super) fn split(self, at: u64) -> (FilePart<'a>, FilePart<'a>) {
+        let (before, after) = self.data.split_at(self.data.len().min((at - self.offset) as usize));
+        (FilePart { data: before, ..self }, FilePart { offset: at, data: after, ..self })
+    }
+
     /// Returns the bytes that are in the child at `start..start + len`. The offset of the result counts from
     /// the start of the child.
     pub(super) fn within(self, start: u64, len: u64) -> FilePart<'a> {

@@ -206,7 +206,7 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     Ok((hole && offset < size).then_some(size))
 }
 
-/// Returns true if a page of the file has storage, written or not.
+/// Returns true if a page of the file, or a page past its end, has storage, written or not.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -216,15 +216,15 @@ pub fn has_storage(medium: &Medium, file: FileTree) -> Result<bool> {
         height if height <= MAX_HEIGHT => {
             // Every node has a page of its own.
             let mut nodes = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
-            has_leaf(medium, file.subtree(), file.size, &mut nodes)
+            has_leaf(medium, file.subtree(), file.storage_end(), &mut nodes)
         }
         _ => Err(file.impossible_height()),
     }
 }
 
-/// Returns true if a leaf is under one pointer. `size` counts from the start of the subtree. Reads at most
-/// `nodes` nodes.
-fn has_leaf(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut u64) -> Result<bool> {
+/// Returns true if a leaf is under one pointer. Pointers from `end` on have no meaning. `end` counts from the
+/// start of the subtree. Reads at most `nodes` nodes.
+fn has_leaf(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut u64) -> Result<bool> {
     let addr = match subtree.look()? {
         Under::Hole => return Ok(false),
         Under::Leaf(_) | Under::Unwritten(_) => return Ok(true),
@@ -237,11 +237,11 @@ fn has_leaf(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut u64) -> Re
     let level = subtree.level - 1;
     for slot in 0..FANOUT {
         let (start, at) = (start_of(subtree.level, slot), slot_addr(addr, slot));
-        if start >= size {
+        if start >= end {
             break;
         }
         let child = Subtree { pointer: Pointer::from_raw(medium.load(at)?), level, at };
-        if has_leaf(medium, child, size - start, nodes)? {
+        if has_leaf(medium, child, end - start, nodes)? {
             return Ok(true);
         }
     }
@@ -292,8 +292,8 @@ pub fn contiguous(
 /// node that is not read, every page counts as allocated.
 const MAX_COUNTED: usize = 256;
 
-/// Returns the number of bytes of storage under a root, without the nodes. Searches for holes only if
-/// `may_have_holes`.
+/// Returns the number of bytes of storage under a root, without the nodes. Searches for holes, and for storage
+/// past the end, only if the file may have them.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -304,9 +304,9 @@ pub fn allocated(medium: &Medium, file: FileTree, may_have_holes: bool) -> Resul
         (0, extent) => Ok(extent.map_or(0, Extent::bytes)),
         (height, _) if height > MAX_HEIGHT => Err(file.impossible_height()),
         (_, None) => Ok(0),
-        (_, Some(_)) if may_have_holes => {
+        (_, Some(_)) if may_have_holes || root.is_preallocated() => {
             let mut nodes = MAX_COUNTED;
-            counted(medium, file.subtree(), size, &mut nodes)
+            counted(medium, file.subtree(), file.storage_end(), &mut nodes)
         }
         (height, Some(_)) => Ok(pages(size, height)),
     }
@@ -317,25 +317,25 @@ fn pages(size: u64, level: u8) -> u64 {
     size.min(span(level)).next_multiple_of(PAGE_SIZE)
 }
 
-/// Returns the bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. `size` counts
-/// from the start of the subtree.
+/// Returns the bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. Pointers
+/// from `end` on have no meaning. `end` counts from the start of the subtree.
 #[cold]
-fn counted(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut usize) -> Result<u64> {
+fn counted(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut usize) -> Result<u64> {
     let level = subtree.level;
     let addr = match subtree.look()? {
         Under::Hole => return Ok(0),
         Under::Node(addr) if *nodes > 0 => addr,
-        Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(size, level)),
+        Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(end, level)),
     };
     *nodes -= 1;
     let node = medium.words(addr, FANOUT)?;
-    let visible = size.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
+    let valid = end.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
     let mut bytes = 0;
-    for slot in 0..visible {
+    for slot in 0..valid {
         let pointer = Pointer::from_raw(node.load(slot));
         if !pointer.is_null() {
             let child = Subtree { pointer, level: level - 1, at: slot_addr(addr, slot) };
-            bytes += counted(medium, child, size - start_of(level, slot), nodes)?;
+            bytes += counted(medium, child, end - start_of(level, slot), nodes)?;
         }
     }
     Ok(bytes)

@@ -3,6 +3,7 @@
 use eyrie_medium::PAGE_SIZE;
 
 use super::append::clear_past;
+use super::preallocated::retire_past;
 use super::tree::{
     COPY_WHOLE_BYTES, FANOUT, FileTree, Subtree, TreeNode, Under, height_for, span, split_leaf, start_of,
 };
@@ -12,7 +13,8 @@ use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares a change of the size to `to`. Returns the new root, which the caller publishes together with `to`
+/// Prepares a change of the size to `to`. The storage past the end of the file becomes free, unless the file
+/// becomes longer. Returns the new root, which the caller publishes together with `to`
 /// in the header's hot line.
 ///
 /// A truncation that ends inside a page with data copies this page up to the new size. Therefore the bytes
@@ -22,7 +24,7 @@ use crate::transaction::Transaction;
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> Result<Pointer> {
     let FileTree { root, size: from, .. } = file;
-    if to >= from {
+    if to > from || to == from && !root.is_preallocated() {
         clear_past(transaction, file, to)?;
         return Ok(root);
     }
@@ -34,7 +36,16 @@ pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> R
         let Some(extent) = file.root_extent()? else { return Ok(root) };
         return truncate_root(transaction, extent, to);
     }
-    Ok(truncate(transaction, file.subtree(), from, to)?.with_height(root.height()))
+    let (subtree, end) = (file.subtree(), file.storage_end());
+    let mut kept = to;
+    if to == from {
+        // The last page stays as it is.
+        kept = to.next_multiple_of(PAGE_SIZE);
+        if retire_past(transaction, subtree, end, kept)? {
+            return Ok(subtree.pointer.with_height(root.height()));
+        }
+    }
+    Ok(truncate(transaction, subtree, end, kept)?.with_height(root.height()))
 }
 
 /// Truncates a root of height 0.
@@ -53,8 +64,8 @@ fn truncate_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> 
     Ok(truncate_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
-/// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. `from` is the old end and
-/// `to` the new end, both counted from the start of the subtree, and `to < from`.
+/// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. Pointers from
+/// `from` on have no meaning. Both offsets count from the start of the subtree, and `to < from`.
 fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
     let Subtree { pointer, level, .. } = subtree;
     if to == 0 {
@@ -81,8 +92,6 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, extent.bytes(), to)
         }
-        // The slots of a node past the end of the file are garbage. Therefore only the slots before `from`
-        // count.
         Under::Node(_) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, from, to)
@@ -90,7 +99,7 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
     }
 }
 
-/// Writes `node` to a new page, without the bytes past `to`. The visible bytes of the old node end at `from`.
+/// Writes `node` to a new page, without the bytes past `to`. Slots of the old node from `from` on are garbage.
 fn truncate_node(
     transaction: &mut Transaction<'_>,
     mut node: TreeNode,

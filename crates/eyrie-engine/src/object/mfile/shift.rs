@@ -5,11 +5,15 @@
 //! multiple of its span.
 
 use super::copy::raise;
-use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, height_for, slot_of, span, start_of};
+use super::preallocated::end_of_storage;
+use super::tree::{
+    FANOUT, FileTree, MAX_HEIGHT, STORAGE_MAX, Subtree, TreeNode, height_for, root_over, slot_of, span,
+    start_of,
+};
 use super::visit::retire_under;
-use crate::Result;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
+use crate::{Error, Result};
 
 /// Prepares the removal of `length` bytes from `offset` on. `length` and `offset` are multiples of a page,
 /// and the range ends before the end of the file. Returns the new root, which the caller publishes together
@@ -26,7 +30,7 @@ pub fn collapse(
     shift(
         transaction,
         file,
-        ShiftedRange { size: file.size, offset, resumes: offset + length, length, inserts: false },
+        ShiftedRange { end: file.storage_end(), offset, resumes: offset + length, length, inserts: false },
     )
 }
 
@@ -35,21 +39,26 @@ pub fn collapse(
 /// together with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
+/// `Invalid` if storage past the end would move past the largest offset. `NoSpace`, `Corrupt`, `Fault`. The
+/// file is unchanged after an error.
 pub fn insert(
     transaction: &mut Transaction<'_>,
     file: FileTree,
     offset: u64,
     length: u64,
 ) -> Result<Pointer> {
-    shift(transaction, file, ShiftedRange { size: file.size, offset, resumes: offset, length, inserts: true })
+    shift(
+        transaction,
+        file,
+        ShiftedRange { end: file.storage_end(), offset, resumes: offset, length, inserts: true },
+    )
 }
 
 /// A shift of the bytes of a file: the bytes that move, and their distance.
 #[derive(Clone, Copy)]
 struct ShiftedRange {
-    /// Size of the file before the shift.
-    size: u64,
+    /// Pointers of the old tree from this offset on have no meaning.
+    end: u64,
     /// Bytes before this offset stay in place.
     offset: u64,
     /// Bytes from this offset on move. Bytes between `offset` and `resumes` are removed.
@@ -90,7 +99,11 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
         0 => file.root_extent()?.map_or(0, |extent| extent.bytes()),
         height => span(height),
     };
-    let reach = shift.size.min(held);
+    let preallocated = root.is_preallocated();
+    let reach = if preallocated { end_of_storage(transaction.medium(), file)? } else { shift.end.min(held) };
+    if shift.inserts && reach > STORAGE_MAX - shift.length {
+        return Err(Error::Invalid("storage past the end would move past the largest offset"));
+    }
     // If the file has no storage behind `offset`, only the size changes.
     if root.is_null() || shift.offset >= reach {
         return Ok(root);
@@ -99,10 +112,11 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
     let end = if shift.inserts { reach + shift.length } else { reach };
     let mut builder = TreeBuilder::new(height_for(end).max(height));
     rebuild(transaction, &mut builder, shift, grown, 0)?;
-    builder.finish(transaction)
+    let new = builder.finish(transaction)?;
+    if new.is_null() { Ok(new) } else { root_over(transaction, new, new.height(), preallocated) }
 }
 
-/// Moves the visible contents of a subtree to their new location. The subtree begins at offset `start` of the
+/// Moves the contents of a subtree to their new location. The subtree begins at offset `start` of the
 /// old file.
 fn rebuild(
     transaction: &mut Transaction<'_>,
@@ -112,13 +126,13 @@ fn rebuild(
     start: u64,
 ) -> Result<()> {
     let Subtree { pointer, level, .. } = subtree;
-    if pointer.is_null() || start >= shift.size {
+    if pointer.is_null() || start >= shift.end {
         return Ok(());
     }
     match shift.target(start, span(level)) {
         // The new location is aligned to the span, so the subtree is reused as a whole.
         ShiftTarget::At(place) if place % span(level) == 0 => builder.put(transaction, level, place, pointer),
-        ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.size - start),
+        ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.end - start),
         ShiftTarget::At(_) | ShiftTarget::Apart => {
             let old = subtree.look()?;
             let node = TreeNode::copy_for_change(transaction, old, level)?;

@@ -59,6 +59,18 @@ impl<'v> LooseFile<'v> {
         });
     }
 
+    /// Allocates a range and keeps the size.
+    fn keep(&mut self, offset: u64, end: u64) {
+        let size = self.size;
+        self.change(size, |transaction, file, selector| {
+            allocate(transaction, selector, file, size, (offset, end), false)
+        });
+    }
+
+    fn set_size(&mut self, to: u64) {
+        self.change(to, |transaction, file, _| set_size(transaction, file, to));
+    }
+
     fn punch(&mut self, offset: u64, end: u64) {
         let size = self.size;
         self.change(size, |transaction, file, _| punch(transaction, file, offset, end));
@@ -297,7 +309,7 @@ fn pages_of_a_large_write_are_neighbours() {
 fn large_write_uses_scattered_pages_before_the_volume_grows() {
     let volume = volume(32 << 20);
     let [mut file, mut other] = interleaved(&volume, 700);
-    other.change(0, |transaction, file, _| set_size(transaction, file, 0));
+    other.set_size(0);
     volume.space().reclaim();
     let groups = volume.space().central().groups();
     file.write(file.size, &vec![7; 600 * 4096]);
@@ -357,4 +369,141 @@ fn regression_salvage_tells_a_repeated_extent_from_too_many_bytes() {
     assert_eq!(lost(0), ["extent that occurs twice in a file"; 15]);
     // The first eight extents have as many bytes as the volume, although they overlap.
     assert_eq!(lost(PAGE_SIZE), ["more bytes of a file than the volume has room for"; 8]);
+}
+
+#[test]
+fn storage_past_the_end_takes_appends_in_place() {
+    let volume = volume(16 << 20);
+    let mut file = LooseFile::new(&volume);
+    file.keep(0, 6 * PAGE_SIZE);
+    assert_eq!((file.size, file.allocated()), (0, 6 * PAGE_SIZE));
+    assert!(has_storage(volume.medium(), file.tree()).expect("sound"));
+    let (before, storage) = (free(&volume), file.storage());
+    let mut expected = Vec::new();
+    // An append within a page, appends that end in the next page, and one past a gap.
+    for (gap, length) in [(0, 100), (0, 3000), (0, 3000), (0, 4096), (3000, 50), (4000, 9)] {
+        let data = vec![expected.len() as u8 | 1; length];
+        file.write(file.size + gap, &data);
+        expected.resize(expected.len() + gap as usize, 0);
+        expected.extend(data);
+        assert_eq!(file.bytes(), expected);
+        assert_eq!(file.allocated(), 6 * PAGE_SIZE);
+    }
+    let pages = |storage: &[Extent]| storage.iter().skip(1).copied().collect::<Vec<_>>();
+    assert_eq!((free(&volume), pages(&file.storage())), (before, pages(&storage)));
+    file.set_size(5 * PAGE_SIZE + 1);
+    expected.resize(5 * 4096 + 1, 0);
+    assert_eq!((file.bytes(), file.allocated()), (expected, 6 * PAGE_SIZE));
+}
+
+#[test]
+fn truncation_frees_the_storage_past_the_end() {
+    let volume = volume(32 << 20);
+    let empty = free(&volume);
+    for size in [0_u64, 100, 4096, 5000, 20_000, 3 << 20] {
+        for to in [size, size / 2, size.saturating_sub(1)] {
+            let mut file = LooseFile::new(&volume);
+            file.write(0, &vec![3; size as usize]);
+            let allocated = file.allocated();
+            for range in [(size, size + 100_000), (4 << 20, 7 << 20), (1 << 40, (1 << 40) + 1)] {
+                file.keep(range.0, range.1);
+            }
+            assert!(file.allocated() >= allocated + (3 << 20) + 100_000 - 4096);
+            assert_eq!(file.bytes(), vec![3; size as usize]);
+            file.set_size(to);
+            assert_eq!(file.allocated(), to.next_multiple_of(PAGE_SIZE), "{size} to {to}");
+            assert_eq!(file.bytes(), vec![3; to as usize]);
+            file.write(size + 5000, b"x");
+            assert!(file.bytes()[to as usize..].iter().all(|&byte| byte == 0 || byte == b'x'));
+            file.set_size(0);
+            volume.space().reclaim();
+            assert_eq!((free(&volume), file.root), (empty, Pointer::NULL));
+        }
+    }
+}
+
+#[test]
+fn storage_past_the_end_moves_and_goes_with_its_range() {
+    let volume = volume(64 << 20);
+    let mut file = LooseFile::new(&volume);
+    file.write(0, &[1; 10_000]);
+    file.keep(0, LARGE + 5 * PAGE_SIZE);
+    file.insert(4096, 8192);
+    file.keep(0, 4096);
+    file.collapse(0, 4096);
+    let expected = [vec![0; 8192], vec![1; 5904]].concat();
+    assert_eq!(file.bytes(), expected);
+    assert_eq!(file.allocated(), LARGE + 4 * PAGE_SIZE);
+    file.punch(16_384, LARGE);
+    assert_eq!((file.bytes(), file.allocated()), (expected.clone(), 8192 + 6 * PAGE_SIZE));
+    // A write over the whole file and past its end keeps the storage that follows.
+    file.write(0, &[4; 17_000]);
+    assert_eq!((file.bytes(), file.allocated()), (vec![4; 17_000], 20_480 + 6 * PAGE_SIZE));
+    file.allocate(16_384, 3 * LARGE, true);
+    assert_eq!(file.allocated(), 3 * LARGE);
+    assert_eq!(file.bytes()[..20_000], [vec![4; 16_384], vec![0; 3616]].concat());
+    file.punch(0, 3 * LARGE);
+    assert_eq!((file.allocated(), file.root), (0, Pointer::NULL));
+    file.set_size(0);
+    file.keep((1 << 63) - 5000, (1 << 63) - 1);
+    assert_eq!(file.allocated(), 8192);
+    file.write(0, &[5; 10]);
+    let mut transaction = Transaction::begin(&volume);
+    let refused = insert(&mut transaction, file.tree(), 0, 4096);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    drop(transaction);
+    file.set_size(10);
+    assert_eq!(file.allocated(), 4096);
+}
+
+/// A failed append leaves pointers in the slots past the end, and bytes behind the end in the last page.
+#[test]
+fn leftovers_of_a_failed_append_stay_invisible() {
+    let volume = volume(16 << 20);
+    let mut file = LooseFile::new(&volume);
+    file.write(0, &[1; 20_000]);
+    file.write(9000, &[1; 100]);
+    let fail = |file: &LooseFile<'_>| {
+        let mut transaction = Transaction::begin(&volume);
+        let selector = Selector::first(Kind::File, false);
+        write(&mut transaction, selector, file.tree(), file.size, &[9; 40_000]).expect("room");
+    };
+    fail(&file);
+    let allocated = file.allocated();
+    file.keep(30_000, 31_000);
+    assert_eq!(file.allocated(), allocated + PAGE_SIZE);
+    fail(&file);
+    assert_eq!(file.allocated(), allocated + PAGE_SIZE);
+    let size = file.size;
+    file.set_size(40_000);
+    assert_eq!(file.bytes(), [vec![1; size as usize], vec![0; 40_000 - size as usize]].concat());
+}
+
+#[test]
+fn written_storage_past_the_end_is_corrupt() {
+    let volume = volume(16 << 20);
+    let mut file = LooseFile::new(&volume);
+    file.write(0, &[1; 5000]);
+    file.keep(8192, 12_288);
+    let visited = |file: &LooseFile<'_>| visit_storage(volume.medium(), file.tree(), &mut |_| Ok(()));
+    assert!(visited(&file).is_ok());
+    // The page past the end becomes a written one, as a lost bit would make it.
+    let root = file.root.extent().expect("a tree").addr;
+    let slot = root.add(2 * 8);
+    let page = Pointer::from_raw(volume.medium().load(slot).expect("sound")).extent().expect("a page");
+    file.change(5000, |transaction, file, _| {
+        transaction.write_word(slot, Pointer::leaf(page).raw())?;
+        Ok(file.root)
+    });
+    let is_corrupt = |result: &Result<()>| {
+        matches!(result, Err(Error::Corrupt { what: "written storage past the end of a file", .. }))
+    };
+    assert!(is_corrupt(&visited(&file)));
+    file.size = 12_288;
+    assert!(visited(&file).is_ok());
+    let leaf = Pointer::unwritten(page);
+    for (root, size) in [(leaf, 10), (leaf.with_height(2), 10), (Pointer::node(page), 0)] {
+        let file = LooseFile { root, size, ..LooseFile::new(&volume) };
+        assert!(matches!(visited(&file), Err(Error::Corrupt { .. })), "{root:?}");
+    }
 }

@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::extent::{Class, Extent};
 use crate::object::header::{Header, Hot};
 use crate::object::pointer::Pointer;
+use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
@@ -23,6 +24,9 @@ pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
 /// the file becomes a tree. A tree needs a node besides its pages, and a small file would waste the space of
 /// the node.
 pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
+
+/// End of the storage that a file may have past its end: the end of the last page of the largest file.
+pub(super) const STORAGE_MAX: u64 = FILE_MAX.next_multiple_of(PAGE_SIZE);
 
 /// Returns the number of bytes under a pointer at `level`. Level 0 is one page. Saturates at `u64::MAX`.
 pub(crate) const fn span(level: u8) -> u64 {
@@ -58,6 +62,13 @@ impl FileTree {
         FileTree { root, ..self }
     }
 
+    /// Returns the offset before which all pointers of the tree have a meaning. This is the size of the file,
+    /// unless the file may have storage past its end.
+    #[inline]
+    pub(super) fn storage_end(self) -> u64 {
+        if self.root.is_preallocated() { STORAGE_MAX } else { self.size }
+    }
+
     /// Verifies a root of height 0 and returns its extent, or `None` for a null root.
     #[inline]
     pub(super) fn root_extent(self) -> Result<Option<Extent>> {
@@ -74,7 +85,7 @@ impl FileTree {
     /// Returns the root as a subtree. Callers use [`Subtree::look`] only on the subtree of a root of height 1
     /// or more.
     pub(super) fn subtree(self) -> Subtree {
-        Subtree { pointer: self.root.with_height(0), level: self.root.height(), at: self.at }
+        Subtree { pointer: self.root.below_root(), level: self.root.height(), at: self.at }
     }
 
     /// Returns the height of the tree. For a root of height 0, returns the height of the lowest tree that
@@ -260,6 +271,25 @@ impl TreeNode {
     pub fn set(&mut self, slot: usize, pointer: Pointer) {
         self.pointers[slot] = pointer.raw();
     }
+}
+
+/// Returns the root of a tree from the pointer that all of its bytes are under, which is not null. If the
+/// file may have storage past its end, the root must be a node, because a leaf has no bit for this mark.
+pub(super) fn root_over(
+    transaction: &mut Transaction<'_>,
+    subtree: Pointer,
+    level: u8,
+    preallocated: bool,
+) -> Result<Pointer> {
+    if !preallocated {
+        return Ok(subtree.with_height(level));
+    }
+    if !subtree.is_leaf() {
+        return Ok(subtree.with_height(level).preallocated());
+    }
+    let mut node = TreeNode::empty();
+    node.set(0, subtree);
+    Ok(node.write(transaction)?.with_height(level + 1).preallocated())
 }
 
 /// Returns a node over the pieces of a leaf of `bytes` bytes at `addr`. `bytes` is a multiple of a page.

@@ -1,13 +1,13 @@
 //! Passes over the storage of an mFile. Recovery marks the storage as reachable, and Ops retire it.
 
-use eyrie_medium::Medium;
+use eyrie_medium::{Medium, PAGE_SIZE};
 
 use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, Under, start_of};
 use crate::extent::{Class, Extent};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Calls `visit` with every extent of a file: nodes and leaves. Skips slots past the end of the file.
+/// Calls `visit` with every extent of a file: nodes and leaves. Skips slots that have no meaning.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.
@@ -17,44 +17,52 @@ pub fn visit_storage(
     visit: &mut dyn FnMut(Extent) -> Result<()>,
 ) -> Result<()> {
     match file.root.height() {
-        _ if file.size == 0 && !file.root.is_null() => {
+        _ if file.size == 0 && !file.root.is_null() && !file.root.is_preallocated() => {
             Err(Error::corrupt(file.at, "empty file with storage"))
         }
         0 => file.root_extent()?.map_or(Ok(()), visit),
-        height if height <= MAX_HEIGHT => visit_under(medium, file.subtree(), file.size, visit),
+        height if height <= MAX_HEIGHT => {
+            let (end, written) = (file.storage_end(), file.size.next_multiple_of(PAGE_SIZE));
+            visit_under(medium, file.subtree(), end, written, visit)
+        }
         _ => Err(file.impossible_height()),
     }
 }
 
-/// Calls `visit` with every extent under one pointer. `size` is the number of bytes from the start of the
-/// subtree to the end of the file.
+/// Calls `visit` with every extent under one pointer. Pointers from `end` on have no meaning. Leaves from
+/// `written` on must be unwritten. Both offsets count from the start of the subtree.
 fn visit_under(
     medium: &Medium,
     subtree: Subtree,
-    size: u64,
+    end: u64,
+    written: u64,
     visit: &mut dyn FnMut(Extent) -> Result<()>,
 ) -> Result<()> {
     match subtree.look()? {
         Under::Hole => Ok(()),
+        Under::Leaf(_) if written == 0 => {
+            Err(Error::corrupt(subtree.at, "written storage past the end of a file"))
+        }
         Under::Leaf(extent) | Under::Unwritten(extent) => visit(extent),
         Under::Node(addr) => {
             visit(Extent { addr, class: Class::PAGE })?;
             let node = TreeNode::read(medium, addr)?;
             for slot in 0..FANOUT {
                 let start = start_of(subtree.level, slot);
-                if start >= size {
+                if start >= end {
                     break;
                 }
-                visit_under(medium, node.child(slot, subtree.level), size - start, visit)?;
+                let child = node.child(slot, subtree.level);
+                visit_under(medium, child, end - start, written.saturating_sub(start), visit)?;
             }
             Ok(())
         }
     }
 }
 
-/// Retires all storage under one pointer, at the commit. `size` has the same meaning as in [`visit_under`].
-pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64) -> Result<()> {
-    visit_under(transaction.medium(), subtree, size, &mut |extent| transaction.retire_found(extent))
+/// Retires all storage under one pointer, at the commit. `end` has the same meaning as in [`visit_under`].
+pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, end: u64) -> Result<()> {
+    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent| transaction.retire_found(extent))
 }
 
 /// Retires all storage of a file, at the commit.

@@ -7,6 +7,7 @@ use super::append::append;
 use super::copy::{compose, copy_subtree, tree_over};
 use super::fresh::fresh;
 use super::part::FilePart;
+use super::preallocated::store_pages;
 use super::read::{FilePiece, find};
 use super::tree::{COPY_WHOLE_BYTES, FileTree, Subtree, Under, slot_addr, slot_of, span, start_of};
 use super::visit::retire_all;
@@ -49,7 +50,11 @@ pub fn write(
     if end <= file.size {
         return overwrite(transaction, selector, file, part);
     }
-    let root = overwrite_by_new_root(transaction, file, part, end)?;
+    let root = if file.root.is_preallocated() {
+        store_pages(transaction, file, part)?
+    } else {
+        overwrite_by_new_root(transaction, file, part, end)?
+    };
     Ok(FileChange::Root(root, end))
 }
 
@@ -110,12 +115,12 @@ fn overwrite_word(
 /// commit. The prelude changes the header's selector, but the commit leaves the selector unchanged. Therefore
 /// this reader finds the same selector before and after its read, and does not read again. If the commit
 /// changed two pages, the reader could see one old page and one new page.
-fn overwrite_below_root(
+pub(super) fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
     mut part: FilePart<'_>,
 ) -> Result<Option<FileChange>> {
-    let (mut subtree, mut size) = (file.subtree(), file.size);
+    let (mut subtree, mut size) = (file.subtree(), file.storage_end());
     let mut slot_below_root = None;
     while subtree.level > 0
         && let Under::Node(node) = subtree.look()?
