@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
-use eyrie::{Credentials, Errno, FallocateMode, Host, InodeFlags, Kind, Stat};
+use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
 use rustix::fs::{AtFlags, CWD, Mode};
 
