@@ -10,6 +10,7 @@
 mod acl;
 mod authorize;
 mod credentials;
+mod file_capability;
 mod flags;
 mod rules;
 
@@ -17,6 +18,7 @@ pub use crate::op::AclKind;
 pub use acl::{Acl, Judgement, protection};
 pub use authorize::Requester;
 pub use credentials::{Capabilities, Credentials};
+pub use file_capability::stored_capability;
 pub use flags::{
     check_fallocate, check_key_flags, check_open_flags, check_set_flags, check_set_size, check_write,
 };
@@ -25,10 +27,11 @@ pub use rules::{
 };
 
 pub(crate) use acl::{acl_of_op, mode_with, restore_mode};
+pub(crate) use file_capability::check_stored_capability;
 
 use flags::check_unflagged;
 
-use crate::op::{InodeFlags, Owner, SetIds};
+use crate::op::{CAPABILITY_XATTR, InodeFlags, Owner, SetIds};
 use crate::{Error, Kind, Result};
 
 /// Set-user-id bit.
@@ -321,11 +324,8 @@ impl Namespace {
     }
 
     /// Refuses attributes that the file system does not keep. This check comes last, as in Linux.
-    /// `security.capability` is refused, because otherwise every write to a program would have to remove the
-    /// program's capabilities.
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
-            Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
             Namespace::System | Namespace::None => Err(Error::Unsupported(
                 "an extended attribute that is no ACL and not in user.*, trusted.* or security.*",
             )),
@@ -342,8 +342,8 @@ impl Namespace {
 /// `trusted` attribute for any other user, give `NoXattr`, as if they did not exist.
 ///
 /// # Errors
-/// `NoXattr`; `AccessDenied`; `Unsupported` for an ACL of a symbolic link, for `security.capability`, and for
-/// namespaces other than `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
+/// `NoXattr`; `AccessDenied`; `Unsupported` for an ACL of a symbolic link, and for namespaces other than
+/// `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     if AclKind::of_name(name).is_some() {
         return check_has_acls(object);
@@ -361,13 +361,14 @@ pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
 /// Checks that `who` may set and remove the extended attribute `name` of `object`.
 ///
 /// # Errors
-/// `NotPermitted`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than
-/// `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
+/// `NotPermitted`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and `security`;
+/// `Invalid` for a namespace without a name.
 pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     check_unflagged(object)?;
     let (space, rest) = Namespace::of(name);
+    let needed = if name == CAPABILITY_XATTR { Capabilities::SETFCAP } else { Capabilities::SYS_ADMIN };
     match space {
-        Namespace::Trusted | Namespace::Security if !who.has(Capabilities::SYS_ADMIN) => {
+        Namespace::Trusted | Namespace::Security if !who.has(needed) => {
             return Err(Error::NotPermitted);
         }
         Namespace::User if !has_user_xattrs(object) => return Err(Error::NotPermitted),

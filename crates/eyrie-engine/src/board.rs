@@ -25,9 +25,12 @@ const REDO_STARTED: usize = 0;
 const REDO_FINISHED: usize = 1;
 const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
-const HAS_FLAGS: usize = LINE + 2;
+const FEATURES: usize = LINE + 2;
 const ORPHANS: usize = 2 * LINE;
 const SAVED: usize = 3 * LINE;
+/// Bits of the word `FEATURES`.
+const HAS_FLAGS: u64 = 1;
+const HAS_CAPABILITIES: u64 = 2;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
@@ -244,12 +247,23 @@ impl Board {
     /// True if an object of the volume may have inode flags.
     #[inline]
     pub fn has_flags(&self) -> bool {
-        self.word(HAS_FLAGS).load(Ordering::Acquire) != 0
+        self.word(FEATURES).load(Ordering::Acquire) & HAS_FLAGS != 0
     }
 
     /// Tells readers that an object may have inode flags, before the first object gets a flag.
     pub(crate) fn set_has_flags(&self) {
-        self.word_to_store(HAS_FLAGS).store(1, Ordering::Release);
+        self.word_to_store(FEATURES).fetch_or(HAS_FLAGS, Ordering::Release);
+    }
+
+    /// True if an object of the volume may have `security.capability`.
+    #[inline]
+    pub(crate) fn has_capabilities(&self) -> bool {
+        self.word(FEATURES).load(Ordering::Acquire) & HAS_CAPABILITIES != 0
+    }
+
+    /// Tells writers that an object may have `security.capability`, before the first object gets it.
+    pub(crate) fn set_has_capabilities(&self) {
+        self.word_to_store(FEATURES).fetch_or(HAS_CAPABILITIES, Ordering::Release);
     }
 
     /// Returns the number of orphans: objects without a name that handles keep alive.

@@ -46,24 +46,37 @@ fn set_capability(path: &Path) -> bool {
     rustix::fs::setxattr(path, "security.capability", &bytes, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
+/// Returns the capability of a file of the host.
+fn capability(path: &Path) -> Vec<u8> {
+    let mut value = vec![0; 100];
+    let length = rustix::fs::getxattr(path, "security.capability", &mut value[..]).unwrap();
+    value.truncate(length);
+    value
+}
+
 #[test]
-fn xattrs_that_cannot_be_kept_are_reported() {
+fn capabilities_are_copied_and_archived() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
-    fs::write(sandbox.path("tree/file"), "bytes").unwrap();
-    if !set_capability(&sandbox.path("tree/file")) {
+    let file = sandbox.path("tree/file");
+    fs::write(&file, "bytes").unwrap();
+    if !set_capability(&file) {
         return;
     }
-    let told = sandbox.succeed(["import", "tree", "vol:/tree"]);
-    assert!(told.contains("1 extended attribute not kept (1 of security: "), "{told}");
-    let told: serde_json::Value =
-        serde_json::from_str(&sandbox.succeed(["import", "--json", "tree", "vol:/again"])).unwrap();
-    assert_eq!(told["xattrs_not_kept"][0]["namespace"], "security");
-    assert_eq!((&told["xattrs_not_kept"][0]["count"], &told["failed"]), (&1.into(), &0.into()));
-    let output = sandbox.run(["cp", "tree/file", "vol:/file"]);
-    let line = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && line.contains("1 of security") && line.lines().count() == 1, "{line}");
-    assert_eq!(sandbox.succeed(["cat", "vol:/file", "vol:/tree/file"]), "bytesbytes");
+    std::os::unix::fs::chown(&file, Some(7), Some(8)).unwrap();
+    assert!(set_capability(&file), "the change of the owner has removed it");
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    sandbox.succeed(["cp", "vol:/tree/file", "vol:/copy"]);
+    sandbox.succeed(["dump", "vol:/", "-o", "all.tar"]);
+    sandbox.succeed(["mkfs", "two", "--size", "64M"]);
+    sandbox.succeed(["load", "two:/", "-i", "all.tar"]);
+    sandbox.succeed(["export", "two:/", "out"]);
+    for name in ["tree/file", "copy"] {
+        assert_eq!(capability(&sandbox.path("out").join(name)), capability(&file), "{name}");
+    }
+    for volume in ["vol", "two"] {
+        assert!(sandbox.succeed(["fsck", volume]).contains("sound"));
+    }
 }
 
 #[test]

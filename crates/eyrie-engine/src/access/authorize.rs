@@ -14,7 +14,7 @@ use super::{
     protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
-use crate::{Engine, Error, ObjectId, Result, Time};
+use crate::{Engine, Error, Kind, ObjectId, Result, Time};
 
 /// A user who makes Ops through a service.
 pub struct Requester<'a, E: Engine> {
@@ -216,12 +216,17 @@ impl<E: Engine> Requester<'_, E> {
     fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
         let object = self.protection(id)?;
         let mut change = change;
-        if change == AttributeChange::default() && !self.who.owns(&object) {
+        let nothing =
+            AttributeChange { drops_capability: change.drops_capability, ..AttributeChange::default() };
+        if change == nothing && !self.who.owns(&object) {
             return Err(Error::NotPermitted);
         }
         if change.uid.is_some() || change.gid.is_some() {
             let lost = chown(self.who, &object, change.uid, change.gid)?;
-            change.set_ids = if self.who.is_root() { change.set_ids } else { lost };
+            // Root restores an owner and then a capability, for example of a copy.
+            if !self.who.is_root() {
+                (change.set_ids, change.drops_capability) = (lost, object.kind != Kind::Directory);
+            }
             if change.size.is_some() {
                 self.check_write(id, change.set_ids, false)?;
             }

@@ -30,10 +30,12 @@ bitflags::bitflags! {
         const FSETID = 1 << 4;
         /// Sets and clears the inode flags of immutable objects and of objects that only grow.
         const LINUX_IMMUTABLE = 1 << 9;
-        /// Sees and sets `trusted` extended attributes, and sets `security` ones.
+        /// Sees and sets `trusted` extended attributes, and sets `security` ones, except `security.capability`.
         const SYS_ADMIN = 1 << 21;
         /// Makes devices.
         const MKNOD = 1 << 27;
+        /// Sets and removes the capabilities of programs (`security.capability`).
+        const SETFCAP = 1 << 31;
     }
 }
 

@@ -158,7 +158,7 @@ fn xattr_namespaces_have_their_rules() {
     let root = Credentials::root();
     // The user, the object and the name; the results of getting and setting.
     type Case<'a> = (&'a Credentials, Protection, &'a [u8], Option<Errno>, Option<Errno>);
-    let cases: [Case<'_>; 24] = [
+    let cases: [Case<'_>; 25] = [
         (&user(), own, b"user.a", None, None),
         (&user(), open, b"user.a", None, None),
         (&user(), closed, b"user.a", access, access),
@@ -177,7 +177,8 @@ fn xattr_namespaces_have_their_rules() {
         (&root, own, b"trusted.", invalid, invalid),
         (&user(), closed, b"security.a", None, perm),
         (&root, fifo, b"security.a", None, None),
-        (&root, own, b"security.capability", unknown, unknown),
+        (&root, own, b"security.capability", None, None),
+        (&user(), own, b"security.capability", None, perm),
         (&user(), own, b"system.other", unknown, unknown),
         (&root, own, b"system.posix_acl", unknown, unknown),
         (&user(), own, b"other.a", unknown, unknown),

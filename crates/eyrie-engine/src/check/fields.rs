@@ -12,7 +12,7 @@ use crate::access::{self, AclKind};
 use crate::object::header::{Cold, Header, Hot, Identity};
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
-use crate::op::{DEVICE_MAX, TARGET_MAX, is_xattr_name};
+use crate::op::{CAPABILITY_XATTR, DEVICE_MAX, TARGET_MAX, is_xattr_name};
 use crate::tables::layout::{VOLUME_PAGE, VolumePage};
 use crate::volume::Volume;
 use crate::{Error, Kind, ObjectId, Result, Time};
@@ -37,15 +37,17 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     if let Some(what) = found {
         return Err(Error::corrupt(header.addr(), what));
     }
-    let mut found_acls = 0;
+    let (mut found_acls, mut has_capability) = (0, false);
     xattr::visit(medium, XattrRoot::of(header, &cold), &mut |name, _| {
         found_acls |= AclKind::of_name(name).map_or(0, Cold::flag_of);
+        has_capability |= name == CAPABILITY_XATTR;
         match is_xattr_name(name) {
             true => Ok(()),
             false => Err(Error::corrupt(header.addr(), "extended attribute whose name has a zero byte")),
         }
     })?;
     acls(volume, header, &cold, found_acls)?;
+    capability(volume, header, &cold, has_capability)?;
     if !cold.inode_flags().is_empty() && !volume.has_flags() {
         let what = "inode flags in a volume whose superblock does not name the feature of inode flags";
         return Err(Error::corrupt(header.addr(), what));
@@ -79,6 +81,25 @@ fn acls(volume: &Volume, header: Header, cold: &Cold, found: u16) -> Result<()> 
     Ok(())
 }
 
+/// Checks the `security.capability` of an object. `found` is true if it is among the extended attributes.
+fn capability(volume: &Volume, header: Header, cold: &Cold, found: bool) -> Result<()> {
+    let corrupt = |what| Err(Error::corrupt(header.addr(), what));
+    if (cold.flags & Cold::CAPABILITY != 0) != found {
+        return corrupt("flag of an object that contradicts its extended attribute security.capability");
+    }
+    if !found {
+        return Ok(());
+    }
+    if !volume.has_capabilities() {
+        return corrupt("security.capability in a volume whose superblock does not name this feature");
+    }
+    let value = xattr::value(volume.medium(), XattrRoot::of(header, cold), CAPABILITY_XATTR)?;
+    match value.is_some_and(|value| access::check_stored_capability(&value).is_ok()) {
+        true => Ok(()),
+        false => corrupt("impossible value of security.capability"),
+    }
+}
+
 fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static str> {
     let created = Time::new(identity.created_seconds, identity.created_nanoseconds);
     if identity.reserved_flags != [0; 3] || identity.reserved != [0; 4] {
@@ -97,6 +118,7 @@ fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static st
 fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
     let kind = id.kind();
     let flags = Cold::ACCESS_ACL
+        | Cold::CAPABILITY
         | match kind {
             Kind::File => Cold::SPARSE | Cold::INODE_FLAGS,
             Kind::Directory => Cold::DEFAULT_ACL | Cold::INODE_FLAGS,

@@ -6,7 +6,8 @@ use super::data::FileData;
 use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
 use crate::access::AclKind;
 use crate::op::{
-    DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name,
+    CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target,
+    is_xattr_name,
 };
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
@@ -283,11 +284,12 @@ impl ModelState {
         Ok(applied)
     }
 
-    /// Applies the side effects of a change of a file's bytes: new times, a new version, and cleared set-id
-    /// bits.
+    /// Applies the side effects of a change of a file's bytes: new times, a new version, cleared set-id
+    /// bits, and no capability.
     fn written(&mut self, id: ObjectId, set_ids: SetIds, time: Time) -> Result<()> {
-        let mode = &mut self.object_mut(id)?.owner.mode;
-        *mode = access::mode_after(*mode, set_ids);
+        let object = self.object_mut(id)?;
+        object.owner.mode = access::mode_after(object.owner.mode, set_ids);
+        object.xattrs.remove(CAPABILITY_XATTR);
         self.touch(id, time)
     }
 
@@ -347,7 +349,8 @@ impl ModelState {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified, flags } = change;
+        let AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags } =
+            change;
         self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
         if flags.is_some() && !id.kind().has_inode_flags() {
@@ -358,6 +361,9 @@ impl ModelState {
         }
         let modified = modified.or(size.map(|_| time));
         let object = self.object_mut(id)?;
+        if drops_capability || size.is_some() {
+            object.xattrs.remove(CAPABILITY_XATTR);
+        }
         object.owner.mode = access::mode_after(mode.unwrap_or(object.owner.mode), set_ids);
         object.owner.uid = uid.unwrap_or(object.owner.uid);
         object.owner.gid = gid.unwrap_or(object.owner.gid);
@@ -382,6 +388,9 @@ impl ModelState {
     ) -> Result<()> {
         let object = self.object_mut(id)?;
         check_xattr_name(name)?;
+        if name == CAPABILITY_XATTR {
+            access::check_stored_capability(value)?;
+        }
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::XattrTooLarge);
         }
@@ -425,7 +434,7 @@ impl ModelState {
             return Ok(Applied { created: true, ..Applied::default() });
         };
         *self.file_mut(existing)? = FileData::from_bytes(bytes);
-        self.touch(existing, time)?;
+        self.written(existing, SetIds::Keep, time)?;
         Ok(Applied::default())
     }
 

@@ -25,6 +25,9 @@ pub const XATTR_SIZE_MAX: usize = 64 << 10;
 /// zero byte that follows each name in the list that Linux returns.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
+/// Name of the extended attribute with the capabilities of a program. A change of the bytes of a file removes
+/// it in the same commit, whoever makes the change.
+pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
 /// Maximum length of the target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
 /// Largest device number that `mknod` takes, in the encoding of `makedev`.
@@ -347,6 +350,8 @@ pub struct AttributeChange {
     pub size: Option<u64>,
     /// Set-id bits that the mode loses.
     pub set_ids: SetIds,
+    /// True if the object loses its [`CAPABILITY_XATTR`], as with a new size or a change of owner.
+    pub drops_capability: bool,
     /// User id.
     pub uid: Option<u32>,
     /// Group id.

@@ -276,7 +276,10 @@ impl Salvage<'_> {
                 }
                 continue;
             }
-            self.to.apply(&Op::SetXattr { id, name: &name, value: &value, mode, time })?;
+            match self.to.apply(&Op::SetXattr { id, name: &name, value: &value, mode, time }) {
+                Err(Error::Invalid(_)) => self.lose(path, "a damaged security.capability is lost"),
+                done => done.map(drop)?,
+            }
         }
         if let Err(error) = read {
             self.lose(path, &format!("extended attributes are lost: {}", words(&error)));

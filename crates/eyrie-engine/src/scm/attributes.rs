@@ -3,12 +3,13 @@
 use super::Scm;
 use super::arguments::{check_mode, require_file};
 use super::write::makes_hole;
-use crate::object::header::{Cold, HotChange};
+use crate::object::header::{Cold, Header, HotChange};
 use crate::object::pointer::Pointer;
-use crate::object::xattr::XattrRoot;
+use crate::object::xattr::{self, XattrRoot};
+use crate::op::CAPABILITY_XATTR;
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
-use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time, access};
+use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time, XattrMode, access};
 
 impl Scm {
     pub(super) fn set_attributes(
@@ -42,6 +43,10 @@ impl Scm {
             cold.flags = cold.flags & !Cold::INODE_FLAGS | u16::from(flags.bits());
         }
         cold.mode = access::mode_after(change.mode.unwrap_or(cold.mode), change.set_ids);
+        let mut transaction = Transaction::begin(&self.volume);
+        if change.drops_capability || change.size.is_some() {
+            drop_capability(&mut transaction, header, &mut cold)?;
+        }
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);
         if let Some(accessed) = change.accessed {
@@ -54,7 +59,6 @@ impl Scm {
         }
         cold.set_changed(time);
         let mut next = HotChange::cold(&hot);
-        let mut transaction = Transaction::begin(&self.volume);
         if let Some(size) = change.size {
             require_file(id)?;
             next.root = self.resize_data(&mut transaction, header, &hot, size)?;
@@ -87,11 +91,45 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Runs `change` on an object's extended attributes, and commits the result.
-    pub(super) fn change_xattrs(
+    /// Sets an extended attribute that is no ACL.
+    pub(super) fn set_xattr(
+        &self,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        time: Time,
+    ) -> Result<Applied> {
+        let is_capability = name == CAPABILITY_XATTR;
+        let set = || {
+            let flags = |flags| if is_capability { flags | Cold::CAPABILITY } else { flags };
+            self.change_xattrs(id, time, flags, |transaction, root| {
+                xattr::check_no_acl(name)?;
+                if is_capability {
+                    access::check_stored_capability(value)?;
+                }
+                xattr::set(transaction, root, name, value, mode)
+            })
+        };
+        if is_capability { self.with_feature(VolumeView::set_capabilities, set) } else { set() }
+    }
+
+    /// Removes an extended attribute that is no ACL.
+    pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
+        let flags = |flags| if name == CAPABILITY_XATTR { flags & !Cold::CAPABILITY } else { flags };
+        self.change_xattrs(id, time, flags, |transaction, root| {
+            xattr::check_no_acl(name)?;
+            xattr::remove(transaction, root, name)
+        })
+    }
+
+    /// Runs `change` on an object's extended attributes, and commits the result together with the flags that
+    /// `flags` returns.
+    fn change_xattrs(
         &self,
         id: ObjectId,
         time: Time,
+        flags: impl FnOnce(u16) -> u16,
         change: impl FnOnce(&mut Transaction<'_>, XattrRoot) -> Result<Pointer>,
     ) -> Result<Applied> {
         let header = self.header(id)?;
@@ -99,9 +137,23 @@ impl Scm {
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         let mut transaction = Transaction::begin(&self.volume);
         cold.xattr_root = change(&mut transaction, XattrRoot::of(header, &cold))?.raw();
+        cold.flags = flags(cold.flags);
         cold.set_changed(time);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
         transaction.commit()?;
         Ok(Applied::default())
     }
+}
+
+/// Prepares the removal of `security.capability`, if the object has it. The caller commits `cold`.
+pub(super) fn drop_capability(
+    transaction: &mut Transaction<'_>,
+    header: Header,
+    cold: &mut Cold,
+) -> Result<()> {
+    if cold.flags & Cold::CAPABILITY != 0 {
+        cold.xattr_root = xattr::remove(transaction, XattrRoot::of(header, cold), CAPABILITY_XATTR)?.raw();
+        cold.flags &= !Cold::CAPABILITY;
+    }
+    Ok(())
 }

@@ -10,7 +10,6 @@ use super::write::Touch;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::notices::may_have_changed;
 use crate::object::header::Header;
-use crate::object::xattr;
 use crate::{
     Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
     SpaceUsage, Version, Watcher,
@@ -256,16 +255,8 @@ impl Scm {
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::MarkAccess { id, time } => self.mark_access(id, time),
-            Op::SetXattr { id, name, value, mode, time } => {
-                self.change_xattrs(id, time, |transaction, root| {
-                    xattr::check_no_acl(name)?;
-                    xattr::set(transaction, root, name, value, mode)
-                })
-            }
-            Op::RemoveXattr { id, name, time } => self.change_xattrs(id, time, |transaction, root| {
-                xattr::check_no_acl(name)?;
-                xattr::remove(transaction, root, name)
-            }),
+            Op::SetXattr { id, name, value, mode, time } => self.set_xattr(id, name, value, mode, time),
+            Op::RemoveXattr { id, name, time } => self.remove_xattr(id, name, time),
             Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
                 self.set_acl(id, kind, acl, drops_set_gid, time)
             }

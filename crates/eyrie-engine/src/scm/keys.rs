@@ -14,7 +14,7 @@ use crate::object::header::HotChange;
 use crate::object::mfile::{self, FileTree};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, Time};
+use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, SetIds, Time};
 
 /// The value that a put sets, and the reserved id of a new file for it.
 #[derive(Clone, Copy)]
@@ -176,8 +176,8 @@ impl Scm {
         let hot = header.hot(self.medium())?;
         // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
-        header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
-        Ok(())
+        let change = HotChange::data(root, data.len() as u64, time);
+        self.change_data(transaction, header, &hot, change, SetIds::Keep, false)
     }
 
     /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken, plans

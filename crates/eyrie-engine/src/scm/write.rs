@@ -5,10 +5,11 @@ use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use super::arguments::require_file;
+use super::attributes::drop_capability;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, FileChange, FileTree};
 use crate::object::pointer::Pointer;
-use crate::op::FILE_MAX;
+use crate::op::{CAPABILITY_XATTR, FILE_MAX};
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
@@ -45,6 +46,13 @@ fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(
     }
 }
 
+/// True if a write removes the capability of the file by a commit of its own. Only the mutant of the rule
+/// `capability-goes-with-the-bytes` does this.
+#[inline(always)]
+fn drops_capability_late() -> bool {
+    broken(SafetyRule::CapabilityGoesWithTheBytes)
+}
+
 /// Attributes that change together with the bytes of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Touch {
@@ -71,6 +79,23 @@ impl Scm {
         {
             self.set_size(id, end, touch)?;
         }
+        let applied = self.write_locked(id, header, offset, data, touch)?;
+        if drops_capability_late() {
+            let _ = self.remove_xattr(id, CAPABILITY_XATTR, touch.time);
+        }
+        Ok(applied)
+    }
+
+    /// Takes the lock of the file, and writes.
+    #[inline(always)]
+    fn write_locked(
+        &self,
+        id: ObjectId,
+        header: Header,
+        offset: Option<u64>,
+        data: &[u8],
+        touch: Touch,
+    ) -> Result<Applied> {
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
         let began = if offset.is_none() { hot.size } else { 0 };
@@ -90,10 +115,10 @@ impl Scm {
             }
             FileChange::Below => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
-                // If set-id bits are cleared, a redo record commits them together with the bytes. Otherwise
-                // the words of the transaction commit the bytes, and a prelude publishes the new time no
-                // later than these words.
-                if touch.set_ids == SetIds::Keep
+                // If set-id bits or a capability are removed, a redo record commits that together with the
+                // bytes. Otherwise the words of the transaction commit the bytes, and a prelude publishes the
+                // new time no later than these words.
+                if !self.may_lose_rights(touch.set_ids)
                     || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
                 {
                     header.touch_first(&mut transaction, &hot, touch.time);
@@ -186,7 +211,7 @@ impl Scm {
 
     /// Adds `change` to the commit, and the cold attributes that change with it, if there are any.
     #[inline]
-    fn change_data(
+    pub(super) fn change_data(
         &self,
         transaction: &mut Transaction<'_>,
         header: Header,
@@ -195,16 +220,22 @@ impl Scm {
         set_ids: SetIds,
         makes_holes: bool,
     ) -> Result<()> {
-        let may_change_cold = makes_holes || set_ids != SetIds::Keep;
+        let may_change_cold = makes_holes || self.may_lose_rights(set_ids);
         if !may_change_cold || !self.change_cold(transaction, header, now, change, set_ids, makes_holes)? {
             header.change(transaction, now, &change);
         }
         Ok(())
     }
 
+    /// True if a change of the bytes of a file may take rights from the file: set-id bits, or a capability.
+    #[inline]
+    fn may_lose_rights(&self, set_ids: SetIds) -> bool {
+        set_ids != SetIds::Keep || self.volume.board().has_capabilities()
+    }
+
     /// Adds `change` to the commit together with changed cold attributes. If the cold attributes do not
     /// change, returns false and adds nothing. A file that may get holes of whole pages gets the flag
-    /// [`Cold::SPARSE`]. The same commit clears the set-id bits and changes the bytes.
+    /// [`Cold::SPARSE`]. The same commit clears the set-id bits, removes the capability and changes the bytes.
     #[cold]
     #[inline(never)]
     fn change_cold(
@@ -219,10 +250,13 @@ impl Scm {
         let (_, mut cold) = header.hot_and_cold(self.medium())?;
         let flags = cold.flags | if makes_holes { Cold::SPARSE } else { 0 };
         let mode = access::mode_after(cold.mode, set_ids);
-        if (flags, mode) == (cold.flags, cold.mode) {
+        if (flags, mode) == (cold.flags, cold.mode) && flags & Cold::CAPABILITY == 0 {
             return Ok(false);
         }
         (cold.flags, cold.mode) = (flags, mode);
+        if !drops_capability_late() {
+            drop_capability(transaction, header, &mut cold)?;
+        }
         header.change_cold(transaction, now, &cold, change)?;
         Ok(true)
     }

@@ -10,7 +10,7 @@ use crate::board::Board;
 use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
-use crate::tables::layout::{ACLS, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION};
+use crate::tables::layout::{ACLS, CAPABILITIES, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION};
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
 
@@ -125,10 +125,26 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, PREALLOCATION)
     }
 
-    /// Tells the readers of a new board if objects may have inode flags.
+    /// True if the volume may have objects with `security.capability`.
+    pub(crate) fn has_capabilities(&self) -> bool {
+        self.superblock.has_feature(CAPABILITIES)
+    }
+
+    /// Records that the volume may have objects with `security.capability`, before the first object gets it.
+    /// The caller is inside the gate of the medium.
+    pub(crate) fn set_capabilities(&self) -> Result<()> {
+        self.superblock.add_feature(&self.context.medium, CAPABILITIES)?;
+        self.board.set_has_capabilities();
+        Ok(())
+    }
+
+    /// Tells the users of a new board if objects may have inode flags or capabilities.
     fn announce_flags(&self) {
         if self.has_flags() {
             self.board.set_has_flags();
+        }
+        if self.has_capabilities() {
+            self.board.set_has_capabilities();
         }
     }
 

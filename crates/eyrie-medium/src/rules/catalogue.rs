@@ -197,6 +197,11 @@ rules! {
             "The commit that gives a file its first name also clears the mark that it has no name.",
             "the mark ends after the commit";
     }
+    Transactions in "eyrie-engine/src/scm/write.rs" {
+        CapabilityGoesWithTheBytes "capability-goes-with-the-bytes" on Memory, "growth":
+            "The commit that changes the bytes of a file also removes its `security.capability`.",
+            "a write removes it by a later commit";
+    }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both entries until its commit is durable.",

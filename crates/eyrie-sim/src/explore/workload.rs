@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
 use eyrie::AclKind;
+use eyrie_engine::op::CAPABILITY_XATTR;
 
 use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
@@ -197,6 +198,9 @@ const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
     \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
     \x20\x00\x04\x00\xff\xff\xff\xff";
 
+/// The capability to pass all checks of rights on files, in the format of Linux.
+const CAPABILITY: &[u8] = b"\x01\x00\x00\x02\x02\x00\x00\x00\0\0\0\0\0\0\0\0\0\0\0\0";
+
 /// Calls that create or name an object at /n, one on each line.
 const MAKING: &str = "
 creat /n
@@ -254,8 +258,13 @@ fn all_calls() -> Vec<Call> {
         set_acl("/b", AclKind::Access, ACL_OF_GROUP),
         set_acl("/d", AclKind::Default, ACL_OF_GROUP),
         set_acl("/b", AclKind::Access, b""),
+        set_capability("/a"),
     ];
     calls("calls", CALLS).into_iter().chain(acls).collect()
+}
+
+fn set_capability(path: &str) -> Call {
+    Call::Setxattr { path: path.into(), name: CAPABILITY_XATTR.to_vec(), value: CAPABILITY.to_vec() }
 }
 
 fn set_acl(path: &str, kind: AclKind, acl: &[u8]) -> Call {
@@ -321,9 +330,12 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 }
 
 /// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
-/// and moves directories; and a script that sets, inherits and removes ACLs.
+/// and moves directories; a script that sets, inherits and removes ACLs; and one
+/// that sets capabilities and changes their files.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths(), acls()].map(|text| parse("growth", &text)).into()
+    [splits(), values(), heights(), depths(), acls(), capabilities()]
+        .map(|text| parse("growth", &text))
+        .into()
 }
 
 /// Returns calls that split the pages of a directory and then remove all its names.
@@ -393,6 +405,36 @@ fn acls() -> String {
     set(&mut text, "/a", access, ACL_OF_ONE);
     text.push_str("removexattr /d system.posix_acl_default\n");
     text + "rename /d/t /d/u whiteout\ncreat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
+}
+
+/// Returns calls that give a file a capability before each change of the file. Some of the changes remove it.
+fn capabilities() -> String {
+    let mut text = "creat /f\nwrite /f 0 9000 1\nsetxattr /f user.one one\n".to_string();
+    for change in [
+        "write /f 8 8 2",
+        "write /f 3 12 3",
+        "write /f 4000 5000 4",
+        "append /f 10 5",
+        "append /f 5000 6",
+        "truncate /f 100",
+        "truncate /f 100",
+        "removexattr /f user.one",
+        "truncate /f 20000",
+        "write /f 100 10 7",
+        "fallocate /f punch-hole 4096 4096",
+        "fallocate /f collapse-range 4096 4096",
+        "chmod /f 4755",
+        "chown /f 5 -1",
+        "put / f 300 8",
+        "batch / put f 5000 9 put g 10 10",
+        "utimes /f 5 77",
+        "removexattr /f security.capability",
+        "link /f /h",
+        "creat /h",
+    ] {
+        line(&mut text, format_args!("{}\n{change}", set_capability("/f")));
+    }
+    text
 }
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:

@@ -12,7 +12,7 @@ use eyrie_engine::{
 use eyrie_sim::explore::workload;
 use eyrie_sim::script::Call;
 
-use crate::ops::{Bytes, InitialContent, OpRecord};
+use crate::ops::{Bytes, InitialContent, OpRecord, xattr_value};
 
 const OWNER: Owner = Owner { mode: 0o640, uid: 3, gid: 4 };
 
@@ -260,7 +260,7 @@ impl PathOp {
                 })
             }
             PathOp::SetXattr { path, name, bytes, mode } => find(engine, path).map(|id| {
-                let (name, value, mode) = (name.as_bytes(), &bytes.make()[..], *mode);
+                let (name, value, mode) = (name.as_bytes(), &xattr_value(name.as_bytes(), *bytes)[..], *mode);
                 OpRecord::new(&Op::SetXattr { id, name, value, mode, time })
             }),
             PathOp::ByUser { change, set_ids } => {

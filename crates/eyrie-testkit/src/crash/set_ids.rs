@@ -1,12 +1,12 @@
-//! The cases of changes that clear set-id bits. A crash leaves the change of the set-id bits together with
-//! the change of the bytes or the owner, or neither change.
+//! The cases of changes that clear set-id bits and remove capabilities. A crash leaves the change of these
+//! rights together with the change of the bytes or the owner, or neither change.
 
-use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
+use eyrie_engine::{AttributeChange, FallocateMode, SetIds, XattrMode};
 
-use super::path_op::{append, fallocate, file, set_size, write};
+use super::path_op::{append, fallocate, file, set_size, write, xattr};
 use super::{CaseVolume, PathOp};
 
-/// Returns a volume with files that have both set-id bits: three files of 24 to 5000 bytes, and a file with a
+/// Returns a volume with files that have both set-id bits, and most of them a capability: three files of 24 to 5000 bytes, and a file with a
 /// tree.
 pub(super) fn privileged() -> CaseVolume {
     let files =
@@ -15,14 +15,16 @@ pub(super) fn privileged() -> CaseVolume {
         let change = AttributeChange { mode: Some(0o6755), ..AttributeChange::default() };
         PathOp::SetAttributes { path: path.into(), change }
     });
-    CaseVolume::after("set ids", true, &[&files[..], &modes].concat())
+    let capabilities = ["a", "b", "tree"].map(|path| xattr(path, "security.capability", 20, XattrMode::Set));
+    CaseVolume::after("set ids", true, &[&files[..], &modes, &capabilities].concat())
 }
 
 /// Returns changes of bytes and owners by users whose changes clear the set-id bits.
 pub(super) fn changes() -> Vec<PathOp> {
     let own = |path: &str, mode| {
         let set_ids = SetIds::DropAsMember;
-        let change = AttributeChange { mode, set_ids, uid: Some(7), ..AttributeChange::default() };
+        let (drops_capability, uid) = (true, Some(7));
+        let change = AttributeChange { mode, set_ids, drops_capability, uid, ..AttributeChange::default() };
         PathOp::SetAttributes { path: path.into(), change }
     };
     let writes = [

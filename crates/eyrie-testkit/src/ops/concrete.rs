@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::acls::acl;
+use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::op::encode::{self, Decoded};
 use eyrie_engine::{
-    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Time, Whiteout,
+    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Whiteout,
 };
 
-use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
+use super::{Action, BatchPart, Bytes, InitialContent, ObjectHandle, OpStep};
 
 /// An Op in its encoded form. Unlike an [`Op`], it owns its names and data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,14 +173,14 @@ impl Ids {
             Action::Fallocate { object, mode, offset, length } => {
                 OpRecord::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
-            Action::SetAttributes { object, change } => set_attributes(id(object), change, set_ids, time),
+            Action::SetAttributes { object, change } => set_attributes(id(object), change, set_ids, step),
             Action::MarkAccess { object } => OpRecord::new(&Op::MarkAccess { id: id(object), time }),
             Action::SetXattr { object, name, bytes, mode } => {
-                let (id, name, value) = (id(object), name.bytes(), &bytes.make()[..]);
+                let (id, name, value) = (id(object), name.xattr(), &xattr_value(name.xattr(), bytes)[..]);
                 OpRecord::new(&Op::SetXattr { id, name, value, mode, time })
             }
             Action::RemoveXattr { object, name } => {
-                OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
+                OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.xattr(), time })
             }
             Action::SetAcl { object, kind, index, rights } => {
                 let (acl, drops_set_gid) = (acl(index, rights), step.number.is_multiple_of(2));
@@ -216,8 +217,20 @@ fn whiteout(id: ObjectId, step: &OpStep) -> Whiteout {
     Whiteout { id, owner: Owner { mode: 0, uid: step.number % 3, gid: step.number % 5 } }
 }
 
-fn set_attributes(id: ObjectId, change: AttributeChange, set_ids: SetIds, time: Time) -> OpRecord {
-    OpRecord::new(&Op::SetAttributes { id, change: AttributeChange { set_ids, ..change }, time })
+fn set_attributes(id: ObjectId, change: AttributeChange, set_ids: SetIds, step: &OpStep) -> OpRecord {
+    let drops_capability = step.number.is_multiple_of(2);
+    let change = AttributeChange { set_ids, drops_capability, ..change };
+    OpRecord::new(&Op::SetAttributes { id, change, time: step.time })
+}
+
+/// Returns the value of an extended attribute. Most values of capabilities are valid.
+pub(crate) fn xattr_value(name: &[u8], bytes: Bytes) -> Vec<u8> {
+    let value = bytes.make();
+    match (name == CAPABILITY_XATTR, bytes.length) {
+        (false, _) | (true, 100..) => value,
+        (true, 64..) => [&[1, 0, 0, 3][..], &[7; 20]].concat(),
+        (true, _) => [&[0, 0, 0, 2][..], &[7; 16]].concat(),
+    }
 }
 
 fn batch(dir: ObjectId, parts: &[BatchPart], new: impl Fn(u32) -> ObjectId, step: &OpStep) -> OpRecord {

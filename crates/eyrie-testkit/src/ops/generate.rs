@@ -362,7 +362,7 @@ impl OpGenerator {
             {
                 let id = universe.ids.get(object);
                 if id
-                    .is_some_and(|id| matches!(universe.engine.xattr(id, name.bytes(), &mut []), Ok(Some(_))))
+                    .is_some_and(|id| matches!(universe.engine.xattr(id, name.xattr(), &mut []), Ok(Some(_))))
                 {
                     there.push((object, name));
                 }

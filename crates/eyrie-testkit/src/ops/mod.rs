@@ -13,8 +13,10 @@ mod tests;
 use std::fmt;
 
 use eyrie_engine::access::AclKind;
+use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time, XattrMode};
 
+pub(crate) use concrete::xattr_value;
 pub use concrete::{Concrete, Ids, OpRecord};
 pub use generate::{OpGenerator, OpMix};
 
@@ -82,6 +84,14 @@ impl OpName {
     /// Returns the bytes of the name.
     pub fn bytes(self) -> &'static [u8] {
         OpName::ALL[usize::from(self.0)]
+    }
+
+    /// Returns the bytes of the name of an extended attribute. One name is that of capabilities.
+    pub fn xattr(self) -> &'static [u8] {
+        match self.bytes() {
+            b"readme.txt" => CAPABILITY_XATTR,
+            name => name,
+        }
     }
 }
 

@@ -1,10 +1,12 @@
-//! Lists calls that change files with set-id bits, and truncations that change nothing. Random lists of calls
+//! Lists calls that change files with set-id bits or a capability, and truncations that change nothing. Random lists of calls
 //! seldom have them.
 
-use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;
+use eyrie::{FallocateMode, XattrMode};
+use eyrie_engine::op::CAPABILITY_XATTR;
 
 use super::calls::PosixCall;
+use super::xattr::{Ask, CAPABILITY};
 
 /// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
 /// owner of the file (a member of its group), and a user outside this group.
@@ -39,7 +41,11 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         own(None, Some(2000)),
     ];
     let mut calls = Vec::new();
-    for bits in [0o6777, 0o6767] {
+    let ask = Ask::Set { name: CAPABILITY_XATTR.to_vec(), value: CAPABILITY.to_vec(), mode: XattrMode::Set };
+    let capable = PosixCall::Xattr { path: name(), follow: true, ask };
+    // A file without set-id bits gets a capability instead.
+    for bits in [0o6777, 0o6767, 0o777] {
+        let rights = if bits == 0o777 { &capable } else { &mode(bits) };
         for bytes in [0, 100] {
             for (user, change) in (0..3).flat_map(|user| changes.iter().map(move |change| (user, change))) {
                 calls.extend([
@@ -48,6 +54,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
                     (0, PosixCall::Write { slot, data: vec![7; bytes], offset: 0 }),
                     (0, own(Some(1000), Some(1000))),
                     (0, mode(bits)),
+                    (0, rights.clone()),
                     (user, change.clone()),
                 ]);
             }
@@ -57,6 +64,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
                     (0, open(OpenFlags::CREATE)),
                     (0, PosixCall::SetLen { slot, size: end }),
                     (0, mode(bits)),
+                    (0, rights.clone()),
                     (user, PosixCall::Append { slot, data: vec![1; 3] }),
                 ]);
             }

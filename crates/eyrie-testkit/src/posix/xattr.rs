@@ -4,6 +4,7 @@ use crate::acls::{ACLS, GOOD_ACLS, acl};
 use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, Target, XattrMode};
 use eyrie_engine::access::AclKind;
+use eyrie_engine::op::CAPABILITY_XATTR;
 use rand::Rng;
 
 use super::values::{Answer, PathBytes, Random, path};
@@ -26,6 +27,17 @@ const NAMES: [&str; 9] = [
 const SETTABLE: usize = 5;
 /// Lengths of values, in bytes.
 const LENGTHS: [usize; 6] = [0, 1, 5, 100, 3000, 6000];
+/// Values of capabilities. The first two are stored as they are. The third has revision 3 and the user id 0,
+/// so Linux shows it with revision 2. The others are refused.
+const CAPABILITIES: &[&[u8]] = &[
+    CAPABILITY,
+    b"\x00\x00\x00\x03\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xe8\x03\0\0",
+    b"\x01\x00\x00\x03\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\x03\x00\x00\x02\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"short",
+];
+/// The capability to pass all checks of rights on files.
+pub(super) const CAPABILITY: &[u8] = b"\x01\x00\x00\x02\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// Sizes of buffers, in bytes.
 const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
 
@@ -125,6 +137,9 @@ impl Random {
         if self.0.random_ratio(1, 3) {
             return (None, self.ask_for_acl());
         }
+        if self.0.random_ratio(1, 6) {
+            return (None, self.ask_for_capability());
+        }
         let last = self.one_of(&[1, 2, SETTABLE, SETTABLE, NAMES.len()]);
         let name = NAMES[self.0.random_range(0..last)].as_bytes().to_vec();
         (None, self.ask_for(name))
@@ -143,6 +158,20 @@ impl Random {
                 let mode =
                     self.one_of(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
                 Ask::Set { name, value: acl(index, rights), mode }
+            }
+        }
+    }
+
+    fn ask_for_capability(&mut self) -> Ask {
+        let name = CAPABILITY_XATTR.to_vec();
+        match self.0.random_range(0..10) {
+            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
+            2 => Ask::Remove { name },
+            _ => {
+                let value = self.one_of(CAPABILITIES).to_vec();
+                let mode =
+                    self.one_of(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
+                Ask::Set { name, value, mode }
             }
         }
     }
@@ -171,6 +200,7 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
             fs.setxattr("/probe".into(), name.as_bytes(), b"", XattrMode::Create)?;
         }
         fs.setxattr("/probe".into(), AclKind::Access.name(), &acl(4, 0), XattrMode::Set)?;
+        fs.setxattr("/probe".into(), CAPABILITY_XATTR, CAPABILITY, XattrMode::Set)?;
         Ok(is_new)
     };
     let has_all = probe().unwrap_or(false);
@@ -179,14 +209,14 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     has_all
 }
 
-/// Removes all settable extended attributes and all ACLs of the root directory.
+/// Removes all settable extended attributes, all ACLs and the capability of the root directory.
 pub(super) fn clear<P: Posix>(fs: &P) {
     for name in &NAMES[..SETTABLE] {
         // An error is ignored, because the attribute seldom exists.
         let _ = fs.removexattr("/".into(), name.as_bytes());
     }
-    for kind in AclKind::ALL {
-        let _ = fs.removexattr("/".into(), kind.name());
+    for name in [AclKind::Access.name(), AclKind::Default.name(), CAPABILITY_XATTR] {
+        let _ = fs.removexattr("/".into(), name);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Changes of attributes: modes, owners and times.
 
 use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::{AttributeChange, Engine, InodeFlags, ObjectId, Op, Owner, SetIds, Time};
 
 use super::{AsUser, CallResult};
@@ -17,7 +18,9 @@ impl<E: Engine> AsUser<'_, E> {
         // The highest number means "no change", as for the kernel.
         let (uid, gid) = (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX));
         let set_ids = access::chown(self.credentials(), &self.protection(id)?, uid, gid)?;
-        self.set_attributes(id, AttributeChange { set_ids, uid, gid, ..AttributeChange::default() })
+        let drops_capability = !id.is_directory();
+        let change = AttributeChange { set_ids, drops_capability, uid, gid, ..AttributeChange::default() };
+        self.set_attributes(id, change)
     }
 
     pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> CallResult<()> {
@@ -61,10 +64,14 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(access::set_ids_after_write(self.credentials(), &self.protection(id)?))
     }
 
-    /// Removes the set-id bits that a write with these credentials would remove. Keeps the change time of the
-    /// object, which the caller passes as `changed`.
-    pub(super) fn drop_set_ids(&self, id: ObjectId, changed: Time) -> CallResult<()> {
+    /// Removes the set-id bits and the capability that a write with these credentials would remove. Keeps the
+    /// change time of the object, which the caller passes as `changed`, unless the object has a capability.
+    pub(super) fn drop_rights(&self, id: ObjectId, changed: Time) -> CallResult<()> {
         let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine().owner(id)?);
+        if self.engine().xattr(id, CAPABILITY_XATTR, &mut [])?.is_some() {
+            let change = AttributeChange { set_ids, drops_capability: true, ..AttributeChange::default() };
+            return self.set_attributes(id, change);
+        }
         if access::mode_after(mode, set_ids) != mode {
             let change = AttributeChange { set_ids, ..AttributeChange::default() };
             self.engine().apply(&Op::SetAttributes { id, change, time: changed })?;

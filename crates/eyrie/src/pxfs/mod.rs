@@ -13,8 +13,6 @@
 //! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
 //!   stands for no key cannot be made (`EINVAL`).
-//! - Files have no capabilities (calls on the extended attribute `security.capability` fail with
-//!   `EOPNOTSUPP`).
 //! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories. The settings
 //!   of the host have no effect. By default only hard links are protected, as with `fs.protected_hardlinks =
 //!   1`.

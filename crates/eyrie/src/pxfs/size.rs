@@ -98,7 +98,7 @@ impl<E: Engine> AsUser<'_, E> {
         check_size(size)?;
         let id = self.object_of(file)?;
         match self.check_new_size(id, size)? {
-            Some(changed) => self.drop_set_ids(id, changed),
+            Some(changed) => self.drop_rights(id, changed),
             None => self.set_size(id, size),
         }
     }

@@ -3,9 +3,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use eyrie_engine::model::Model;
 use eyrie_engine::{FallocateMode, Kind, ObjectId, Owner, RenameMode, XattrMode};
 
-use eyrie_engine::access::Sticky;
+use eyrie_engine::access::{Capabilities, Sticky};
 
 use super::*;
+use crate::Kvfs;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime, Target, Whence};
 
 /// Returns a file system over an empty model, with the credentials of root.
@@ -260,13 +261,63 @@ fn trusted_xattrs_are_hidden_from_users() {
         assert_eq!(errno(user.removexattr("/file".into(), name.as_bytes())), Some(Errno::PERM));
     }
     user.setxattr("/file".into(), b"user.a", b"2", XattrMode::Replace).unwrap();
-    for name in ["system.other", "security.capability", "other.a"] {
+    for name in ["system.other", "other.a"] {
         assert_eq!(
             errno(fs.setxattr("/file".into(), name.as_bytes(), b"2", XattrMode::Set)),
             Some(Errno::OPNOTSUPP)
         );
         assert_eq!(errno(fs.xattr("/file", name)), Some(Errno::OPNOTSUPP));
     }
+}
+
+#[test]
+fn capabilities_are_set_by_root_and_lost_with_a_change() {
+    const NAME: &str = "security.capability";
+    let value = [&[1, 0, 0, 2, 2][..], &[0; 15]].concat();
+    let fs = empty();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    let admin = Capabilities::all() - Capabilities::SETFCAP;
+    let admin = fs.with_credentials(Credentials::root().with_capabilities(admin));
+    fs.write("/f", vec![7; 9000]).unwrap();
+    fs.set_mode("/f", 0o777).unwrap();
+    let set = |fs: &Pxfs<Model>, value: &[u8]| {
+        errno(fs.setxattr("/f".into(), NAME.as_bytes(), value, XattrMode::Set))
+    };
+    let has = || fs.xattr_names("/f").unwrap() == [NAME.as_bytes()];
+    for fs in [&user, &admin] {
+        assert_eq!([set(fs, &value), set(fs, b"x")], [Some(Errno::PERM), Some(Errno::INVAL)]);
+    }
+    assert_eq!((set(&fs, b""), set(&fs, &value)), (Some(Errno::INVAL), None));
+    for fs in [&user, &admin] {
+        assert_eq!(errno(fs.removexattr("/f".into(), NAME.as_bytes())), Some(Errno::PERM));
+        assert_eq!(fs.xattr("/f", NAME).unwrap(), value);
+    }
+    fs.set_mode("/f", 0o755).unwrap();
+    fs.set_times("/f", SetTime::Now, SetTime::Now).unwrap();
+    let file = fs.options().read(true).write(true).open("/f").unwrap();
+    file.write_at(b"", 0).unwrap();
+    file.read_at(&mut [0; 9], 0).unwrap();
+    assert!(has(), "no bytes and no owner have changed");
+    let changes: [&dyn Fn(); 8] = [
+        &|| assert_eq!(file.write_at(b"x", 0).unwrap(), 1),
+        &|| assert_eq!(file.append(b"x").unwrap(), 1),
+        &|| file.set_len(100).unwrap(),
+        &|| fs.truncate("/f".into(), 100).unwrap(),
+        &|| file.fallocate(FallocateMode::Allocate, 0, 100).unwrap(),
+        &|| fs.chown("/f".into(), None, None).unwrap(),
+        &|| fs.chown("/f".into(), Some(0), None).unwrap(),
+        &|| assert!(!Kvfs::open(&fs, "/").unwrap().put("f", "value").unwrap()),
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        change();
+        assert!(fs.xattr_names("/f").unwrap().is_empty(), "change {index}");
+        assert_eq!(set(&fs, &value), None);
+    }
+    drop(file);
+    fs.create_dir("/dir").unwrap();
+    fs.setxattr("/dir".into(), NAME.as_bytes(), &value, XattrMode::Set).unwrap();
+    fs.chown("/dir".into(), Some(1), Some(1)).unwrap();
+    assert_eq!(fs.xattr("/dir", NAME).unwrap(), value, "as on Linux, a directory keeps it");
 }
 
 #[test]

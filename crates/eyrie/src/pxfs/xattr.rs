@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use eyrie_engine::access::AclKind;
-use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use eyrie_engine::op::{CAPABILITY_XATTR, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
 
 use super::{AsUser, CallResult};
@@ -61,6 +61,8 @@ impl<E: Engine> AsUser<'_, E> {
         if let Some(kind) = AclKind::of_name(name) {
             return self.set_acl(id, kind, value);
         }
+        let stored = if name == CAPABILITY_XATTR { Some(access::stored_capability(value)?) } else { None };
+        let value = stored.as_deref().unwrap_or(value);
         access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
         self.engine().apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())

@@ -67,7 +67,7 @@ pub(crate) struct HotCopy {
 pub struct Cold {
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
-    /// `Cold::SPARSE`, `Cold::ACCESS_ACL`, `Cold::DEFAULT_ACL` and `Cold::INODE_FLAGS`.
+    /// `Cold::SPARSE`, `Cold::ACCESS_ACL`, `Cold::DEFAULT_ACL`, `Cold::CAPABILITY` and `Cold::INODE_FLAGS`.
     pub flags: u16,
     /// User id.
     pub uid: u32,
@@ -104,6 +104,8 @@ impl Cold {
     pub(crate) const ACCESS_ACL: u16 = 2;
     /// Flag of a directory with a default ACL, which is one of its extended attributes.
     pub(crate) const DEFAULT_ACL: u16 = 4;
+    /// Flag of an object that has the extended attribute `security.capability`.
+    pub(crate) const CAPABILITY: u16 = 8;
 
     /// Inode flags, with the values of [`InodeFlags`].
     pub(crate) const INODE_FLAGS: u16 = InodeFlags::all().bits() as u16;

@@ -316,6 +316,7 @@ impl<'a> RecordBody<'a> {
         let change = AttributeChange {
             mode: optional(bits & present::MODE, owner.mode)?,
             set_ids: set_ids(fields.set_ids)?,
+            drops_capability: bits & present::DROPS_CAPABILITY != 0,
             uid: optional(bits & present::UID, owner.uid)?,
             gid: optional(bits & present::GID, owner.gid)?,
             accessed: optional(bits & present::ACCESSED, time(fields.accessed)?)?,

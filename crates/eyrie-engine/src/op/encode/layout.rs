@@ -306,7 +306,8 @@ pub(super) mod present {
     /// The inode flags: this bit and the next one. They may be set only if `FLAGS` is set.
     pub(in super::super) const IMMUTABLE: u32 = 1 << 7;
     pub(in super::super) const APPEND_ONLY: u32 = 1 << 8;
-    pub(in super::super) const ALL: u32 = (1 << 9) - 1;
+    pub(in super::super) const DROPS_CAPABILITY: u32 = 1 << 9;
+    pub(in super::super) const ALL: u32 = (1 << 10) - 1;
 }
 
 /// Fields of `SetAttributes`. A field that has a bit in `present` is 0 if this bit is not set.

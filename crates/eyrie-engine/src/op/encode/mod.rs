@@ -217,7 +217,8 @@ fn encode_fallocate(
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
-    let AttributeChange { mode, size, set_ids, uid, gid, accessed, modified, flags } = change;
+    let AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags } =
+        change;
     let mut bits = 0;
     for (is_set, bit) in [
         (mode.is_some(), present::MODE),
@@ -227,6 +228,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         (modified.is_some(), present::MODIFIED),
         (size.is_some(), present::SIZE),
         (flags.is_some(), present::FLAGS),
+        (drops_capability, present::DROPS_CAPABILITY),
         (flags.is_some_and(|flags| flags.contains(InodeFlags::IMMUTABLE)), present::IMMUTABLE),
         (flags.is_some_and(|flags| flags.contains(InodeFlags::APPEND_ONLY)), present::APPEND_ONLY),
     ] {

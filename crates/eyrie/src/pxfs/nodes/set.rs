@@ -41,9 +41,10 @@ impl<E: Engine> AsUser<'_, E> {
             change.set_ids = self.dropped_set_ids(id)?;
             if let Some(changed) = unchanged {
                 change.size = None;
+                change.drops_capability = true;
                 let is_only_size = *set == SetAttributes { size: set.size, ..SetAttributes::default() };
                 if is_only_size {
-                    return self.drop_set_ids(id, changed);
+                    return self.drop_rights(id, changed);
                 }
             }
         }
@@ -51,6 +52,7 @@ impl<E: Engine> AsUser<'_, E> {
         if set.uid.is_some() || set.gid.is_some() {
             let set_ids = access::chown(self.credentials(), &protection, set.uid, set.gid)?;
             (change.uid, change.gid) = (set.uid, set.gid);
+            change.drops_capability = !id.is_directory();
             change.set_ids = if set_ids == SetIds::Keep { change.set_ids } else { set_ids };
         }
         if let Some(mode) = set.mode {
