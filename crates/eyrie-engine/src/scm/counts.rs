@@ -5,7 +5,7 @@
 //! all shards, and releases the locks between two parts. Therefore an Op waits for no more than one part. An
 //! Op between two parts changes the summary only if the summary already covers the hash of the changed entry.
 //! A later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so
-//! growth between two parts does no harm.
+//! growth between two parts does no harm. Merges between two parts drop the summary (see `shrink`).
 //!
 //! Readers retry while Ops commit, or while a redo record is being applied. A builder that does not get the
 //! locks stops building, and adds up the pages without them. The next reader continues the summary after the
@@ -31,8 +31,9 @@ use crate::{Attributes, ObjectId, Result, Time};
 /// the locks of all shards.
 const ATTEMPTS: usize = 100;
 /// Minimum number of buckets of a directory that gets a summary. From this number on, growth gives no entry
-/// another shard. So the entries of a shard stay the same, and one partial sum counts them.
-const LARGE: u64 = SHARDS as u64;
+/// another shard. So the entries of a shard stay the same, and one partial sum counts them. A directory that
+/// shrinks to this number loses its summary.
+pub(super) const LARGE: u64 = SHARDS as u64;
 /// Number of buckets that a builder adds up before it releases the locks. The number is small under
 /// `shuttle`, which explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
@@ -168,6 +169,10 @@ impl Scm {
             }
             let _ = collection.part(from, PART, 0, |_, _| ());
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
+            // The directory may have become small before this call got the locks.
+            if Collection::new(&self.volume, header.hot(self.medium())?.root).buckets()? < LARGE {
+                return Ok(false);
+            }
             match self.build_part(id, header, PART) {
                 Ok(SumCoverage::Complete) => return Ok(true),
                 // An Op has dropped this directory's summary, or another directory of the same stripe has

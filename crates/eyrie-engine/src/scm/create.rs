@@ -51,9 +51,7 @@ impl Scm {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
         let grown = collection::make_room(&self.volume, hot.root, name, |transaction, root| {
-            let follows = hot.selector.follows();
-            let change = HotChange { root, size: hot.size, modified: hot.modified, follows, cold: false };
-            header.change(transaction, &hot, &change);
+            header.change(transaction, &hot, &HotChange::root(&hot, root));
             Ok(())
         })?;
         if grown.is_some() {

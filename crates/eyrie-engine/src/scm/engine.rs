@@ -1,5 +1,7 @@
 //! The calls of the trait [`Engine`]. Most calls delegate to the module of `scm` that does the work.
 
+use std::cell::Cell;
+
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
 
@@ -135,18 +137,23 @@ impl Engine for Scm {
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.check_change()?;
         let space = self.volume.space();
-        space.with_room(
+        let sparse = Cell::new(false);
+        let result = space.with_room(
             || op.journal_room(),
             || op.data_len(),
             || {
                 let _pin = pin();
-                let result = space.stop_on_panic(|| self.sound(self.apply_one(op)));
+                let result = space.stop_on_panic(|| self.sound(self.apply_one(op, &sparse)));
                 if self.notices.is_watched() && may_have_changed(&result) {
                     self.notify_of_object(op);
                 }
                 result
             },
-        )
+        );
+        if sparse.get() {
+            self.shrink_after(op);
+        }
+        result
     }
 
     fn reclaim(&self) -> bool {
@@ -227,8 +234,8 @@ impl Scm {
         }
     }
 
-    /// Calls the method for an Op.
-    fn apply_one(&self, op: &Op<'_>) -> Result<Applied> {
+    /// Calls the method for an Op. The method sets `sparse` if it leaves few entries in a page of a directory.
+    fn apply_one(&self, op: &Op<'_>, sparse: &Cell<bool>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
                 self.create_object(dir, name, id, owner, content, time)
@@ -237,12 +244,11 @@ impl Scm {
                 self.create_unnamed(dir, id, owner, linkable, time)
             }
             Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
-            Op::Unlink { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Name),
-            Op::Erase { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Key),
-            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time),
-            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
-                self.rename(MoveRequest { from_dir, from_name, to_dir, to_name, mode, whiteout, time })
-            }
+            Op::Unlink { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Name, sparse),
+            Op::Erase { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Key, sparse),
+            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time, sparse),
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => self
+                .rename(MoveRequest { from_dir, from_name, to_dir, to_name, mode, whiteout, time, sparse }),
             Op::Write { id, offset, data, set_ids, time } => {
                 self.write_data(id, Some(offset), data, Touch { set_ids, time })
             }
@@ -262,7 +268,7 @@ impl Scm {
             }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
-            Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
+            Op::Batch { dir, ops, time } => self.batch(dir, ops, time, sparse),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Keys and values: puts, and batches of puts, erases and conditions.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 
 use super::Scm;
@@ -182,7 +184,14 @@ impl Scm {
 
     /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken, plans
     /// again.
-    pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
+    /// Sets `sparse` if an erase leaves few entries in a page.
+    pub(super) fn batch(
+        &self,
+        dir: ObjectId,
+        ops: &[Op<'_>],
+        time: Time,
+        sparse: &Cell<bool>,
+    ) -> Result<Applied> {
         self.directory(dir)?;
         check_batch(dir, ops)?;
         if ops.is_empty() {
@@ -199,7 +208,7 @@ impl Scm {
             }
             let parent = self.parent(dir, EntryLock::Directory(dir))?;
             plan.check(self, ops, time)?;
-            return self.apply_batch(parent, ops, &plan.targets, time);
+            return self.apply_batch(parent, ops, &plan.targets, time, sparse);
         }
     }
 
@@ -211,6 +220,7 @@ impl Scm {
         ops: &[Op<'_>],
         targets: &[Option<ObjectId>],
         time: Time,
+        sparse: &Cell<bool>,
     ) -> Result<Applied> {
         // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
         // begins.
@@ -240,7 +250,8 @@ impl Scm {
                 }
                 (Op::Erase { name, .. }, Some(id)) => {
                     let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
-                    collection::remove(&mut transaction, &found, time, parent.times_version)?;
+                    let is_sparse = collection::remove(&mut transaction, &found, time, parent.times_version)?;
+                    sparse.set(sparse.get() || is_sparse);
                     changes.push(EntryChange::removed(&parent, name, id));
                     if self.drop_name(&mut transaction, id, time)? {
                         unnamed.push(id);

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - Unless the medium has failed, a failed Op changes nothing that a call can observe. A failed Op may have
-//!   split a bucket, but no call can observe the split.
+//!   split a bucket, and later work may have merged buckets, but no call can observe this.
 //! - An Op holds the locks of the objects that it changes or creates until its commit has settled. Therefore
 //!   no crash undoes an Op and keeps a later Op on the same objects.
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
@@ -16,8 +16,8 @@
 //!
 //! Safe when power fails: every Op is one commit of one transaction. The growth of a directory, a new feature
 //! in the superblock and a lease of generations are published before this commit, and do no harm without it.
-//! The work after the commit frees storage. It changes only volatile state, and headers to which no entry
-//! leads.
+//! The work after the commit frees storage. It changes only volatile state, headers to which no entry leads,
+//! and directories that shrink (`shrink`).
 
 mod acl;
 mod advisory;
@@ -34,6 +34,7 @@ mod opens;
 mod read;
 mod remove;
 mod rename;
+mod shrink;
 mod summaries;
 mod version;
 mod view;

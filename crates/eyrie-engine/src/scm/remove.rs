@@ -3,6 +3,8 @@
 use super::Scm;
 use super::arguments::check_entry;
 use super::counts::EntryChange;
+use std::cell::Cell;
+
 use crate::object::collection::{self, Collection};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, Kind, ObjectId, Result, Time};
@@ -17,7 +19,15 @@ pub(super) enum RemovedAs {
 }
 
 impl Scm {
-    pub(super) fn unlink(&self, dir: ObjectId, name: &[u8], time: Time, what: RemovedAs) -> Result<Applied> {
+    /// Removes a name. Sets `sparse` if the page of its entry is left with few entries.
+    pub(super) fn unlink(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        time: Time,
+        what: RemovedAs,
+        sparse: &Cell<bool>,
+    ) -> Result<Applied> {
         check_entry(dir, name)?;
         loop {
             let peeked = self.peek(dir, name)?;
@@ -36,7 +46,7 @@ impl Scm {
             // If the entry changed between the look-up and the locks, look it up again.
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             let mut transaction = Transaction::begin(&self.volume);
-            collection::remove(&mut transaction, &found, time, parent.times_version)?;
+            sparse.set(collection::remove(&mut transaction, &found, time, parent.times_version)?);
             let last = self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self.commit_entries(&mut transaction, time, &[removed])?;
@@ -66,7 +76,14 @@ impl Scm {
         Ok(true)
     }
 
-    pub(super) fn remove_directory(&self, dir: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
+    /// Removes a directory. Sets `sparse` as [`Scm::unlink`] does.
+    pub(super) fn remove_directory(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        time: Time,
+        sparse: &Cell<bool>,
+    ) -> Result<Applied> {
         check_entry(dir, name)?;
         loop {
             let peeked = self.peek(dir, name)?;
@@ -80,7 +97,7 @@ impl Scm {
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
-            collection::remove(&mut transaction, &found, time, parent.times_version)?;
+            sparse.set(collection::remove(&mut transaction, &found, time, parent.times_version)?);
             self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
             let settled = self

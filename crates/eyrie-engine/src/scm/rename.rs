@@ -1,5 +1,7 @@
 //! The Op `Rename`, in all its cases.
 
+use std::cell::Cell;
+
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
@@ -26,6 +28,8 @@ pub(super) struct MoveRequest<'a> {
     pub(super) mode: RenameMode,
     pub(super) whiteout: Option<Whiteout>,
     pub(super) time: Time,
+    /// Set to true if the removal of the old entry leaves few entries in its page.
+    pub(super) sparse: &'a Cell<bool>,
 }
 
 /// The directories and entries of a move. The caller holds all locks.
@@ -205,7 +209,7 @@ impl Scm {
     /// Makes and commits a move, unless the directory of the new name must grow first.
     fn commit_move(&self, request: &MoveRequest<'_>, ready: &mut LockedMove) -> Result<Inserted> {
         let LockedMove { from, to, moved, target } = ready;
-        let MoveRequest { from_name, to_name, time, .. } = *request;
+        let MoveRequest { from_name, to_name, time, sparse, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut inserted = Inserted::Yes { moved: false };
         let mut transaction = Transaction::begin(&self.volume);
@@ -225,7 +229,7 @@ impl Scm {
                     old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
                 match request.whiteout {
-                    None => collection::remove(&mut transaction, &old, time, from.times_version)?,
+                    None => sparse.set(collection::remove(&mut transaction, &old, time, from.times_version)?),
                     Some(new) => self.cover(&mut transaction, &old, new, time, from)?,
                 }
             }
@@ -237,7 +241,9 @@ impl Scm {
             Some(target) => {
                 collection::replace(&mut transaction, target, moved.id, time, to.times_version)?;
                 match request.whiteout {
-                    None => collection::remove(&mut transaction, moved, time, from.times_version)?,
+                    None => {
+                        sparse.set(collection::remove(&mut transaction, moved, time, from.times_version)?);
+                    }
                     Some(new) => self.cover(&mut transaction, moved, new, time, from)?,
                 }
                 if self.drop_name(&mut transaction, target.id, time)? {

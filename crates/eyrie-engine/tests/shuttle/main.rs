@@ -35,6 +35,7 @@ mod holds;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod shards;
+mod shrinking;
 mod versions;
 mod views;
 

@@ -273,6 +273,14 @@ rules! {
             "After a split, the cleaning of the old bucket keeps every entry that still belongs to it.",
             "it drops the last such entry";
     }
+    Collections in "eyrie-engine/src/object/collection/shrink.rs" {
+        MergeTakesEveryPage "merge-takes-every-page" on Both, "long names":
+            "A merge moves the entries of every page of both buckets.",
+            "it moves the entries of the first pages only";
+        SegmentLeavesAfterItsBuckets "segment-leaves-after-its-buckets" on Both, "growth":
+            "A collection gives up a segment only after all buckets of the segment have merged.",
+            "it gives up the segment of its last bucket, too";
+    }
     Files in "eyrie-engine/src/object/mfile/copy.rs" {
         VisiblePageIsCopied "visible-page-is-copied" on Memory, "one call":
             "A change of more than one visible word of a page is made in a copy of the page.",
@@ -394,6 +402,19 @@ rules! {
         SumIsOfOneMoment "sum-is-of-one-moment" on Scheduler, "directories::large":
             "A sum of pages that were read without a lock counts only if no page has changed meanwhile.",
             "every such sum counts";
+    }
+    Threads in "eyrie-engine/src/object/collection/walk.rs" {
+        ListingLeavesOutWhatItShowed "listing-leaves-out-what-it-showed" on Scheduler, "shrinking":
+            "After a merge, a listing leaves out the entries of the merged bucket that it has shown.",
+            "it shows them again";
+    }
+    Threads in "eyrie-engine/src/scm/shrink.rs" {
+        ShrinkLocksEveryShard "shrink-locks-every-shard" on Scheduler, "shrinking":
+            "A directory shrinks under the locks of all its shards.",
+            "it shrinks under the lock of the removed entry's shard";
+        MergeDropsPartOfASummary "merge-drops-part-of-a-summary" on Scheduler, "shrinking":
+            "A directory that shrinks drops a summary that its merges would make wrong.",
+            "it keeps the summary";
     }
     Threads in "eyrie-engine/src/scm/summaries.rs" {
         SumsAreCollectedTwice "sums-are-collected-twice" on Scheduler, "directories::count":

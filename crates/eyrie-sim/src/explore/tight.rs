@@ -180,7 +180,8 @@ fn turnover() -> Script {
 }
 
 /// Returns a script that fills bucket pages with long names, and a script that fills them with short names.
-/// Some buckets then need more than one page, and entries go to slots in other lines of their page.
+/// Some buckets then need more than one page, and entries go to slots in other lines of their page. At the end
+/// most names are removed, and the buckets merge.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -197,6 +198,16 @@ pub fn long_names() -> Vec<Script> {
     for number in 0..18 {
         calls.add(format!("rename /long/{} /long/{number}", name(number, [230, 200][number as usize / 9])));
     }
+    for batch in 0..4 {
+        calls.add(format!("unlink /long/{}", name(100 + batch, 240)));
+        let erases: String = match batch {
+            0 | 1 => (0..9).map(|number| format!(" erase {}", batch * 9 + number)).collect(),
+            _ => (0..7)
+                .map(|number| format!(" erase {}", name(batch * 9 + number, [255, 180][batch as usize - 2])))
+                .collect(),
+        };
+        calls.add(format!("batch /long{erases}"));
+    }
     let long = calls.script();
     // With short names a line runs out of slots before its page is full.
     let mut calls = Calls::default();
@@ -204,6 +215,8 @@ pub fn long_names() -> Vec<Script> {
     (0..60).for_each(|number| calls.add(format!("creat /short/{number}")));
     (0..60).step_by(2).for_each(|number| calls.add(format!("unlink /short/{number}")));
     (0..40).for_each(|number| calls.add(format!("symlink x /short/s{number}")));
+    (0..38).for_each(|number| calls.add(format!("unlink /short/s{number}")));
+    (1..56).step_by(2).for_each(|number| calls.add(format!("unlink /short/{number}")));
     vec![long, calls.script()]
 }
 

@@ -338,13 +338,15 @@ pub fn growth() -> Vec<Script> {
         .into()
 }
 
-/// Returns calls that split the pages of a directory and then remove all its names.
+/// Returns calls that split the buckets of a directory, remove all its names, so that the buckets merge, and
+/// split buckets again.
 fn splits() -> String {
     let mut text = "mkdir /d\n".to_string();
     (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
     (0..120).for_each(|number| {
         line(&mut text, format_args!("unlink \"/d/a name of some length {}\"", number * 7 % 120))
     });
+    (0..50).for_each(|number| line(&mut text, format_args!("creat \"/d/a later name {number}\"")));
     text
 }
 

@@ -181,20 +181,32 @@ fn widen_table<'v>(
     if segment < table.slots() {
         return Ok(());
     }
-    let old = table.extent;
-    let class = Class::fitting(old.bytes() + 1).ok_or(Error::NoSpace)?;
+    let class = Class::fitting(table.extent.bytes() + 1).ok_or(Error::NoSpace)?;
     debug_assert!(segment < table_slots(class.bytes()));
+    *root = replace_table(volume, &table, class.bytes(), publish)?;
+    Ok(())
+}
+
+/// Replaces the table by a table of `bytes` bytes, and returns the new root. A smaller table has room for all
+/// segments of the collection.
+pub(super) fn replace_table<'v>(
+    volume: &'v Volume,
+    table: &Table<'_>,
+    bytes: u64,
+    publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
+) -> Result<Pointer> {
+    let old = table.extent;
     let mut tx = Transaction::begin(volume);
-    let new = tx.allocate(class.bytes())?;
+    let new = tx.allocate(bytes)?;
+    let kept = old.bytes().min(new.bytes());
     let left = if broken(SafetyRule::WiderTableHasEverySegment) { 8 } else { 0 };
-    tx.copy(new.addr, old.addr, old.bytes() - left)?;
-    tx.zero(new.addr.add(old.bytes()), new.bytes() - old.bytes())?;
+    tx.copy(new.addr, old.addr, kept - left)?;
+    tx.zero(new.addr.add(kept), new.bytes() - kept)?;
     let pointer = Pointer::node(new);
     publish(&mut tx, pointer)?;
     tx.retire(old);
     tx.commit()?;
-    *root = pointer;
-    Ok(())
+    Ok(pointer)
 }
 
 /// Splits the next bucket in turn. The caller has ensured that the table has a slot for the segment of the
@@ -216,12 +228,7 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
     let images = pages_of_new_bucket(table, buckets, more)?;
 
     let mut tx = Transaction::begin(volume);
-    let mut link = 0;
-    for image in images[1..].iter().rev() {
-        let further = tx.allocate(PAGE_BYTES)?;
-        tx.write(further.addr, &image.bytes(link))?;
-        link = Pointer::node(further).raw();
-    }
+    let link = write_further_pages(&mut tx, &images[1..])?;
     tx.precedes(SafetyRule::NewBucketBeforeItsCount, page, PAGE_BYTES as usize)?;
     tx.write(page, &images[0].bytes(link))?;
     // The publish of this word commits the split. From then on, readers find the moved entries only in the
@@ -229,6 +236,31 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
     Ok(more)
+}
+
+/// Stores the further pages of a bucket. Returns the link to the first of them, or 0 if there are none.
+pub(super) fn write_further_pages(tx: &mut Transaction<'_>, images: &[PageImage]) -> Result<u64> {
+    let mut link = 0;
+    for image in images.iter().rev() {
+        let further = tx.allocate(PAGE_BYTES)?;
+        tx.write(further.addr, &image.bytes(link))?;
+        link = Pointer::node(further).raw();
+    }
+    Ok(link)
+}
+
+/// Adds an entry to the last of a bucket's `images`, or to a further image if that one is full.
+pub(super) fn push<A: smallvec::Array<Item = PageImage>>(
+    images: &mut SmallVec<A>,
+    level: u32,
+    entry: &StoredEntry,
+) {
+    let record = NameRecord { hash: entry.hash, name: entry.name() };
+    if images.last_mut().is_none_or(|last| !last.push(&record, entry.id)) {
+        let mut further = PageImage::new(Commit::new(0, level), PageStamp::NONE);
+        further.push(&record, entry.id);
+        images.push(further);
+    }
 }
 
 /// Returns the address of the first page of the new bucket. Allocates the segment of the bucket if the table
@@ -257,9 +289,14 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
+    // The first page may have been the page of the same bucket before the collection shrank. The merge added
+    // the version of that page to the version of the old bucket. So the new version is later than both, and
+    // an Op that remembers an entry of the earlier page does not take the new page for it.
+    let old = Commit::from_raw(load(medium, table.page(buckets.next_split())?)?);
+    let commit = Commit::new(0, level).with_version(old.next().version());
     // New pages have no stamp, because a split is no change of the directory. The pages of the old bucket
     // keep their stamps, so the directory loses no time of a change.
-    let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, PageStamp::NONE)];
+    let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(commit, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
         if !std::mem::replace(&mut is_first, false) && broken(SafetyRule::SplitTakesEveryPage) {
@@ -268,15 +305,8 @@ fn pages_of_new_bucket(
         let commit = Commit::from_raw(load(medium, page)?);
         for slot in bits(commit.live()) {
             let entry = StoredEntry::read(medium, page, slot)?;
-            if more.of(entry.hash) != new_bucket {
-                continue;
-            }
-            let record = NameRecord { hash: entry.hash, name: entry.name() };
-            let last = images.len() - 1;
-            if !images[last].push(&record, entry.id) {
-                let mut further = PageImage::new(level, PageStamp::NONE);
-                further.push(&record, entry.id);
-                images.push(further);
+            if more.of(entry.hash) == new_bucket {
+                push(&mut images, level, &entry);
             }
         }
         Ok(())

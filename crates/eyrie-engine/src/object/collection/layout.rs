@@ -484,11 +484,17 @@ impl Commit {
         self.0 >> Commit::VERSION_SHIFT & Commit::VERSION_MASK
     }
 
+    /// Returns the same word with another version, modulo 2^25.
+    #[must_use]
+    pub(crate) const fn with_version(self, version: u64) -> Commit {
+        let others = self.0 & !(Commit::VERSION_MASK << Commit::VERSION_SHIFT);
+        Commit(others | (version & Commit::VERSION_MASK) << Commit::VERSION_SHIFT)
+    }
+
     /// Returns the same word with the next version.
     #[must_use]
     pub const fn next(self) -> Commit {
-        let version = self.version().wrapping_add(1) & Commit::VERSION_MASK;
-        Commit(self.0 & !(Commit::VERSION_MASK << Commit::VERSION_SHIFT) | version << Commit::VERSION_SHIFT)
+        self.with_version(self.version().wrapping_add(1))
     }
 
     /// Returns the same word with the next version and the other stamp as the current one.

@@ -4,9 +4,9 @@
 //! bucket page is *live* if it holds an entry. A page has two *stamps*, each with the time of a change. The
 //! commit word of the page has the bits of the live slots, a version, and the number of the current stamp.
 //! One store of this word commits all changes of the page. Therefore an insert, a removal or a replacement
-//! within a page is one publish. The table grows by linear hashing, one bucket at a time, and never shrinks.
-//! The root of a collection is the pointer to its table. The root changes only when a larger table replaces
-//! the old one.
+//! within a page is one publish. The table grows by linear hashing, one bucket at a time. It shrinks by the
+//! reverse of this growth, when its pages are nearly empty (see `shrink`). The root of a collection is the
+//! pointer to its table. The root changes only when a larger or smaller table replaces the old one.
 //!
 //! The hash of a name selects the bucket of the entry. It also selects one cache line of a bucket page, in
 //! which the entry's slot should be. This line is the home of the entry. A look-up fetches the home together
@@ -25,14 +25,16 @@
 //!   hints. For entries that count, they may overstate the use of lines and memory, but never understate it.
 //!   The bits that mark directories are correct for live slots, and mean nothing for dead slots. Each change
 //!   writes these words before the commit that needs them. Therefore a crash needs no rollback of them.
-//! - A bucket keeps its pages for the life of the collection.
+//! - The page of a bucket that has merged stays unchanged until the bucket exists again, or until all readers
+//!   that may see its segment have ended.
 //! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories
 //!   in memory.)
 //!
 //! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
-//! changes the number, and then clears the entry from the old bucket.
+//! changes the number, and then clears the entry from the old bucket. Merges are committed by redo records, so
+//! that a reader whose bucket has merged meanwhile reads again, even if the bucket already exists again.
 //!
 //! An Op that commits several words stores them one after another, so a reader may see only some of them.
 //! Such an Op increments one count before it stores the words, and another count afterwards (see
@@ -47,7 +49,7 @@
 //! reads and writes only pages of one bucket. Therefore two threads may change entries of different shards at
 //! the same time. A split changes the bucket that is split and the new one. If the collection has at least
 //! eight buckets, the numbers of both have the same low three bits. Then both buckets are in one shard, and
-//! the split needs the lock of this shard only.
+//! the split needs the lock of this shard only. A merge needs the locks of all shards.
 //!
 //! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (The
 //! collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)
@@ -59,6 +61,7 @@ pub mod layout;
 mod page;
 mod read;
 mod salvage;
+mod shrink;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -70,6 +73,7 @@ pub(crate) use grow::{GrowthLock, RoomNeeds, make_room, needs_room};
 pub(crate) use read::FoundEntry;
 #[cfg(test)]
 pub(crate) use read::VISITS;
+pub(crate) use shrink::{may_shrink, shrink};
 pub use table::{Collection, hash};
 pub(crate) use update::{create, insert, insert_with_ease, remove, replace};
 pub(crate) use walk::{CollectionSummary, list, summary, versions};

@@ -198,10 +198,11 @@ pub(super) struct PageImage {
 }
 
 impl PageImage {
-    pub fn new(level: u32, stamp: PageStamp) -> PageImage {
+    /// Makes a page without entries. `commit` has no live slots.
+    pub fn new(commit: Commit, stamp: PageStamp) -> PageImage {
         let line = SlotLine { slots: [0; 7], tags: [0; 7], spilled: 0 };
         let head = PageHead {
-            commit: Commit::new(0, level).raw(),
+            commit: commit.raw(),
             link: 0,
             directories: 0,
             gap_start: HEAP_UNIT as u16,

@@ -87,15 +87,16 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// True if the entry of `name` is certainly the same as at the time of its look-up: its page has not
-    /// changed, and still belongs to the bucket of the name. The caller holds the lock of the name's shard.
+    /// True if the entry of `name` is certainly the same as at the time of its look-up: its page is the first
+    /// of its bucket, has not changed, and still belongs to the bucket of the name. (A bucket may have lost
+    /// its further pages, which do not change when it does.) The caller holds the lock of the name's shard.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
     pub(crate) fn is_unchanged(&self, name: &[u8], found: &FoundEntry) -> Result<bool> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let bucket = table.page(table.buckets()?.of(self.hash(name)))?;
-        Ok(bucket == found.bucket && load(table.medium, found.page)? == found.commit.raw())
+        Ok(bucket == found.page && load(table.medium, bucket)? == found.commit.raw())
     }
 
     /// Returns the number of buckets, and the bucket of a name.

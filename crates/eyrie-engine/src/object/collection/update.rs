@@ -8,9 +8,10 @@ use eyrie_medium::Addr;
 use eyrie_medium::rules::SafetyRule;
 
 use super::buckets::{FIRST_TABLE_BYTES, segment_slot};
-use super::layout::{LINK, NameRecord, PAGE_BYTES, PageStamp, free_slot};
+use super::layout::{Commit, LINK, NameRecord, PAGE_BYTES, PageStamp, free_slot};
 use super::page::{CROWDED, EntryRoom, NewEntry, PageDraft, PageImage};
 use super::read::FoundEntry;
+use super::shrink::FEW;
 use super::table::{Chain, StoredEntry, Table, hash, load, read_slot, record_at};
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
@@ -27,7 +28,7 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
     tx.zero(table.addr, table.bytes())?;
     tx.write_word(table.addr, 1)?;
     tx.write_word(segment_slot(table.addr, 0), Pointer::node(bucket).raw())?;
-    let page = PageImage::new(0, PageStamp::NONE);
+    let page = PageImage::new(Commit::new(0, 0), PageStamp::NONE);
     tx.write(bucket.addr, &page.bytes(0))?;
     Ok(Pointer::node(table))
 }
@@ -79,14 +80,19 @@ pub(crate) fn insert_with_ease(
     Ok(true)
 }
 
-/// Removes an entry.
+/// Removes an entry. Returns true if its page is left with few entries, and is not the only page of the
+/// collection. After the commit, the caller then calls [`may_shrink`](super::may_shrink).
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
-pub fn remove(tx: &mut Transaction<'_>, found: &FoundEntry, time: Time, times_version: u32) -> Result<()> {
+pub fn remove(tx: &mut Transaction<'_>, found: &FoundEntry, time: Time, times_version: u32) -> Result<bool> {
     let mut page = PageDraft::open(tx, found.page)?;
     page.remove(found.slot)?;
-    page.finish(tx, PageStamp::new(time, times_version))
+    // In a collection of one bucket, pages have level 0.
+    let is_only_page = page.pending.level() == 0 && found.page == found.bucket;
+    let is_sparse = !is_only_page && page.pending.live().count_ones() <= FEW;
+    page.finish(tx, PageStamp::new(time, times_version))?;
+    Ok(is_sparse)
 }
 
 /// Makes an entry refer to another object.
@@ -145,7 +151,7 @@ impl NewEntry<'_> {
             }
         }
         let further = tx.allocate(PAGE_BYTES)?;
-        let mut image = PageImage::new(level, self.stamp);
+        let mut image = PageImage::new(Commit::new(0, level), self.stamp);
         image.push(&self.record, self.id);
         tx.precedes(SafetyRule::FurtherPageBeforeItsLink, further.addr, PAGE_BYTES as usize)?;
         tx.write(further.addr, &image.bytes(0))?;

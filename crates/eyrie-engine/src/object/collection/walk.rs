@@ -3,12 +3,15 @@
 //! A pass visits entries in the order of their hashes with reversed bits. The position of an entry in this
 //! order is its hash with reversed bits, without the last bit. The positions of a bucket are one contiguous
 //! range, so a pass visits one bucket after another. Growth keeps the order: if a bucket splits, its range of
-//! positions is divided between the old and the new bucket. Therefore growth moves no entry from one side of
-//! a position to the other, and a pass can continue at a position without a look at earlier buckets.
+//! positions is divided between the old and the new bucket. If two buckets merge, their ranges are joined.
+//! Therefore neither moves an entry from one side of a position to the other, and a pass can continue at a
+//! position without a look at earlier buckets. After a merge, the position may be inside the range of its
+//! bucket. The entries before the position are then left out.
 //!
 //! Passes take no lock. The docs of `collection` explain why they see the right entries.
 
 use eyrie_medium::Addr;
+use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::buckets::Buckets;
 use super::layout::{
@@ -74,20 +77,20 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
     (first, first | LAST.checked_shr(level).unwrap_or(0))
 }
 
-/// Reads one bucket after another in the order of listings, from the bucket at position `start` on. For each
-/// bucket, `read` reads the entries into `state`, and may run several times. Then `deliver` uses the state,
-/// and returns false to stop the walk.
+/// Reads one bucket after another in the order of listings, from position `start` on. For each bucket, `read`
+/// gets the position and reads the bucket's entries from there on into `state`. It may run several times.
+/// Then `deliver` uses the state, and returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of
 /// redo records with their values before the read. If one of these values has changed, the walk reads this
 /// position again. Therefore `deliver` gets each entry that exists during the whole walk exactly once, even
-/// if the collection grows.
+/// if the collection grows or shrinks.
 fn walk<T>(
     volume: &VolumeView,
     root: impl Fn() -> Result<Pointer>,
     start: u64,
     state: &mut T,
-    read: impl Fn(&mut T, &Table<'_>, Buckets, u64) -> Result<()>,
+    read: impl Fn(&mut T, &Table<'_>, (Buckets, u64), u64) -> Result<()>,
     mut deliver: impl FnMut(&mut T) -> bool,
 ) -> Result<()> {
     let mut at = start;
@@ -99,10 +102,10 @@ fn walk<T>(
                 let buckets = table.all_buckets()?;
                 let bucket = buckets.of(hash_at(at));
                 let level = buckets.level(bucket);
-                let value = read(state, &table, buckets, bucket);
+                let value = read(state, &table, (buckets, bucket), at);
                 let now = table.buckets()?;
-                // The value or the error counts only if meanwhile the bucket was not split and the table was
-                // not replaced.
+                // The value or the error counts only if meanwhile the bucket was neither split nor merged,
+                // and the table was not replaced.
                 if root()? == pointer && now.of(hash_at(at)) == bucket && now.level(bucket) == level {
                     value?;
                     return Ok(range_of(bucket, level).1);
@@ -205,7 +208,10 @@ pub fn list(
         root,
         cookie,
         &mut ListedBucket::default(),
-        |entries, table, buckets, bucket| entries.read(table, buckets, bucket, cookie),
+        |entries, table, (buckets, bucket), at| {
+            let from = if broken(SafetyRule::ListingLeavesOutWhatItShowed) { cookie } else { at };
+            entries.read(table, buckets, bucket, from)
+        },
         |entries| {
             entries.found.iter().enumerate().all(|(index, &(position, id, first, end))| {
                 let repeated = entries.found.get(index + 1).is_some_and(|(next, ..)| *next == position);
@@ -226,45 +232,69 @@ pub fn summary(
     root: impl Fn() -> Result<Pointer>,
     times_version: u32,
 ) -> Result<(CollectionSummary, u64)> {
-    let (mut total, mut versions) = (CollectionSummary::default(), 0_u64);
-    walk(
+    sum_of_buckets(
         volume,
         root,
-        0,
-        &mut (CollectionSummary::default(), 0),
-        |sum, table, buckets, bucket| {
+        |table, buckets, bucket| {
             // The versions are read before the entries. Therefore, if a page changes between the two reads, a
             // later call of `versions` returns another sum.
             let versions = bucket_versions(table, bucket)?;
-            *sum = (bucket_summary(table, buckets, bucket, times_version)?, versions);
-            Ok(())
+            Ok((bucket_summary(table, buckets, bucket, times_version)?, versions))
         },
-        |sum| {
-            total.add(&sum.0);
-            versions = versions.wrapping_add(sum.1);
-            true
+        |total: &mut (CollectionSummary, u64), (summary, versions)| {
+            total.0.add(summary);
+            total.1 = total.1.wrapping_add(*versions);
         },
-    )?;
-    Ok((total, versions))
+    )
 }
 
-/// Returns the sum of the versions of all pages. A change of a page increases its version, modulo 2^25.
-/// Therefore, if two calls return the same sum, no page has changed between its reads in the two calls,
-/// unless 2^25 or more changes came between them.
+/// Returns the sum of the versions of all pages. A change of a page increases its version, modulo 2^25, and a
+/// merge increases the sum. Therefore, if two calls return the same sum, no page has changed between its
+/// reads in the two calls, unless 2^25 or more changes came between them.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn versions(volume: &VolumeView, root: impl Fn() -> Result<Pointer>) -> Result<u64> {
-    let mut total = 0_u64;
-    let read = |sum: &mut u64, table: &Table<'_>, _, bucket| {
-        *sum = bucket_versions(table, bucket)?;
-        Ok(())
-    };
-    walk(volume, root, 0, &mut 0, read, |sum| {
-        total = total.wrapping_add(*sum);
-        true
-    })?;
-    Ok(total)
+    sum_of_buckets(
+        volume,
+        root,
+        |table, _, bucket| bucket_versions(table, bucket),
+        |total: &mut u64, versions| *total = total.wrapping_add(*versions),
+    )
+}
+
+/// Adds up values of all buckets. `read` returns the value of a bucket. Begins again if the bucket at some
+/// position has merged with a bucket that was already added.
+fn sum_of_buckets<T: Default>(
+    volume: &VolumeView,
+    root: impl Fn() -> Result<Pointer>,
+    read: impl Fn(&Table<'_>, Buckets, u64) -> Result<T>,
+    add: impl Fn(&mut T, &T),
+) -> Result<T> {
+    loop {
+        let (mut total, mut has_merged) = (T::default(), false);
+        walk(
+            volume,
+            &root,
+            0,
+            &mut None,
+            |value, table, (buckets, bucket), at| {
+                let is_whole = range_of(bucket, buckets.level(bucket)).0 == at;
+                *value = if is_whole { Some(read(table, buckets, bucket)?) } else { None };
+                Ok(())
+            },
+            |value| {
+                match value {
+                    Some(value) => add(&mut total, value),
+                    None => has_merged = true,
+                }
+                !has_merged
+            },
+        )?;
+        if !has_merged {
+            return Ok(total);
+        }
+    }
 }
 
 fn bucket_versions(table: &Table<'_>, bucket: u64) -> Result<u64> {

@@ -54,6 +54,12 @@ impl HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
 
+    /// Returns a change of only the root, to which the entries of a directory have moved.
+    pub fn root(now: &Hot, root: Pointer) -> HotChange {
+        let follows = now.selector.follows();
+        HotChange { root, size: now.size, modified: now.modified, follows, cold: false }
+    }
+
     /// Returns a change of only the cold attributes, including the change time.
     pub fn cold(now: &Hot) -> HotChange {
         HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }

@@ -34,10 +34,11 @@ fn recovered(
 }
 
 /// Runs `steps` random changes on a traced medium, with `names` different names. Recovers from a crash at
-/// every crash point of the run. If `dropped` names a fence, the run leaves that fence out.
+/// every crash point of the run. If `dropped` names a fence, the run leaves that fence out. With `emptied`,
+/// the run then removes all entries, so that the collection shrinks.
 ///
 /// Returns the sites of all fences of the run.
-fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet<Site> {
+fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>, emptied: bool) -> BTreeSet<Site> {
     let recorder = Recorder::without(dropped);
     let medium = traced(1 << 20, recorder.clone()).expect("memory");
     let volume = volume_on(medium, 64 << 10);
@@ -78,6 +79,15 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
         recorder.mark(step);
     }
     directory.assert_is(&model);
+    if emptied {
+        assert!(directory.view().bucket_count().expect("sound") > 4);
+        while let Some((name, _)) = model.pop_first() {
+            directory.remove(&name);
+            models.push(model.clone());
+            recorder.mark(models.len() as u64 - 1);
+        }
+        assert_eq!(directory.view().bucket_count().expect("sound"), 1);
+    }
     let events = recorder.take();
     let mut points = CrashPoints::new(&before, &events).expect("memory");
     while let Some(point) = points.next() {
@@ -99,19 +109,20 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
 
 #[test]
 fn crash_leaves_each_change_whole_or_undone() {
-    explore(1, 80, 60, None);
-    explore(2, 60, 200, None);
+    explore(1, 80, 60, None, false);
+    explore(2, 60, 200, None, false);
+    explore(3, 110, 1000, None, true);
 }
 
 #[test]
 fn no_barrier_can_be_left_out() {
     let ours = |site: &Site| site.file.ends_with("/commit.rs") || site.file.ends_with("/redo.rs");
-    let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
+    let sites: Vec<Site> = explore(1, 80, 60, None, false).into_iter().filter(ours).collect();
     assert!(sites.len() >= 5, "{sites:?}");
     for site in sites {
         // Some missing barriers show only if one rename across pages follows another rename across pages.
         // Therefore the test tries several seeds.
-        let shows = |seed| std::panic::catch_unwind(|| explore(seed, 80, 60, Some(site))).is_err();
+        let shows = |seed| std::panic::catch_unwind(|| explore(seed, 80, 60, Some(site), false)).is_err();
         assert!((1..20).any(shows), "no seed shows that the barrier at {site:?} is missing");
     }
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod growth;
+mod shrinking;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,7 +103,17 @@ impl<'v> Directory<'v> {
 
     fn remove(&self, name: &[u8]) {
         let found = self.lookup(name).expect("sound").expect("there");
-        self.change(|tx| remove(tx, &found, NOW, TIMES_VERSION));
+        self.change(|tx| remove(tx, &found, NOW, TIMES_VERSION).map(drop));
+        while may_shrink(self.volume, self.root(), name).expect("sound") && self.shrink(name) {}
+    }
+
+    fn shrink(&self, name: &[u8]) -> bool {
+        let _pin = epoch::pin();
+        let shrunk = shrink(self.volume, self.root(), name, TIMES_VERSION, |tx, root| {
+            tx.word(self.word, root.raw());
+            Ok(())
+        });
+        shrunk.expect("shrunk")
     }
 
     fn replace(&self, name: &[u8], id: ObjectId) {
@@ -367,7 +378,7 @@ fn batch_may_need_further_pages() {
     directory.change(|tx| {
         model.keys().try_for_each(|name| {
             let found = directory.lookup(name)?.expect("there");
-            remove(tx, &found, NOW, TIMES_VERSION)
+            remove(tx, &found, NOW, TIMES_VERSION).map(drop)
         })
     });
     directory.assert_is(&BTreeMap::new());
@@ -405,7 +416,7 @@ fn latest_change_counts_per_times_version() {
     assert_eq!((summary.changed, summary.modified), (Some(Time::new(249, 1)), Some(Time::new(249, 1))));
     directory.change(|tx| {
         let found = directory.lookup(&name(3))?.expect("there");
-        remove(tx, &found, Time::new(900, 0), TIMES_VERSION + 1)
+        remove(tx, &found, Time::new(900, 0), TIMES_VERSION + 1).map(drop)
     });
     let summary = directory.summary().expect("sound");
     assert_eq!(summary.changed, Some(Time::new(900, 0)));
