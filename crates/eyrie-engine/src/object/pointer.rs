@@ -52,8 +52,8 @@ impl Pointer {
         Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT) | u64::from(height) << Pointer::HEIGHT_SHIFT)
     }
 
-    /// Returns the pointer to a root node, which is not null, as the root of a file that may have storage past
-    /// its end.
+    /// Returns the pointer to a root node, which is not null, as the root of a file that may have storage
+    /// past its end.
     #[must_use]
     pub(crate) fn preallocated(self) -> Pointer {
         debug_assert!(!self.is_leaf() && !self.is_null());

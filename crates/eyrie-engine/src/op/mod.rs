@@ -166,16 +166,16 @@ pub struct Whiteout {
 pub enum FallocateMode {
     /// Allocate storage for the range. If the range ends past the end of the file, extend the file.
     Allocate,
-    /// Allocate storage for the range, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`). Storage past the
-    /// end of the file stays until a truncation, or until a hole takes its place.
+    /// Allocate storage for the range, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`). Storage past
+    /// the end of the file stays until a truncation, or until a hole takes its place.
     KeepSize,
     /// Make the range a hole, and keep the size of the file (`FALLOC_FL_PUNCH_HOLE`).
     PunchHole,
     /// Allocate storage for the range, and make its bytes zero (`FALLOC_FL_ZERO_RANGE`). If the range ends
     /// past the end of the file, extend the file.
     ZeroRange,
-    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. The storage past the
-    /// end of the file is that of `KeepSize`.
+    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. The storage past
+    /// the end of the file is that of `KeepSize`.
     ZeroRangeKeepSize,
     /// Remove the range from the file. The bytes after the range move to the start of the range
     /// (`FALLOC_FL_COLLAPSE_RANGE`).

@@ -189,7 +189,7 @@ rules! {
     }
     Transactions in "eyrie-engine/src/scm/acl.rs" {
         FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "growth":
-            "The superblock names a feature (ACLs, inode flags, storage past the end) before an object has it.",
+            "The superblock names the feature of ACLs, flags or storage past the end before its first use.",
             "the superblock names it afterwards";
     }
     Transactions in "eyrie-engine/src/scm/create.rs" {

@@ -7,14 +7,66 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::pages::{new_pages, retire_written, whole_slots};
 use super::part::FilePart;
 use super::tree::{
-    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_of, span, split_leaf,
-    start_of,
+    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_addr, slot_of, span,
+    split_leaf, start_of,
 };
 use super::visit::retire_under;
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
+
+/// The part of a prepared change that the caller must publish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileChange {
+    /// The root and the size after the change. The caller publishes them in the header's hot line.
+    Root(Pointer, u64),
+    /// The words of the transaction change bytes under the root. The caller adds the new time: as a prelude,
+    /// or together with cleared set-id bits.
+    Below,
+}
+
+/// Overwrites bytes of one page by copy-on-write. The lowest pointer above all of the bytes gets a new value,
+/// which commits the change. Returns `None` if the bytes are in two or more pages.
+///
+/// A change of two pages would be wrong for a reader that begins between the prelude of this change and its
+/// commit. The prelude changes the header's selector, but the commit leaves the selector unchanged. Therefore
+/// this reader finds the same selector before and after its read, and does not read again. If the commit
+/// changed two pages, the reader could see one old page and one new page.
+pub(super) fn overwrite_below_root(
+    transaction: &mut Transaction<'_>,
+    file: FileTree,
+    mut part: FilePart<'_>,
+) -> Result<Option<FileChange>> {
+    let (mut subtree, mut size) = (file.subtree(), file.storage_end());
+    let mut slot_below_root = None;
+    while subtree.level > 0
+        && let Under::Node(node) = subtree.look()?
+    {
+        let level = subtree.level;
+        let slot = slot_of(level, part.offset);
+        if slot != slot_of(level, part.end() - 1) {
+            break;
+        }
+        let start = start_of(level, slot);
+        part = part.within(start, span(level - 1));
+        size = (size - start).min(span(level - 1));
+        let at = slot_addr(node, slot);
+        let pointer = Pointer::from_raw(transaction.medium().load(at)?);
+        subtree = Subtree { pointer, level: level - 1, at };
+        slot_below_root = Some(at);
+    }
+    if part.offset / PAGE_SIZE != (part.end() - 1) / PAGE_SIZE {
+        return Ok(None);
+    }
+    let new = copy_subtree(transaction, subtree, part, size)?;
+    let Some(slot) = slot_below_root else {
+        return Ok(Some(FileChange::Root(new.with_height(file.root.height()), file.size)));
+    };
+    transaction.volume().require_own(Extent { addr: slot.align_down(PAGE_SIZE), class: Class::PAGE })?;
+    transaction.word(slot, new.raw());
+    Ok(Some(FileChange::Below))
+}
 
 /// Returns the root of a tree with the bytes of `file`, and `part` stored over them.
 pub(super) fn tree_over(

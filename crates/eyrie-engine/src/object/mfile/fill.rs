@@ -79,8 +79,8 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
     fill(transaction, file, file.size, range, FillMode::Hole)
 }
 
-/// Prepares storage for the bytes from `offset` to `end`, which may be past the new size `to`. The new size is
-/// at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the
+/// Prepares storage for the bytes from `offset` to `end`, which may be past the new size `to`. The new size
+/// is at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the
 /// caller publishes together with the new size in the header's hot line.
 ///
 /// # Errors
@@ -169,8 +169,9 @@ fn single_extent(file: FileTree) -> Result<Option<Extent>> {
     if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
-/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. The file
-/// gets the size `to`. If the file has storage past this size afterwards, no slot of its nodes is garbage.
+/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. The
+/// file gets the size `to`. If the file has storage past this size afterwards, no slot of its nodes is
+/// garbage.
 fn fill(
     transaction: &mut Transaction<'_>,
     mut file: FileTree,

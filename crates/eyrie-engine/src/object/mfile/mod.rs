@@ -15,7 +15,8 @@
 //! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,
 //!   unless the file is *preallocated*. A change that makes such bytes or slots visible clears them first.
 //! - A preallocated file may have storage past its end: its root is a node with the mark of
-//!   [`Pointer::preallocated`]. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
+//!   [`Pointer::preallocated`]. No slot of its nodes is garbage. Leaves wholly past its last page are
+//!   unwritten.
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
@@ -40,6 +41,7 @@ mod tree;
 mod visit;
 mod write;
 
+pub(crate) use copy::FileChange;
 pub(crate) use fill::{allocate, punch};
 pub(crate) use fresh::fresh;
 pub(crate) use read::{allocated, contiguous, has_storage, read, seek};
@@ -49,4 +51,4 @@ pub(crate) use shift::{collapse, insert};
 pub use tree::FileTree;
 pub(crate) use visit::retire_all;
 pub use visit::visit_storage;
-pub(crate) use write::{FileChange, write};
+pub(crate) use write::write;

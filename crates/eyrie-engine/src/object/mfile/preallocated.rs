@@ -10,14 +10,13 @@
 
 use eyrie_medium::Medium;
 
-use super::copy::tree_over;
+use super::copy::{overwrite_below_root, tree_over};
 use super::part::FilePart;
 use super::read::{FilePiece, find};
 use super::tree::{
     FANOUT, FileTree, MAX_HEIGHT, STORAGE_MAX, Subtree, TreeNode, Under, slot_of, span, start_of,
 };
 use super::visit::retire_under;
-use super::write::overwrite_below_root;
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
@@ -45,8 +44,8 @@ pub(super) fn write_past_end(
     store_pages(transaction, file, part)
 }
 
-/// Stores bytes into pages of a preallocated file, and returns the root. The bytes may end past the end of the
-/// file.
+/// Stores bytes into pages of a preallocated file, and returns the root. The bytes may end past the end of
+/// the file.
 pub(super) fn store_pages(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -59,8 +58,8 @@ pub(super) fn store_pages(
 }
 
 /// Clears the bytes of the last page between the end of a preallocated file and `to`, and returns the extent
-/// of the page and the offset of the extent's start in the file. Returns `None` if the file ends at the end of
-/// its last page, or if this page was never written.
+/// of the page and the offset of the extent's start in the file. Returns `None` if the file ends at the end
+/// of its last page, or if this page was never written.
 pub(super) fn clear_tail(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -76,10 +75,10 @@ pub(super) fn clear_tail(
     Ok(Some((extent, start)))
 }
 
-/// Retires the storage from `from` on, at a page boundary, and changes no node. The caller commits a root without
-/// the mark, so that the slots from `from` on become garbage. Therefore a full volume has room for this change.
-/// Returns false, and retires nothing, if a leaf of several pages must be divided instead. Pointers from `end`
-/// on have no meaning. Both offsets count from the start of the subtree.
+/// Retires the storage from `from` on, at a page boundary, and changes no node. The caller commits a root
+/// without the mark, so that the slots from `from` on become garbage. Therefore a full volume has room for
+/// this change. Returns false, and retires nothing, if a leaf of several pages must be divided instead.
+/// Pointers from `end` on have no meaning. Both offsets count from the start of the subtree.
 pub(super) fn retire_past(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,

@@ -292,8 +292,8 @@ pub fn contiguous(
 /// node that is not read, every page counts as allocated.
 const MAX_COUNTED: usize = 256;
 
-/// Returns the number of bytes of storage under a root, without the nodes. Searches for holes, and for storage
-/// past the end, only if the file may have them.
+/// Returns the number of bytes of storage under a root, without the nodes. Searches for holes, and for
+/// storage past the end, only if the file may have them.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -331,7 +331,8 @@ fn counted(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut usize) -> Re
     let node = medium.words(addr, FANOUT)?;
     let valid = end.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
     let mut bytes = 0;
-    for slot in 0..valid {
+    // The last nodes are read first, because the nodes near the end of the storage are the least full ones.
+    for slot in (0..valid).rev() {
         let pointer = Pointer::from_raw(node.load(slot));
         if !pointer.is_null() {
             let child = Subtree { pointer, level: level - 1, at: slot_addr(addr, slot) };

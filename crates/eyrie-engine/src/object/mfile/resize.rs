@@ -99,7 +99,8 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
     }
 }
 
-/// Writes `node` to a new page, without the bytes past `to`. Slots of the old node from `from` on are garbage.
+/// Writes `node` to a new page, without the bytes past `to`. Slots of the old node from `from` on are
+/// garbage.
 fn truncate_node(
     transaction: &mut Transaction<'_>,
     mut node: TreeNode,
