@@ -91,3 +91,33 @@ fn ops_and_readers_beside_a_merge_lose_and_repeat_nothing() {
         });
     }
 }
+
+/// The creates are in all shards, so a merge under fewer locks would lose some of their entries.
+#[test]
+fn entries_created_beside_a_merge_stay() {
+    let _alone = alone();
+    let (start, first) = about_to_shrink();
+    for seed in 0..4 {
+        let start = start.clone();
+        run(Bursts::new(seed, 60), move || {
+            let engine = start.open();
+            let dir = start.dirs[1];
+            let creating = {
+                let (engine, start) = (Arc::clone(&engine), start.clone());
+                shuttle::thread::spawn(move || {
+                    for (n, &id) in start.fresh.iter().enumerate() {
+                        let (owner, content, time) = (OWNER, Content::Empty, LATER);
+                        engine
+                            .apply(&Op::Create { dir, name: &[n as u8 + 1], id, owner, content, time })
+                            .expect("room");
+                    }
+                })
+            };
+            engine.apply(&Op::Unlink { dir, name: &entry(first), time: LATER }).expect("there");
+            creating.join().expect("no panic");
+            let kept = (first + 1..BEFORE).map(entry).chain([b"b".to_vec()]);
+            let created = (0..start.fresh.len()).map(|n| vec![n as u8 + 1]);
+            assert_eq!(list(&engine, dir).1, kept.chain(created).collect());
+        });
+    }
+}
