@@ -112,7 +112,7 @@ fn newer_format_is_refused_and_unchanged() {
     let place = Place::new();
     place.create(4 * MIB).close().unwrap();
     let original = fs::read(place.path().join("segment-0000")).unwrap();
-    for (at, edit, expected) in [(VERSION_AT, 2, "version 2"), (INCOMPAT_AT, 8, "newer")] {
+    for (at, edit, expected) in [(VERSION_AT, 2, "version 2"), (INCOMPAT_AT, 128, "newer")] {
         for copy in 0..2 {
             edit_superblock(&place.segment(), copy, true, |page| page[at] = edit);
         }
