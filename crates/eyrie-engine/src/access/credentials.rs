@@ -30,7 +30,8 @@ bitflags::bitflags! {
         const FSETID = 1 << 4;
         /// Sets and clears the inode flags of immutable objects and of objects that only grow.
         const LINUX_IMMUTABLE = 1 << 9;
-        /// Sees and sets `trusted` extended attributes, and sets `security` ones, except `security.capability`.
+        /// Sees and sets `trusted` extended attributes, and sets `security` ones except
+        /// `security.capability`.
         const SYS_ADMIN = 1 << 21;
         /// Makes devices.
         const MKNOD = 1 << 27;

@@ -3,7 +3,7 @@
 use super::Scm;
 use super::arguments::{check_mode, require_file};
 use super::write::makes_hole;
-use crate::object::header::{Cold, Header, HotChange};
+use crate::object::header::{Cold, HotChange};
 use crate::object::pointer::Pointer;
 use crate::object::xattr::{self, XattrRoot};
 use crate::op::CAPABILITY_XATTR;
@@ -45,7 +45,7 @@ impl Scm {
         cold.mode = access::mode_after(change.mode.unwrap_or(cold.mode), change.set_ids);
         let mut transaction = Transaction::begin(&self.volume);
         if change.drops_capability || change.size.is_some() {
-            drop_capability(&mut transaction, header, &mut cold)?;
+            xattr::drop_capability(&mut transaction, header, &mut cold)?;
         }
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);
@@ -143,17 +143,4 @@ impl Scm {
         transaction.commit()?;
         Ok(Applied::default())
     }
-}
-
-/// Prepares the removal of `security.capability`, if the object has it. The caller commits `cold`.
-pub(super) fn drop_capability(
-    transaction: &mut Transaction<'_>,
-    header: Header,
-    cold: &mut Cold,
-) -> Result<()> {
-    if cold.flags & Cold::CAPABILITY != 0 {
-        cold.xattr_root = xattr::remove(transaction, XattrRoot::of(header, cold), CAPABILITY_XATTR)?.raw();
-        cold.flags &= !Cold::CAPABILITY;
-    }
-    Ok(())
 }

@@ -5,10 +5,10 @@ use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use super::arguments::require_file;
-use super::attributes::drop_capability;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, FileChange, FileTree};
 use crate::object::pointer::Pointer;
+use crate::object::xattr;
 use crate::op::{CAPABILITY_XATTR, FILE_MAX};
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
@@ -235,7 +235,7 @@ impl Scm {
 
     /// Adds `change` to the commit together with changed cold attributes. If the cold attributes do not
     /// change, returns false and adds nothing. A file that may get holes of whole pages gets the flag
-    /// [`Cold::SPARSE`]. The same commit clears the set-id bits, removes the capability and changes the bytes.
+    /// [`Cold::SPARSE`]. The same commit changes the bytes, clears the set-id bits and removes the capability.
     #[cold]
     #[inline(never)]
     fn change_cold(
@@ -255,7 +255,7 @@ impl Scm {
         }
         (cold.flags, cold.mode) = (flags, mode);
         if !drops_capability_late() {
-            drop_capability(transaction, header, &mut cold)?;
+            xattr::drop_capability(transaction, header, &mut cold)?;
         }
         header.change_cold(transaction, now, &cold, change)?;
         Ok(true)

@@ -36,6 +36,7 @@ mod recovered;
 mod recovery;
 mod report;
 mod resizing;
+mod rights;
 mod run;
 mod shrink;
 mod slots;

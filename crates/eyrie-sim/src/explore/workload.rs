@@ -4,9 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::ParallelScript;
-use eyrie::AclKind;
-use eyrie_engine::op::CAPABILITY_XATTR;
+use super::{ParallelScript, rights};
 
 use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
@@ -181,26 +179,6 @@ erase / a
 erase / k2
 ";
 
-/// An ACL with one named user.
-const ACL_OF_ONE: &[u8] = b"\x02\x00\x00\x00\
-    \x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x04\x00\xe8\x03\x00\x00\
-    \x04\x00\x04\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\
-    \x20\x00\x00\x00\xff\xff\xff\xff";
-
-/// An ACL with one named group.
-const ACL_OF_GROUP: &[u8] = b"\x02\x00\x00\x00\
-    \x01\x00\x07\x00\xff\xff\xff\xff\x04\x00\x05\x00\xff\xff\xff\xff\
-    \x08\x00\x07\x00\xd0\x07\x00\x00\x10\x00\x07\x00\xff\xff\xff\xff\
-    \x20\x00\x05\x00\xff\xff\xff\xff";
-
-/// An ACL with entries for the owner, the group and others only, so that a mode grants the same rights.
-const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
-    \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
-    \x20\x00\x04\x00\xff\xff\xff\xff";
-
-/// The capability to pass all checks of rights on files, in the format of Linux.
-const CAPABILITY: &[u8] = b"\x01\x00\x00\x02\x02\x00\x00\x00\0\0\0\0\0\0\0\0\0\0\0\0";
-
 /// Calls that create or name an object at /n, one on each line.
 const MAKING: &str = "
 creat /n
@@ -251,24 +229,9 @@ pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
-/// Returns the calls of [`CALLS`], and calls that set and remove ACLs.
+/// Returns the calls of [`CALLS`], and calls that set and remove ACLs and a capability.
 fn all_calls() -> Vec<Call> {
-    let acls = [
-        set_acl("/a", AclKind::Access, ACL_OF_ONE),
-        set_acl("/b", AclKind::Access, ACL_OF_GROUP),
-        set_acl("/d", AclKind::Default, ACL_OF_GROUP),
-        set_acl("/b", AclKind::Access, b""),
-        set_capability("/a"),
-    ];
-    calls("calls", CALLS).into_iter().chain(acls).collect()
-}
-
-fn set_capability(path: &str) -> Call {
-    Call::Setxattr { path: path.into(), name: CAPABILITY_XATTR.to_vec(), value: CAPABILITY.to_vec() }
-}
-
-fn set_acl(path: &str, kind: AclKind, acl: &[u8]) -> Call {
-    Call::Setxattr { path: path.into(), name: kind.name().to_vec(), value: acl.to_vec() }
+    calls("calls", CALLS).into_iter().chain(rights::calls()).collect()
 }
 
 /// Returns a script for each built-in call on the objects of [`setup`], with that call alone.
@@ -333,7 +296,7 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 /// and moves directories; a script that sets, inherits and removes ACLs; and one
 /// that sets capabilities and changes their files.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths(), acls(), capabilities()]
+    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities()]
         .map(|text| parse("growth", &text))
         .into()
 }
@@ -384,59 +347,6 @@ fn depths() -> String {
     }
     line(&mut text, format_args!("creat {path}/file"));
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
-}
-
-/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first call on the
-/// volume that sets an ACL.
-fn acls() -> String {
-    let mut text = "creat /a\nmkdir /d\ncreat /plain\n".to_string();
-    let set = |text: &mut String, path: &str, kind: AclKind, acl: &[u8]| {
-        line(text, format_args!("{}", set_acl(path, kind, acl)));
-    };
-    let (access, default) = (AclKind::Access, AclKind::Default);
-    set(&mut text, "/a", access, ACL_OF_ONE);
-    set(&mut text, "/d", default, ACL_OF_GROUP);
-    set(&mut text, "/d", access, ACL_OF_ONE);
-    text.push_str("tmpfile /d /d/t 300 4\ntmpfile /d /t 0 5 0600\n");
-    text.push_str("creat /d/x\nmkdir /d/e\ncreat /d/e/y\nsymlink a /d/s\nput /d k 3000 1\n");
-    text.push_str("chmod /d/x 0640\nchmod /a 0\nsetxattr /d/x user.one one\nwrite /d/x 0 100 3\n");
-    set(&mut text, "/d/x", access, ACL_OF_GROUP);
-    set(&mut text, "/a", access, ACL_OF_MODE);
-    text.push_str("removexattr /d/e system.posix_acl_default\n");
-    set(&mut text, "/d/e/y", access, b"");
-    set(&mut text, "/a", access, ACL_OF_ONE);
-    text.push_str("removexattr /d system.posix_acl_default\n");
-    text + "rename /d/t /d/u whiteout\ncreat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
-}
-
-/// Returns calls that give a file a capability before each change of the file. Some of the changes remove it.
-fn capabilities() -> String {
-    let mut text = "creat /f\nwrite /f 0 9000 1\nsetxattr /f user.one one\n".to_string();
-    for change in [
-        "write /f 8 8 2",
-        "write /f 3 12 3",
-        "write /f 4000 5000 4",
-        "append /f 10 5",
-        "append /f 5000 6",
-        "truncate /f 100",
-        "truncate /f 100",
-        "removexattr /f user.one",
-        "truncate /f 20000",
-        "write /f 100 10 7",
-        "fallocate /f punch-hole 4096 4096",
-        "fallocate /f collapse-range 4096 4096",
-        "chmod /f 4755",
-        "chown /f 5 -1",
-        "put / f 300 8",
-        "batch / put f 5000 9 put g 10 10",
-        "utimes /f 5 77",
-        "removexattr /f security.capability",
-        "link /f /h",
-        "creat /h",
-    ] {
-        line(&mut text, format_args!("{}\n{change}", set_capability("/f")));
-    }
-    text
 }
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:

@@ -1,5 +1,5 @@
-//! Lists calls that change files with set-id bits or a capability, and truncations that change nothing. Random lists of calls
-//! seldom have them.
+//! Lists calls that change files with set-id bits or a capability, and truncations that change nothing.
+//! Random lists of calls seldom have them.
 
 use eyrie::posix::OpenFlags;
 use eyrie::{FallocateMode, XattrMode};

@@ -18,4 +18,4 @@ mod tests;
 mod update;
 
 pub(crate) use read::{XattrRoot, get, value, visit};
-pub(crate) use update::{check_no_acl, first, remove, set};
+pub(crate) use update::{check_no_acl, drop_capability, first, remove, set};

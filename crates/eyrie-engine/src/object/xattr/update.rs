@@ -7,9 +7,9 @@ use zerocopy::IntoBytes;
 
 use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
 use super::read::{self, XattrRoot};
+use crate::object::header::{Cold, Header};
 use crate::object::pointer::Pointer;
-use crate::op::AclKind;
-use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
+use crate::op::{AclKind, CAPABILITY_XATTR, XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};
 
@@ -65,6 +65,18 @@ pub fn remove(transaction: &mut Transaction<'_>, root: XattrRoot, name: &[u8]) -
     let mut attributes = all(transaction, root)?;
     attributes.remove(name).ok_or(Error::NoXattr)?;
     replace(transaction, root, &attributes)
+}
+
+/// Prepares the removal of `security.capability`, if the object has it. The caller commits `cold`.
+///
+/// # Errors
+/// Those of [`remove`].
+pub fn drop_capability(transaction: &mut Transaction<'_>, header: Header, cold: &mut Cold) -> Result<()> {
+    if cold.flags & Cold::CAPABILITY != 0 {
+        cold.xattr_root = remove(transaction, XattrRoot::of(header, cold), CAPABILITY_XATTR)?.raw();
+        cold.flags &= !Cold::CAPABILITY;
+    }
+    Ok(())
 }
 
 /// Prepares the first attributes of a new object. The attributes may be in any order. Returns the pointer to
