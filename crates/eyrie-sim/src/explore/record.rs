@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eyrie::{AccessTimes, Credentials, Errno, Posix, Pxfs, SetTime, Time};
+use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{self, MediumChoice};
 use eyrie_engine::{Engine, Model, Owner};
@@ -38,10 +38,9 @@ pub(super) fn clock() -> Time {
     Time::new(SECONDS.get(), 7)
 }
 
-/// Returns the files on which scripts run: those of root, with the clock of this thread's calls. Every read
-/// sets the access time, so that crashes meet such changes, too.
+/// Returns the files on which scripts run: those of root, with the clock of this thread's calls.
 pub(super) fn files_of<E: Engine>(engine: Arc<E>) -> Pxfs<E> {
-    Pxfs::new(engine, Credentials::root()).with_clock(clock).with_access_times(AccessTimes::Always)
+    Pxfs::new(engine, Credentials::root()).with_clock(clock)
 }
 
 /// The reason why a script cannot be recorded.

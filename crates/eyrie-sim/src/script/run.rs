@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use eyrie::{
-    Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions, Posix, PosixExt,
+    AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions, Posix,
+    PosixExt,
 };
 use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
@@ -23,6 +24,11 @@ pub trait ScriptTarget: Posix + Clone {
     /// # Errors
     /// As [`Kvfs::open`].
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>>;
+
+    /// Returns the same file system, of which every read sets an access time. On the host, the options of the
+    /// mount decide.
+    #[must_use]
+    fn noting_reads(&self) -> Self;
 }
 
 impl<E: Engine> ScriptTarget for Pxfs<E> {
@@ -32,6 +38,10 @@ impl<E: Engine> ScriptTarget for Pxfs<E> {
 
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
         Ok(Box::new(Kvfs::open(self, dir)?))
+    }
+
+    fn noting_reads(&self) -> Self {
+        self.with_access_times(AccessTimes::Always)
     }
 }
 
@@ -45,6 +55,10 @@ impl ScriptTarget for Host {
 
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
         Ok(Box::new(self.store(dir)?))
+    }
+
+    fn noting_reads(&self) -> Self {
+        self.clone()
     }
 }
 
@@ -163,12 +177,17 @@ fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Ve
     Ok(content)
 }
 
-/// Reads the target of a symbolic link, the entries of a directory, or the first byte of a file.
+/// Reads the target of a symbolic link, the entries of a directory, or the first byte of a file. Sets the
+/// access time of this object only, and not those of symbolic links on the way. So the call makes at most one
+/// Op.
 fn read<T: ScriptTarget>(target: &T, path: &Path) -> Result<()> {
-    match target.symlink_metadata(path)?.kind {
-        Kind::Symlink => target.read_link(path).map(drop),
-        Kind::Directory => target.read_dir(path)?.try_for_each(|entry| entry.map(drop)),
-        _ => with_file(target.options().read(true), path, |file| file.read_at(&mut [0], 0).map(drop)),
+    let (noting, opening) = (target.noting_reads(), target.options().read(true));
+    match (target.symlink_metadata(path)?.kind, path.parent(), path.file_name()) {
+        (Kind::Symlink, Some(parent), Some(name)) => with_file(opening, parent, |dir| {
+            noting.readlink((dir.handle(), Path::new(name)).into()).map(drop)
+        }),
+        (Kind::Directory, ..) => with_file(opening, path, |dir| noting.list(dir.handle(), 0, &mut |_| true)),
+        _ => with_file(opening, path, |file| noting.read_at(file.handle(), &mut [0], 0).map(drop)),
     }
 }
 
