@@ -234,7 +234,8 @@ impl Scm {
         }
     }
 
-    /// Calls the method for an Op. The method sets `sparse` if it leaves few entries in a page of a directory.
+    /// Calls the method for an Op. The method sets `sparse` if it leaves few entries in a page of a
+    /// directory.
     fn apply_one(&self, op: &Op<'_>, sparse: &Cell<bool>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {

@@ -235,7 +235,8 @@ impl Scm {
 
     /// Adds `change` to the commit together with changed cold attributes. If the cold attributes do not
     /// change, returns false and adds nothing. A file that may get holes of whole pages gets the flag
-    /// [`Cold::SPARSE`]. The same commit changes the bytes, clears the set-id bits and removes the capability.
+    /// [`Cold::SPARSE`]. The same commit changes the bytes, clears the set-id bits and removes the
+    /// capability.
     #[cold]
     #[inline(never)]
     fn change_cold(

@@ -372,7 +372,7 @@ mod tests {
     fn newer_formats_are_refused() {
         for (edit, word) in [
             (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
-            (&|b| b.incompat.set(CHECKSUMS | 16), "incompatible features 0x10"),
+            (&|b| b.incompat.set(CHECKSUMS | 1 << 40), "incompatible features 0x10000000000"),
         ] {
             let medium = written();
             change(&medium, edit);

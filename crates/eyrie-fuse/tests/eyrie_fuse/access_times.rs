@@ -62,6 +62,7 @@ fn mount_option_decides_about_access_times() {
     fs::read_link(at("new")).unwrap();
     let read = fs::symlink_metadata(at("new")).unwrap();
     assert!((read.atime(), read.atime_nsec()) > (made.atime(), made.atime_nsec()));
+    drop(file);
     mount.unmount().unwrap();
     assert!(fixture.volume.check().unwrap().findings.is_empty());
 }

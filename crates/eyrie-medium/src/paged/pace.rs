@@ -124,10 +124,11 @@ impl Pace {
     }
 
     /// Returns true if an Op that may make `pages` pages fresh must wait. The thread that synchronised last
-    /// never waits, and no thread waits after the limit has expired. The pages of one Op are always in one cut, so a large Op waits for a cut of its own
-    /// rather than exceed the limit together with others. It does not wait if only a few pages are fresh,
-    /// because an Op whose own pages exceed the limit would then wait for ever. The limit for small Ops is
-    /// twice as high, so that they seldom wait because of the large Ops of other threads.
+    /// never waits, and no thread waits after the limit has expired. The pages of one Op are always in one
+    /// cut, so a large Op waits for a cut of its own rather than exceed the limit together with others. It
+    /// does not wait if only a few pages are fresh, because an Op whose own pages exceed the limit would then
+    /// wait for ever. The limit for small Ops is twice as high, so that they seldom wait because of the large
+    /// Ops of other threads.
     pub(super) fn is_ahead(&self, pages: usize) -> bool {
         let fresh = self.fresh.load(Ordering::Relaxed);
         let is_over = if pages > FEW {

@@ -1,10 +1,12 @@
 //! Built-in scripts that reuse storage, fill directories, make the journal start over, or make many changes
 //! in one call, and pairs of scripts for two threads.
 
+mod ahead;
 mod syncs;
 
 use std::fmt::Write as _;
 
+use self::ahead::ahead;
 pub use self::syncs::syncs_in_a_row;
 use super::{ParallelScript, workload};
 use crate::script::{Script, bytes};
@@ -139,24 +141,6 @@ fn again() -> Script {
     calls.script()
 }
 
-/// Returns a script that gives a file storage past its end, and frees it. Other files reuse this storage, and
-/// then the file gets other storage past its end.
-fn ahead() -> Script {
-    let mut calls = Calls::default();
-    calls.add("creat /ahead");
-    calls.add("append /ahead 24000 1");
-    calls.add("write /ahead 5000 100 2");
-    calls.add("fallocate /ahead keep-size 20000 50000");
-    calls.add("append /ahead 3000 3");
-    calls.add("truncate /ahead 27000");
-    (0..12).for_each(|key| calls.add(format!("put / page-{key} 4096 {key}")));
-    calls.add("fallocate /ahead keep-size 80000 9000");
-    calls.add("append /ahead 9000 4");
-    calls.add("write /ahead 80500 6000 5");
-    calls.add("truncate /ahead 30000");
-    calls.script()
-}
-
 /// Returns scripts for a disk with several calls in each cut. A cut may have the split of a bucket page and a
 /// removal from the page, or objects that are made, removed and made again.
 pub fn several_calls() -> Vec<Script> {
@@ -180,8 +164,8 @@ fn turnover() -> Script {
 }
 
 /// Returns a script that fills bucket pages with long names, and a script that fills them with short names.
-/// Some buckets then need more than one page, and entries go to slots in other lines of their page. At the end
-/// most names are removed, and the buckets merge.
+/// Some buckets then need more than one page, and entries go to slots in other lines of their page. At the
+/// end most names are removed, and the buckets merge.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");

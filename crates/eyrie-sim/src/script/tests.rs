@@ -169,7 +169,7 @@ fn lines_keep_their_numbers() {
 
 #[test]
 fn bad_scripts_are_refused_in_one_line() {
-    const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, fsync, fdatasync, sync, \
+    const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, read, fsync, fdatasync, sync, \
                          rename, link, symlink, unlink, rmdir, truncate, fallocate, setxattr, \
                          removexattr, chmod, chown, utimes, put, erase, batch";
     let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \

@@ -38,7 +38,8 @@ fn views_keep_their_bytes_while_the_file_changes() {
     }
 }
 
-/// One thread changes private copies of a file and writes them back, while the other thread looks at the file.
+/// One thread changes private copies of a file and writes them back, while the other thread looks at the
+/// file.
 #[test]
 fn copy_that_is_written_back_is_seen_whole() {
     let _side_by_side = side_by_side();

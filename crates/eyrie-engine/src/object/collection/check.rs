@@ -9,9 +9,9 @@ use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::buckets::{BucketPlace, Buckets};
+use super::commit::Commit;
 use super::layout::{
-    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, PageStamp, Tags, home, index_of, line_of, stamp_at, tag,
-    tags_at,
+    INVENTORY, Inventory, LINK, PAGE_UNITS, PageStamp, Tags, home, index_of, line_of, stamp_at, tag, tags_at,
 };
 use super::read::for_each_page;
 use super::table::{Chain, Collection, StoredEntry, Table, bits, load, read_slot, read_value};

@@ -18,8 +18,9 @@ use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
 use super::buckets::{BucketPlace, Buckets, SHARDS, segment_slot, table_slots};
+use super::commit::Commit;
 use super::layout::{
-    CAPACITY, Commit, LINES, NameRecord, PAGE_BYTES, PageStamp, Tags, home, line_of, page_extent, tags_at,
+    CAPACITY, LINES, NameRecord, PAGE_BYTES, PageStamp, Tags, home, line_of, page_extent, tags_at,
 };
 use super::page::{CROWDED, PageDraft, PageImage};
 use super::read::for_each_page;

@@ -33,8 +33,8 @@
 //! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
-//! changes the number, and then clears the entry from the old bucket. Merges are committed by redo records, so
-//! that a reader whose bucket has merged meanwhile reads again, even if the bucket already exists again.
+//! changes the number, and then clears the entry from the old bucket. Merges are committed by redo records,
+//! so that a reader whose bucket has merged meanwhile reads again, even if the bucket already exists again.
 //!
 //! An Op that commits several words stores them one after another, so a reader may see only some of them.
 //! Such an Op increments one count before it stores the words, and another count afterwards (see
@@ -56,6 +56,7 @@
 
 pub mod buckets;
 mod check;
+pub mod commit;
 mod grow;
 pub mod layout;
 mod page;

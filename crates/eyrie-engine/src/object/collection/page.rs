@@ -6,10 +6,11 @@ use eyrie_medium::{Addr, Medium};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
+use super::commit::Commit;
 use super::layout::{
-    CAPACITY, Commit, EntrySlot, Gap, HEAP_UNIT, INVENTORY, Inventory, NameRecord, PAGE_BYTES, PAGE_UNITS,
-    PageHead, PageStamp, SlotLine, Tags, UNIT, free_slot, home, index_of, length_at, line_of, page_extent,
-    slot_at, stamp_at, tag, tags_at,
+    CAPACITY, EntrySlot, Gap, HEAP_UNIT, INVENTORY, Inventory, NameRecord, PAGE_BYTES, PAGE_UNITS, PageHead,
+    PageStamp, SlotLine, Tags, UNIT, free_slot, home, index_of, length_at, line_of, page_extent, slot_at,
+    stamp_at, tag, tags_at,
 };
 use super::table::{bits, load, read_slot};
 use crate::transaction::Transaction;

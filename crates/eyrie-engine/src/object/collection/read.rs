@@ -4,9 +4,10 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 
 use super::buckets::Buckets;
+use super::commit::Commit;
 use super::layout::{
-    Commit, EntrySlot, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, NameRecord, PAGE_UNITS, TAGS_WORD, Tags, home,
-    line_at, tag,
+    EntrySlot, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, NameRecord, PAGE_UNITS, TAGS_WORD, Tags, home, line_at,
+    tag,
 };
 use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};

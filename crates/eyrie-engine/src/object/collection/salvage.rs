@@ -6,7 +6,8 @@ use eyrie_medium::Addr;
 
 use super::buckets::Buckets;
 use super::check::belongs;
-use super::layout::{Commit, LINK, PAGE_BYTES, SLOTS, Tags, index_of, line_of, tag, tags_at};
+use super::commit::Commit;
+use super::layout::{LINK, PAGE_BYTES, SLOTS, Tags, index_of, line_of, tag, tags_at};
 use super::table::{Chain, Collection, StoredEntry, Table, bits, hash, load};
 use crate::{Error, ObjectId, Result};
 

@@ -1,9 +1,9 @@
 //! Shrinking: the reverse of growth, some buckets at a time.
 //!
-//! A merge moves the entries of the last bucket back into the bucket from which linear hashing split them. One
-//! redo record commits up to [`MERGED_AT_ONCE`] merges: the commit words of the pages that take the entries,
-//! the smaller number of buckets, and zeros in place of the pointers to segments without buckets. These
-//! segments, and all further pages of the merged buckets, are retired.
+//! A merge moves the entries of the last bucket back into the bucket from which linear hashing split them.
+//! One redo record commits up to [`MERGED_AT_ONCE`] merges: the commit words of the pages that take the
+//! entries, the smaller number of buckets, and zeros in place of the pointers to segments without buckets.
+//! These segments, and all further pages of the merged buckets, are retired.
 //!
 //! Safe when power fails: before the record commits, the entries are only copied to dead slots and to new
 //! pages. Recovery applies the record whole or not at all.
@@ -19,10 +19,11 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use smallvec::SmallVec;
 
 use super::buckets::{BucketPlace, Buckets, FIRST_TABLE_BYTES, segment_slot};
+use super::commit::Commit;
 use super::grow::{push, replace_table, write_further_pages};
 use super::layout::{
-    CAPACITY, Commit, HEAP_UNIT, LENGTHS, LINE_WORDS, LINES, LINK, NameRecord, PAGE_UNITS, PageStamp,
-    page_extent, stamp_at,
+    CAPACITY, HEAP_UNIT, LENGTHS, LINE_WORDS, LINES, LINK, NameRecord, PAGE_UNITS, PageStamp, page_extent,
+    stamp_at,
 };
 use super::page::{NewEntry, PageDraft, PageImage};
 use super::table::{Chain, StoredEntry, Table, bits, counting, hash, load, read_value};
@@ -151,9 +152,9 @@ pub fn may_shrink(volume: &VolumeView, root: Pointer, name: &[u8]) -> Result<boo
 
 /// Takes one step of shrinking: merges some buckets, or gives up the further pages of the bucket of `name`
 /// that it no longer needs, or replaces the table by the smallest one. Returns true if the caller should take
-/// another step, because this one was short. The caller holds the locks of all shards. A collection of more than eight buckets keeps at least eight
-/// in one step. `times_version` is the version of the directory's times. `publish` gets the transaction and
-/// the root of a smaller table, and adds the publish of this root.
+/// another step, because this one was short. The caller holds the locks of all shards. A collection of more
+/// than eight buckets keeps at least eight in one step. `times_version` is the version of the directory's
+/// times. `publish` gets the transaction and the root of a smaller table, and adds the publish of this root.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`, and the errors of `publish`.
@@ -202,7 +203,8 @@ fn gather_chain(
     Ok(())
 }
 
-/// Merges some of the last buckets. Returns the number of moved entries, or `None` if no bucket can be merged.
+/// Merges some of the last buckets. Returns the number of moved entries, or `None` if no bucket can be
+/// merged.
 fn merge_last_buckets(
     volume: &Volume,
     table: &Table<'_>,

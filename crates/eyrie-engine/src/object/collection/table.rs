@@ -5,8 +5,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::buckets::{BucketPlace, Buckets, TABLE_HEAD, is_plain, segment_slot, table_slots};
+use super::commit::Commit;
 use super::layout::{
-    Commit, EntrySlot, HEAP_UNIT, LINK, NameRecordHead, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, UNIT, index_of,
+    EntrySlot, HEAP_UNIT, LINK, NameRecordHead, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, UNIT, index_of,
     length_at, record_units, slot_at,
 };
 use crate::extent::Extent;

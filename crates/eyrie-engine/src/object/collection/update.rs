@@ -8,7 +8,8 @@ use eyrie_medium::Addr;
 use eyrie_medium::rules::SafetyRule;
 
 use super::buckets::{FIRST_TABLE_BYTES, segment_slot};
-use super::layout::{Commit, LINK, NameRecord, PAGE_BYTES, PageStamp, free_slot};
+use super::commit::Commit;
+use super::layout::{LINK, NameRecord, PAGE_BYTES, PageStamp, free_slot};
 use super::page::{CROWDED, EntryRoom, NewEntry, PageDraft, PageImage};
 use super::read::FoundEntry;
 use super::shrink::FEW;

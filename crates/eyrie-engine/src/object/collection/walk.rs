@@ -14,8 +14,9 @@ use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::buckets::Buckets;
+use super::commit::Commit;
 use super::layout::{
-    Commit, INVENTORY, Inventory, LENGTHS, LINES, PageStamp, RECORD_NAME, line_at, record_units, stamp_at,
+    INVENTORY, Inventory, LENGTHS, LINES, PageStamp, RECORD_NAME, line_at, record_units, stamp_at,
 };
 use super::read::for_each_page;
 use super::table::{

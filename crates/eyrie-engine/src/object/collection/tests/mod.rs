@@ -12,7 +12,8 @@ use eyrie_faults::SplitMix64;
 use eyrie_medium::{Addr, Medium, epoch};
 
 use super::buckets::BucketPlace;
-use super::layout::{CAPACITY, Commit, LINES, PAGE_BYTES, Tags, home, line_of, tags_at};
+use super::commit::Commit;
+use super::layout::{CAPACITY, LINES, PAGE_BYTES, Tags, home, line_of, tags_at};
 use super::read::for_each_page;
 use super::table::{StoredEntry, Table, bits};
 use super::*;
