@@ -67,7 +67,7 @@ impl<E: Engine> Pxfs<E> {
     /// files.write("/egg", "blue")?;
     /// let written = files.metadata("/egg")?;
     /// files.read("/egg")?;
-    /// assert!(files.metadata("/egg")?.accessed > written.accessed);
+    /// assert!(files.metadata("/egg")?.accessed >= written.accessed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
