@@ -33,8 +33,8 @@ const INTERVALS: u32 = 8;
 /// Least time until the limit expires. A thread that synchronises all the time may have to wait this long for
 /// a processor.
 const LEAST_EXPIRY: Duration = Duration::from_millis(50);
-/// Longest time until the limit expires. The limit makes other threads as slow as the disk, so one sync must
-/// not do so for long.
+/// Longest time until the limit expires. The limit makes other threads as slow as the disk, so a sync must not
+/// do so for long.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(1);
 /// A thread that synchronises again and again begins its next drain within this time after the last drain.
 const PATIENCE: Duration = Duration::from_micros(100);
@@ -172,9 +172,14 @@ impl Pace {
     }
 }
 
-/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before it.
+/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before it. If the next
+/// sync is not expected before the longest expiry, the limit would only make other threads slow, so it lasts
+/// for the least time.
 fn lifetime(interval: Duration) -> Duration {
-    interval.saturating_mul(INTERVALS).clamp(LEAST_EXPIRY, LONGEST_EXPIRY)
+    match interval > LONGEST_EXPIRY {
+        true => LEAST_EXPIRY,
+        false => interval.saturating_mul(INTERVALS).clamp(LEAST_EXPIRY, LONGEST_EXPIRY),
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +191,8 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(lifetime(Duration::ZERO), LEAST_EXPIRY);
         assert_eq!(lifetime(ms(20)), ms(160));
-        assert_eq!(lifetime(ms(3_600_000)), LONGEST_EXPIRY);
+        assert_eq!(lifetime(ms(200)), LONGEST_EXPIRY);
+        assert_eq!(lifetime(ms(3_600_000)), LEAST_EXPIRY, "the next sync is far away");
     }
 
     #[test]
