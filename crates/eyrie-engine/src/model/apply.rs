@@ -9,6 +9,7 @@ use crate::op::{
     CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target,
     is_xattr_name,
 };
+use crate::quota::{QUOTA_XATTR, QuotaTable};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
     SetIds, Time, XattrMode, access,
@@ -97,6 +98,7 @@ impl ModelState {
         self.check_new(id, owner)?;
         self.insert(id, owner, body, time);
         self.object_mut(id)?.xattrs = xattrs;
+        self.object_mut(id)?.project = self.tree_of(dir)?;
         self.directory_mut(dir)?.set(name, id);
         self.touch(dir, time)
     }
@@ -116,12 +118,26 @@ impl ModelState {
         }
         let (owner, xattrs) = self.inherited(dir, id.kind(), owner)?;
         self.check_new(id, owner)?;
+        let project = self.tree_of(dir)?;
         self.insert(id, owner, ModelBody::Data(FileData::default()), time);
         let object = self.object_mut(id)?;
         object.xattrs = xattrs;
+        object.project = project;
         object.names = 0;
         object.is_linkable = linkable;
         Ok(())
+    }
+
+    /// Returns the project id that new objects in a directory inherit, or 0.
+    fn tree_of(&self, dir: ObjectId) -> Result<u32> {
+        let has_quotas = self.object(self.root)?.xattrs.contains_key(QUOTA_XATTR);
+        Ok(if has_quotas { self.object(dir)?.project } else { 0 })
+    }
+
+    /// Refuses to give an object a name in a directory of another tree.
+    fn check_tree(&self, dir: ObjectId, id: ObjectId) -> Result<()> {
+        let tree = self.tree_of(dir)?;
+        if tree == 0 || self.object(id)?.project == tree { Ok(()) } else { Err(Error::OtherTree) }
     }
 
     fn check_new(&self, id: ObjectId, owner: Owner) -> Result<()> {
@@ -143,6 +159,7 @@ impl ModelState {
         if id.is_directory() {
             return Err(Error::NotPermitted);
         }
+        self.check_tree(dir, id)?;
         if object.names == 0 && !object.is_linkable {
             return Err(Error::NotFound);
         }
@@ -225,11 +242,16 @@ impl ModelState {
             }
         }
 
+        self.check_tree(to_dir, moved)?;
+        if let Some(target) = target.filter(|_| exchange) {
+            self.check_tree(from_dir, target)?;
+        }
         if let Some(Whiteout { id, owner }) = whiteout {
             let (owner, xattrs) = self.inherited(from_dir, id.kind(), owner)?;
             self.check_new(id, owner)?;
             self.insert(id, owner, ModelBody::Device(0), time);
             self.object_mut(id)?.xattrs = xattrs;
+            self.object_mut(id)?.project = self.tree_of(from_dir)?;
         }
 
         if moved.is_directory() || target.is_some_and(ObjectId::is_directory) {
@@ -349,8 +371,18 @@ impl ModelState {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags } =
-            change;
+        let AttributeChange {
+            mode,
+            size,
+            set_ids,
+            drops_capability,
+            uid,
+            gid,
+            accessed,
+            modified,
+            flags,
+            project,
+        } = change;
         self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
         if flags.is_some() && !id.kind().has_inode_flags() {
@@ -371,6 +403,7 @@ impl ModelState {
         object.modified = modified.unwrap_or(object.modified);
         object.changed = time;
         object.flags = flags.unwrap_or(object.flags);
+        object.project = project.unwrap_or(object.project);
         object.changes += u64::from(size.is_some());
         if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some() || flags.is_some()) {
             self.directory_changes += 1;
@@ -386,10 +419,14 @@ impl ModelState {
         mode: XattrMode,
         time: Time,
     ) -> Result<()> {
+        let root = self.root;
         let object = self.object_mut(id)?;
         check_xattr_name(name)?;
         if name == CAPABILITY_XATTR {
             access::check_stored_capability(value)?;
+        }
+        if name == QUOTA_XATTR && id == root {
+            QuotaTable::decode(value)?;
         }
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::XattrTooLarge);

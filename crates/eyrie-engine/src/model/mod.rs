@@ -128,6 +128,10 @@ impl Engine for Model {
         Ok(self.lock().object(id)?.flags)
     }
 
+    fn project(&self, id: ObjectId) -> Result<u32> {
+        Ok(self.lock().object(id)?.project)
+    }
+
     fn birth(&self, id: ObjectId) -> Result<Birth> {
         self.lock().birth(id)
     }

@@ -10,6 +10,7 @@ use eyrie_medium::{Fault, Medium, PagedOptions};
 use super::Scm;
 use super::locks::Locks;
 use super::opens::Opens;
+use super::quotas::Quotas;
 use super::summaries::Summaries;
 use crate::advisory::LockTable;
 use crate::engine::next_instance;
@@ -182,6 +183,7 @@ impl Scm {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
         engine.settle_request()?;
+        engine.load_quotas()?;
         Ok(engine)
     }
 
@@ -196,6 +198,7 @@ impl Scm {
             moves: Mutex::new(()),
             notices: Arc::default(),
             advisory: LockTable::default(),
+            quotas: Quotas::default(),
             // The keys of a `RandomState` are random. So the hash of an empty value with these keys is
             // random, too.
             open_number: RandomState::new().hash_one(()),
@@ -211,7 +214,11 @@ impl Scm {
     /// # Errors
     /// `Fault`. Damage of the volume is not an error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
-        check::check(&self.volume, self.root, &self.opens.orphans())
+        let mut report = check::check(&self.volume, self.root, &self.opens.orphans())?;
+        if report.is_clean() {
+            report.findings = self.compare_usages()?;
+        }
+        Ok(report)
     }
 
     /// Checks a volume that was just opened, or reports the corruption that prevented the open. The open and
@@ -255,6 +262,7 @@ impl Scm {
             return Ok(self.medium().check()?);
         }
         self.free_open_orphans();
+        self.store_deadlines();
         self.volume.save()
     }
 

@@ -362,6 +362,9 @@ impl Scm {
         if id.is_directory() {
             self.summaries.forget(id);
         }
+        if self.has_quotas() {
+            self.give_back(id);
+        }
         match self.detach_storage(id) {
             Ok(storage) => {
                 let header = Addr::from_raw(id.place());

@@ -25,7 +25,7 @@ pub(crate) const COMPAT: u64 = 0;
 pub(crate) const RO_COMPAT: u64 = 0;
 /// The features of [`Superblock::incompat`] that this crate knows. A program that reads a volume must know
 /// all of the volume's features of this kind.
-pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES;
+pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | QUOTAS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
@@ -36,6 +36,9 @@ pub(crate) const INODE_FLAGS: u64 = 4;
 pub(crate) const PREALLOCATION: u64 = 8;
 /// Objects may have `security.capability`. The bit is set before the first one is stored, and stays set.
 pub(crate) const CAPABILITIES: u64 = 16;
+/// The volume may have quotas, and objects may have project ids. The bit is set before the first limits are
+/// stored, and stays set.
+pub(crate) const QUOTAS: u64 = 64;
 
 /// The volume is in shared memory of the host.
 pub(crate) const MEDIUM_DRAM: u8 = 1;

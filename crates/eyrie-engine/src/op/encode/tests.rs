@@ -90,11 +90,28 @@ fn changes() -> impl Strategy<Value = AttributeChange> {
         option::of(any::<u32>()),
         option::of(times()),
         option::of(times()),
-        (option::of(any::<u8>().prop_map(InodeFlags::from_bits_truncate)), any::<bool>()),
+        (
+            option::of(any::<u8>().prop_map(InodeFlags::from_bits_truncate)),
+            any::<bool>(),
+            option::of(any::<u32>()),
+        ),
     )
-        .prop_map(|((mode, set_ids, size), uid, gid, accessed, modified, (flags, drops_capability))| {
-            AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags }
-        })
+        .prop_map(
+            |((mode, set_ids, size), uid, gid, accessed, modified, (flags, drops_capability, project))| {
+                AttributeChange {
+                    mode,
+                    size,
+                    set_ids,
+                    drops_capability,
+                    uid,
+                    gid,
+                    accessed,
+                    modified,
+                    flags,
+                    project,
+                }
+            },
+        )
 }
 
 fn samples() -> impl Strategy<Value = Sample> {

@@ -1,0 +1,210 @@
+//! Tests of limits and of the counts of usage.
+
+use super::*;
+use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, QuotaUsage};
+use crate::{Applied, AttributeChange, XattrMode};
+
+const ADA: Owner = Owner { mode: 0o755, uid: 7, gid: 70 };
+const USER: QuotaId = QuotaId { kind: QuotaKind::User, number: 7 };
+const GROUP: QuotaId = QuotaId { kind: QuotaKind::Group, number: 70 };
+const NONE: QuotaLimit = QuotaLimit { soft: 0, hard: 0, deadline: 0 };
+
+fn hard(limit: u64) -> QuotaLimit {
+    QuotaLimit { hard: limit, ..NONE }
+}
+
+fn set_limits(engine: &Scm, limits: &[(QuotaId, QuotaLimits)]) -> Result<Applied> {
+    let mut table = QuotaTable::default();
+    (table.bytes_grace, table.files_grace) = (100, 200);
+    limits.iter().for_each(|&(id, limits)| table.set(id, limits).expect("possible"));
+    let (id, value) = (engine.root, table.encode());
+    engine.apply(&Op::SetXattr { id, name: QUOTA_XATTR, value: &value, mode: XattrMode::Set, time: BORN })
+}
+
+fn with_limit(id: QuotaId, bytes: QuotaLimit, files: QuotaLimit) -> Scm {
+    let engine = engine();
+    set_limits(&engine, &[(id, QuotaLimits { bytes, files })]).expect("room");
+    engine
+}
+
+fn make(engine: &Scm, dir: ObjectId, name: &[u8], owner: Owner, content: Content<'_>) -> Result<ObjectId> {
+    let id = engine.reserve(Kind::File)?;
+    let made = engine.apply(&Op::Create { dir, name, id, owner, content, time: BORN });
+    made.inspect_err(|_| engine.unreserve(id)).map(|_| id)
+}
+
+fn write_at(engine: &Scm, id: ObjectId, offset: u64, data: &[u8]) -> Result<Applied> {
+    engine.apply(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: BORN })
+}
+
+fn change(engine: &Scm, id: ObjectId, change: AttributeChange) -> Result<Applied> {
+    engine.apply(&Op::SetAttributes { id, change, time: BORN })
+}
+
+fn usage(engine: &Scm, id: QuotaId) -> QuotaUsage {
+    let reports = engine.quotas().expect("sound").expect("switched on");
+    reports.iter().find(|report| report.id == id).map_or(QuotaUsage::default(), |report| report.usage)
+}
+
+fn is_refused<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::QuotaExceeded))
+}
+
+#[test]
+fn hard_limit_refuses_storage_and_changes_nothing() {
+    let engine = with_limit(USER, hard(3 * PAGE_SIZE), NONE);
+    let file = make(&engine, engine.root, b"file", ADA, Content::Empty).expect("room");
+    write_at(&engine, file, 0, &[1; 4096]).expect("below the limit");
+    assert_eq!(usage(&engine, USER), QuotaUsage { bytes: PAGE_SIZE, files: 1 });
+    assert!(is_refused(write_at(&engine, file, 4096, &[2; 12_288])));
+    assert_eq!(engine.attributes(file).expect("alive").size, 4096);
+    assert_eq!(usage(&engine, USER).bytes, PAGE_SIZE);
+    write_at(&engine, file, 0, &[3; 4096]).expect("an overwrite takes nothing");
+    assert!(is_refused(make(&engine, engine.root, b"large", ADA, Content::Bytes(&[1; 20_000]))));
+    let other = make(&engine, engine.root, b"other", OWNER, Content::Bytes(&[1; 20_000])).expect("no limit");
+    let to_ada = AttributeChange { uid: Some(7), ..AttributeChange::default() };
+    assert!(is_refused(change(&engine, other, to_ada)));
+    assert_eq!(engine.attributes(other).expect("alive").uid, 0);
+    let refused = Op::Write { id: file, offset: 4096, data: &[2; 12_288], set_ids: SetIds::Keep, time: BORN };
+    engine.apply_above_limits(&refused).expect("no limit stops this caller");
+    assert_eq!(findings(&engine), [""; 0]);
+    engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: BORN }).expect("there");
+    assert_eq!(usage(&engine, USER), QuotaUsage::default());
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn limit_of_files_counts_every_object() {
+    let engine = with_limit(GROUP, NONE, hard(2));
+    let first = make(&engine, engine.root, b"first", ADA, Content::Empty).expect("room");
+    make(&engine, engine.root, b"second", ADA, Content::Empty).expect("room");
+    assert!(is_refused(make(&engine, engine.root, b"third", ADA, Content::Empty)));
+    engine
+        .apply(&Op::Link { dir: engine.root, name: b"link", id: first, time: BORN })
+        .expect("no new object");
+    let dir = engine.reserve(Kind::Directory).expect("room");
+    let made = Op::Create {
+        dir: engine.root,
+        name: b"dir",
+        id: dir,
+        owner: ADA,
+        content: Content::Empty,
+        time: BORN,
+    };
+    assert!(is_refused(engine.apply(&made)));
+    engine.open(first).expect("alive");
+    for name in [&b"first"[..], b"link"] {
+        engine.apply(&Op::Unlink { dir: engine.root, name, time: BORN }).expect("there");
+    }
+    assert!(is_refused(engine.apply(&made)), "the file is still open");
+    Engine::close(&engine, first);
+    engine.apply(&made).expect("the last close gave the file back");
+    assert_eq!(usage(&engine, GROUP), QuotaUsage { bytes: 0, files: 2 });
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn soft_limit_refuses_after_its_grace_time() {
+    let soft = QuotaLimit { soft: PAGE_SIZE, hard: 4 * PAGE_SIZE, deadline: 0 };
+    let mut engine = with_limit(USER, soft, NONE);
+    let file = make(&engine, engine.root, b"file", ADA, Content::Empty).expect("room");
+    let write = |engine: &Scm, page: u64, seconds| {
+        let time = Time::new(BORN.seconds + seconds, 0);
+        let offset = page * PAGE_SIZE;
+        engine.apply(&Op::Write { id: file, offset, data: &[1; 4096], set_ids: SetIds::Keep, time })
+    };
+    write(&engine, 0, 0).expect("not above the soft limit");
+    // The second page needs a node, too.
+    write(&engine, 1, 50).expect("the grace time begins");
+    assert!(usage(&engine, USER).bytes > 2 * PAGE_SIZE);
+    for reopens in [false, true] {
+        if reopens {
+            let image = {
+                engine.save().expect("room");
+                engine.medium().snapshot()
+            };
+            engine = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("sound");
+        }
+        write(&engine, 1, 149).expect("an overwrite");
+        assert!(is_refused(write(&engine, 2, 150)), "the grace time is over, reopened: {reopens}");
+    }
+    let size = |size, seconds| {
+        let time = Time::new(BORN.seconds + seconds, 0);
+        engine.apply(&Op::SetSize { id: file, size, set_ids: SetIds::Keep, time })
+    };
+    size(0, 151).expect("a truncation gives back");
+    write(&engine, 0, 160).expect("not above the soft limit");
+    write(&engine, 1, 170).expect("a new grace time begins");
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn owners_move_usage_with_the_object() {
+    let engine = with_limit(USER, hard(1 << 20), NONE);
+    let file = make(&engine, engine.root, b"file", ADA, Content::Bytes(&[1; 30_000])).expect("room");
+    let before = usage(&engine, USER);
+    assert!(before.bytes >= 30_000);
+    let to_bob = AttributeChange { uid: Some(8), size: Some(0), ..AttributeChange::default() };
+    change(&engine, file, to_bob).expect("no limit");
+    assert_eq!(usage(&engine, USER), QuotaUsage::default());
+    assert_eq!(usage(&engine, QuotaId { number: 8, ..USER }), QuotaUsage { bytes: 0, files: 1 });
+    assert_eq!(usage(&engine, GROUP), QuotaUsage { bytes: 0, files: 1 });
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn batches_are_charged_as_a_whole() {
+    let engine = with_limit(USER, hard(4 * PAGE_SIZE), hard(2));
+    let put = |name: &'static [u8], data: &'static [u8]| {
+        let (dir, id) = (engine.root, engine.reserve(Kind::File).expect("room"));
+        Op::Put { dir, name, id, owner: ADA, data, time: BORN }
+    };
+    let apply = |ops: &[Op<'_>]| engine.apply(&Op::Batch { dir: engine.root, ops, time: BORN });
+    apply(&[put(b"a", &[1; 4096]), put(b"b", &[2; 4096])]).expect("within the limits");
+    assert_eq!(usage(&engine, USER), QuotaUsage { bytes: 2 * PAGE_SIZE, files: 2 });
+    assert!(is_refused(apply(&[put(b"a", &[1; 8192]), put(b"c", &[2; 1])])), "a third file");
+    assert!(is_refused(apply(&[put(b"a", &[1; 16_384]), put(b"b", &[2; 4096])])));
+    apply(&[put(b"a", &[1; 12_288]), put(b"b", &[2; 4000])]).expect("exactly the limit");
+    engine.apply(&put(b"a", &[1; 100])).expect("room");
+    engine.apply(&Op::Erase { dir: engine.root, name: b"b", time: BORN }).expect("there");
+    assert_eq!(usage(&engine, USER).files, 1);
+    assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
+}
+
+#[test]
+fn limits_and_usage_survive_close_and_crash() {
+    let engine = with_limit(USER, hard(8 * PAGE_SIZE), NONE);
+    let file = make(&engine, engine.root, b"file", ADA, Content::Bytes(&[1; 10_000])).expect("room");
+    engine.apply(&Op::Link { dir: engine.root, name: b"again", id: file, time: BORN }).expect("room");
+    let open = make(&engine, engine.root, b"open", ADA, Content::Bytes(&[1; 5000])).expect("room");
+    engine.open(open).expect("alive");
+    engine.apply(&Op::Unlink { dir: engine.root, name: b"open", time: BORN }).expect("there");
+    let crashed = engine.medium().snapshot();
+    assert!(usage(&engine, USER).files == 2, "the open file counts");
+    engine.save().expect("room");
+    let closed = engine.medium().snapshot();
+    for image in [crashed, closed] {
+        let engine = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("sound");
+        assert_eq!(usage(&engine, USER).files, 1);
+        assert!(is_refused(write_at(&engine, file, 10_000, &[1; 40_000])));
+        assert_eq!(findings(&engine), [""; 0]);
+    }
+}
+
+#[test]
+fn quotas_begin_and_end_with_their_attribute() {
+    let engine = engine();
+    make(&engine, engine.root, b"early", ADA, Content::Bytes(&[1; 5000])).expect("room");
+    assert!(engine.quotas().expect("sound").is_none());
+    set_limits(&engine, &[]).expect("room");
+    assert_eq!(usage(&engine, USER).files, 1);
+    let (id, mode) = (engine.root, XattrMode::Set);
+    let wrong = engine.apply(&Op::SetXattr { id, name: QUOTA_XATTR, value: b"x", mode, time: BORN });
+    assert!(matches!(wrong, Err(Error::Invalid(_))));
+    engine.apply(&Op::RemoveXattr { id, name: QUOTA_XATTR, time: BORN }).expect("there");
+    assert!(engine.quotas().expect("sound").is_none());
+    make(&engine, engine.root, b"late", ADA, Content::Bytes(&[1; 5000])).expect("no limits");
+    set_limits(&engine, &[]).expect("room");
+    assert_eq!(usage(&engine, USER).files, 2);
+    assert_eq!(findings(&engine), [""; 0]);
+}
