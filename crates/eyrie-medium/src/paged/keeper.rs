@@ -81,7 +81,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs the keeper: drains at intervals or when many changes wait, and evicts pages when memory is short.
+/// Runs the keeper: drains at intervals or when many changes wait, gives the memory of holes back, and evicts
+/// pages when memory is short.
 fn keep(pager: &Pager) {
     let mut pressure = None;
     // With a much longer interval, the addition below would overflow.
