@@ -172,9 +172,9 @@ impl Pace {
     }
 }
 
-/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before it. If the next
-/// sync is not expected before the longest expiry, the limit would only make other threads slow, so it lasts
-/// for the least time.
+/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before that. If the
+/// next sync is not expected before the longest expiry, a long limit would only make other threads slow, so
+/// the limit lasts for the least time.
 fn lifetime(interval: Duration) -> Duration {
     match interval > LONGEST_EXPIRY {
         true => LEAST_EXPIRY,
