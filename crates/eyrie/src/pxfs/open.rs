@@ -36,7 +36,7 @@ struct CreatedFile {
 
 impl MadeFile {
     /// Returns true if `id` is this file, and the call goes on in another session. In that session the id may
-    /// also name a file that another client has made after this one was lost or removed. So this function
+    /// also name a file that another client has made after this file was lost or removed. So this function
     /// compares the generations.
     fn is(&self, id: ObjectId, engine: &impl Engine) -> bool {
         self.0.as_ref().is_some_and(|made| {
