@@ -211,7 +211,7 @@ impl Adapter {
         self.turns().inspect(|turns| turns.after_forget());
     }
 
-    /// Returns when this thread should read the next request.
+    /// Waits until this thread should read the next request.
     pub(crate) fn next_turn(&self) {
         self.turns().inspect(|turns| turns.next());
     }

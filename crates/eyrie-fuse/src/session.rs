@@ -170,7 +170,7 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         MountOption::FSName(option_value(&name)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
-        // The kernel leaves access times to the file system. It only shows this option.
+        // The kernel only shows this option, and leaves access times to the file system.
         if access_times(options) == AccessTimes::Never { MountOption::NoAtime } else { MountOption::Atime },
         if options.read_only || is_read_only { MountOption::RO } else { MountOption::RW },
         if options.suid { MountOption::Suid } else { MountOption::NoSuid },
