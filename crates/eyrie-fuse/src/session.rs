@@ -189,8 +189,8 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
 }
 
 /// True if the kernel checks permissions. The kernel then asks for the attributes of a directory after each
-/// change of the directory, and for the ACL of each object. A mount that only root can use does without the
-/// checks, because root passes them, unless the option `default_permissions` is set.
+/// change of the directory, and for the ACL of each object. Without the option `default_permissions`, a mount
+/// that only root can use does without the checks, because root passes them.
 fn kernel_checks(options: &MountOptions) -> bool {
     options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
 }

@@ -124,8 +124,8 @@ impl Repair {
     /// no damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check
     /// finds no damage in the new volume. If the repair fails before the new volume has that name, the
     /// damaged volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames.
-    /// If the host refuses to take them back, or cannot make the renames durable, the damaged volume is left
-    /// at `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
+    /// If the host refuses to undo them, or cannot make the renames durable, the damaged volume is left at
+    /// `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
     /// parts.
     ///
     /// The repair first makes the new volume as large as the damaged one is now, and tries larger sizes if
