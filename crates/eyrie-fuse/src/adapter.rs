@@ -39,8 +39,8 @@ pub(crate) struct Adapter {
 pub(crate) struct SessionParts {
     /// Passes notices to the kernel.
     pub kernel: Notifier,
-    /// The turns of the threads. `None` if all threads should read requests. This is so if requests wait for
-    /// a disk, or if the host has one processor.
+    /// The turns of the threads. `None` if requests wait for a disk, or if the host has one processor: all
+    /// threads should then read requests.
     pub turns: Option<Arc<Turns>>,
 }
 

@@ -282,8 +282,8 @@ impl Mount {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Waits until the session has answered a request. Its threads may fail to start, for example at the
-    /// limit of descriptors, and then nobody would ever answer.
+    /// Waits until the session has answered a request. The threads of the session may fail to start, for
+    /// example at the limit of descriptors, and then nobody would ever answer.
     fn wait_until_served(&mut self) -> Result<()> {
         let (send, answered) = mpsc::channel();
         let path = self.path.clone();

@@ -19,7 +19,7 @@ pub enum RangeOwner {
     /// of this file. In a volume, [`Pxfs::with_lock_process`](crate::Pxfs::with_lock_process) sets another
     /// number for the process.
     Process,
-    /// The open file (`F_OFD_SETLK`). Its locks end when it is closed, with all its clones.
+    /// The open file (`F_OFD_SETLK`). Its locks end when the file and all its clones are closed.
     OpenFile,
 }
 

@@ -279,7 +279,8 @@ mod tests {
         remove(&at(during), during + 1, gone.id);
         assert!(find(&at(during + 1), b"kept").is_none(), "these are no counts");
 
-        // The counts of another file system may be the same. Its changes are not those of this one.
+        // The counts of another file system may be the same. Its changes are not those of the first file
+        // system.
         let other = |changes| Scope { instance: u64::MAX - 2, ..at(changes) };
         remember(&other(20), b"kept", &kept);
         remove(&at(20), 21, gone.id);
