@@ -293,10 +293,10 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 }
 
 /// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
-/// and moves directories; a script that sets, inherits and removes ACLs; and one
-/// that sets capabilities and changes their files.
+/// and moves directories; a script that sets, inherits and removes ACLs; one that sets capabilities and
+/// changes their files; and one that sets inode flags.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities()]
+    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities(), rights::flags()]
         .map(|text| parse("growth", &text))
         .into()
 }
