@@ -59,8 +59,7 @@ fn write_node(fs: &impl PosixExt, path: &Path, node: &Node) -> eyrie::Result<()>
     }
 }
 
-/// The program that is not trusted. It has the calls of one volume, and no path of a volume leads to the
-/// host.
+/// The program that is not trusted. It has the calls of a volume, from which no path leads to the host.
 fn agent(fs: &impl PosixExt) -> eyrie::Result<()> {
     fs.create_dir_all("/reports")?;
     fs.write("/reports/summary.txt", "three birds live here\n")?;
