@@ -8,7 +8,7 @@
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path go through `/proc/self/fd`, unless the path
 //!   begins at the root and the root is `/`. `truncate(2)` has no variant with a directory descriptor, and
-//!   the other calls have one since Linux 6.13. `access` and `link` of an open file do the same.
+//!   extended attributes have such calls since Linux 6.13. `access` and `link` of an open file go there, too.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
