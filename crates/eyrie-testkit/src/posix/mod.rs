@@ -172,7 +172,7 @@ struct PosixRun<P: Posix> {
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
 /// change of a time is visible. Waits are slow, so the other runs do not wait. They compare the targets of
 /// symbolic links instead, which would set the access times that the waiting runs compare.
-const WAITING_SEEDS: u64 = 6;
+const WAITING_SEEDS: u64 = 12;
 
 /// Waits until the kernel's clock for file times has advanced.
 fn wait_for_tick() {

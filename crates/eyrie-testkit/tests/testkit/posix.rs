@@ -10,13 +10,13 @@ use eyrie_testkit::power::Disk;
 
 #[test]
 fn the_model_behaves_as_the_kernel() {
-    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..60, 300));
+    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..120, 300));
 }
 
 #[test]
 fn random_calls_match_the_kernel() {
     in_tmpfs_root("posix::random_calls_match_the_kernel", || {
-        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..60, 300)
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..120, 300)
     });
 }
 
