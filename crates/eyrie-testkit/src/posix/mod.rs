@@ -131,8 +131,8 @@ impl fmt::Display for Brief<'_> {
 /// Makes `count` calls of each of `seeds`, and the calls of `access_times`, `set_ids` and `same_size`, on the
 /// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `users` returns
 /// the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`]. `subject` returns the file
-/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs. Both
-/// file systems are emptied before each seed.
+/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs.
+/// Both file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
