@@ -171,7 +171,8 @@ struct PosixRun<P: Posix> {
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
 /// change of a time is visible. Waits are slow, so the other runs do not wait. They compare the targets of
-/// symbolic links instead, which would set the access times that the waiting runs compare.
+/// symbolic links instead. The waiting runs do not, because reading a target sets an access time, which these
+/// runs compare.
 const WAITING_SEEDS: u64 = 12;
 
 /// Waits until the kernel's clock for file times has advanced.
@@ -382,8 +383,8 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     engine
 }
 
-/// Returns the next time of a clock that never shows the same time twice. A run takes less than a day of this
-/// clock, as of the kernel's, so no access time becomes a day old.
+/// Returns the next time of a clock that never shows the same time twice. A run takes less than a day on this
+/// clock and on that of the kernel, so no access time becomes a day old.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(0);
     let micros = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root and as two other users. The
-//! program `long_posix` runs more seeds.
+//! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root, as two users without
+//! capabilities, and as a user with one. The program `long_posix` runs more seeds.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
