@@ -131,9 +131,9 @@ fn round(
     }
 }
 
-/// Makes the changes of a side durable, and returns the work of its medium. A thread of the crew does this. In
-/// a program with one thread, the thread that makes changes also synchronises them, and a volume on a disk
-/// limits the changes of other threads only.
+/// Makes the changes of a side durable, and returns the work of its medium. The first thread of the crew does
+/// so, because a sync of a volume on a disk limits the later changes of all other threads. So a sync limits
+/// no change in a run with one thread, as in a program with one thread.
 fn count(crew: &Crew, bench: &Bench) -> Result<Option<Counters>> {
     let count = Arc::clone(&bench.count);
     crew.run(vec![move || count()]).remove(0)

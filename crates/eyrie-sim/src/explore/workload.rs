@@ -1,6 +1,6 @@
 //! Built-in scripts: every single call, every ordered pair and every ordered triple of calls on a small set
 //! of objects; scripts that fill or grow a volume; pairs of scripts for two threads; and long random scripts.
-//! This is bounded black-box crash testing: the scripts are short, and the volumes are small.
+//! The method is bounded black-box crash testing: the scripts are short, and the volumes are small.
 
 use std::fmt::{self, Write as _};
 

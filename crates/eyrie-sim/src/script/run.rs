@@ -25,8 +25,8 @@ pub trait ScriptTarget: Posix + Clone {
     /// As [`Kvfs::open`].
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>>;
 
-    /// Returns the same file system, of which every read sets an access time. On the host, the options of the
-    /// mount decide.
+    /// Returns the same file system, but every read through it sets an access time. On the host, the options
+    /// of the mount decide if a read does so.
     #[must_use]
     fn noting_reads(&self) -> Self;
 }

@@ -180,6 +180,9 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
+        if let Some(bare) = self.credentials().for_access_call() {
+            return self.with_credentials(bare).access(file, access);
+        }
         self.as_user().call("access", |user| {
             let id = user.object_of(file)?;
             user.check_writable(id, access)?;

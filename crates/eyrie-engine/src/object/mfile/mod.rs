@@ -14,8 +14,8 @@
 //! Invariants:
 //! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,
 //!   unless the file is *preallocated*. A change that makes such bytes or slots visible clears them first.
-//! - A preallocated file may have storage past its end. Its root is a node, and the pointer to the root has the
-//!   unwritten bit. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
+//! - A preallocated file may have storage past its end. Its root is a node, and the pointer to the root has
+//!   the unwritten bit. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
