@@ -62,11 +62,28 @@ fn tree_has_its_files_and_refuses_those_of_others() {
     assert_eq!(told, "vol:/tree is tree 1\n");
     sandbox.succeed(["touch", "vol:/tree/sub/late"]);
     assert_eq!(account(&sandbox, "tree", 1)["files"], 4, "two directories and two files");
-    sandbox.fail(1, &["outside"], ["ln", "vol:/outside", "vol:/tree/link"]);
+    sandbox.fail(1, &["different trees"], ["ln", "vol:/outside", "vol:/tree/link"]);
     sandbox.succeed(["mv", "vol:/tree/early", "vol:/tree/sub/early"]);
     let told = sandbox.succeed(["quota", "set", "vol", "--tree", "other", "--files", "0:5"]);
     assert_eq!(told, "vol:/other is tree 2\n");
     sandbox.fail(3, &["vol:/none"], ["quota", "set", "vol", "--tree", "/none", "--files", "1"]);
     sandbox.fail(2, &["not a directory"], ["quota", "set", "vol", "--tree", "/outside", "--files", "1"]);
     sandbox.succeed(["fsck", "vol"]);
+}
+
+#[test]
+fn archives_of_a_volume_keep_its_limits() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["quota", "set", "vol", "--user", "4242", "--files", "10"]);
+    sandbox.succeed(["touch", "vol:/file"]);
+    sandbox.succeed(["chown", "4242", "vol:/file"]);
+    sandbox.succeed(["dump", "vol:/", "-o", "vol.tar"]);
+    sandbox.succeed(["quota", "off", "vol"]);
+    sandbox.succeed(["rm", "vol:/file"]);
+    sandbox.succeed(["load", "vol:/", "-i", "vol.tar"]);
+    let user = account(&sandbox, "user", 4242);
+    assert_eq!((&user["files"], &user["hard_files"]), (&1.into(), &10.into()));
 }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, QuotaUsage};
-use crate::{Applied, AttributeChange, XattrMode};
+use crate::{Applied, AttributeChange, XattrMode, salvage};
 
 const ADA: Owner = Owner { mode: 0o755, uid: 7, gid: 70 };
 const USER: QuotaId = QuotaId { kind: QuotaKind::User, number: 7 };
 const GROUP: QuotaId = QuotaId { kind: QuotaKind::Group, number: 70 };
+const TREE: QuotaId = QuotaId { kind: QuotaKind::Tree, number: 9 };
 const NONE: QuotaLimit = QuotaLimit { soft: 0, hard: 0, deadline: 0 };
 
 fn hard(limit: u64) -> QuotaLimit {
@@ -207,4 +208,58 @@ fn quotas_begin_and_end_with_their_attribute() {
     set_limits(&engine, &[]).expect("room");
     assert_eq!(usage(&engine, USER).files, 2);
     assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn trees_count_what_is_made_in_them() {
+    let engine = with_limit(TREE, NONE, hard(3));
+    let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
+    let tree = |project| AttributeChange { project: Some(project), ..AttributeChange::default() };
+    change(&engine, dir, tree(9)).expect("room");
+    let inner = create(&engine, dir, b"inner", Kind::Directory).expect("room");
+    assert_eq!(engine.project(inner).expect("alive"), 9);
+    let file = make(&engine, inner, b"file", ADA, Content::Bytes(&[1; 5000])).expect("room");
+    assert_eq!(usage(&engine, TREE).files, 3);
+    let refused = make(&engine, inner, b"more", ADA, Content::Empty);
+    assert!(is_refused(refused));
+    let outside = make(&engine, engine.root, b"outside", ADA, Content::Empty).expect("no limit");
+    let linked = engine.apply(&Op::Link { dir, name: b"link", id: outside, time: BORN });
+    assert!(matches!(linked, Err(Error::OtherTree)));
+    let rename = |from_dir, from_name, to_dir, to_name, mode| {
+        let whiteout = None;
+        engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: BORN })
+    };
+    let root = engine.root;
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        let moved = rename(root, b"outside", inner, b"file", mode);
+        assert!(matches!(moved, Err(Error::OtherTree)));
+    }
+    let exchanged = rename(inner, b"file", root, b"outside", RenameMode::Exchange);
+    assert!(matches!(exchanged, Err(Error::OtherTree)));
+    rename(inner, b"file", dir, b"file", RenameMode::Replace).expect("the same tree");
+    rename(dir, b"file", root, b"file", RenameMode::Replace).expect("no tree");
+    assert_eq!(usage(&engine, TREE).files, 3, "the file still belongs to the tree");
+    change(&engine, file, tree(0)).expect("no limit");
+    assert_eq!(usage(&engine, TREE), QuotaUsage { bytes: 0, files: 2 });
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
+fn repair_keeps_limits_and_trees() {
+    let engine = with_limit(TREE, NONE, hard(3));
+    let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
+    change(&engine, dir, AttributeChange { project: Some(9), ..AttributeChange::default() }).expect("room");
+    let files: [&[u8]; 2] = [b"a", b"b"];
+    for name in files {
+        make(&engine, dir, name, ADA, Content::Bytes(&[1; 5000])).expect("room");
+    }
+    let medium = Medium::memory_holding(&engine.medium().snapshot()).expect("memory");
+    let damaged = Volume::open_damaged_on(medium).expect("sound");
+    let to = super::engine();
+    let salvaged = salvage::salvage(&damaged, &to, LATER).expect("memory does not fail");
+    assert_eq!((salvaged.losses, salvaged.files), (Vec::new(), 2));
+    assert_eq!(usage(&to, TREE), usage(&engine, TREE));
+    let dir = to.lookup(to.root, b"dir").expect("sound").expect("there");
+    assert!(is_refused(make(&to, dir, b"c", ADA, Content::Empty)));
+    assert_eq!(findings(&to), [""; 0]);
 }
