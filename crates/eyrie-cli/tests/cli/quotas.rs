@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::Sandbox;
+use crate::served::Service;
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
@@ -86,4 +87,29 @@ fn archives_of_a_volume_keep_its_limits() {
     sandbox.succeed(["load", "vol:/", "-i", "vol.tar"]);
     let user = account(&sandbox, "user", 4242);
     assert_eq!((&user["files"], &user["hard_files"]), (&1.into(), &10.into()));
+}
+
+#[test]
+fn served_volume_has_quotas() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    let service = Service::start(&sandbox);
+    sandbox.fail(1, &["has no quotas"], ["quota", "report", "vol"]);
+    sandbox.succeed(["quota", "set", "vol", "--user", "4242", "--files", "10"]);
+    sandbox.succeed(["touch", "vol:/file"]);
+    sandbox.succeed(["chown", "4242", "vol:/file"]);
+    sandbox.succeed(["mkdir", "vol:/tree"]);
+    sandbox.succeed(["quota", "set", "vol", "--tree", "/tree", "--bytes", "1M"]);
+    sandbox.succeed(["touch", "vol:/tree/file"]);
+    service.kill();
+    for served in [true, false] {
+        let service = served.then(|| Service::start(&sandbox));
+        let user = account(&sandbox, "user", 4242);
+        assert_eq!((&user["files"], &user["hard_files"]), (&1.into(), &10.into()), "served: {served}");
+        assert_eq!(account(&sandbox, "tree", 1)["files"], 2);
+        service.into_iter().for_each(Service::stop);
+    }
+    sandbox.succeed(["fsck", "vol"]);
 }

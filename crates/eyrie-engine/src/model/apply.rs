@@ -1,18 +1,14 @@
-//! Applies Ops to the model. The module `batch` applies batches.
+//! Applies Ops to the model. The module `batch` applies batches, and the module `xattr` changes extended
+//! attributes.
 
 use eyrie_medium::PAGE_SIZE;
 
 use super::data::FileData;
-use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
-use crate::access::AclKind;
-use crate::op::{
-    CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target,
-    is_xattr_name,
-};
-use crate::quota::{QUOTA_XATTR, QuotaTable};
+use super::state::{ModelBody, ModelDirectory, ModelState};
+use crate::op::{CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, is_target};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
-    SetIds, Time, XattrMode, access,
+    SetIds, Time, access,
 };
 
 /// Mask of all permission bits.
@@ -126,18 +122,6 @@ impl ModelState {
         object.names = 0;
         object.is_linkable = linkable;
         Ok(())
-    }
-
-    /// Returns the project id that new objects in a directory inherit, or 0.
-    fn tree_of(&self, dir: ObjectId) -> Result<u32> {
-        let has_quotas = self.object(self.root)?.xattrs.contains_key(QUOTA_XATTR);
-        Ok(if has_quotas { self.object(dir)?.project } else { 0 })
-    }
-
-    /// Refuses to give an object a name in a directory of another tree.
-    fn check_tree(&self, dir: ObjectId, id: ObjectId) -> Result<()> {
-        let tree = self.tree_of(dir)?;
-        if tree == 0 || self.object(id)?.project == tree { Ok(()) } else { Err(Error::OtherTree) }
     }
 
     fn check_new(&self, id: ObjectId, owner: Owner) -> Result<()> {
@@ -411,45 +395,6 @@ impl ModelState {
         Ok(())
     }
 
-    fn set_xattr(
-        &mut self,
-        id: ObjectId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        time: Time,
-    ) -> Result<()> {
-        let root = self.root;
-        let object = self.object_mut(id)?;
-        check_xattr_name(name)?;
-        if name == CAPABILITY_XATTR {
-            access::check_stored_capability(value)?;
-        }
-        if name == QUOTA_XATTR && id == root {
-            QuotaTable::decode(value)?;
-        }
-        if value.len() > XATTR_SIZE_MAX {
-            return Err(Error::XattrTooLarge);
-        }
-        match (mode, object.xattrs.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Error::Exists),
-            (XattrMode::Replace, false) => return Err(Error::NoXattr),
-            _ => {}
-        }
-        check_xattr_room(&object.xattrs, name, value)?;
-        object.xattrs.insert(name.to_vec(), value.to_vec());
-        object.changed = time;
-        Ok(())
-    }
-
-    fn remove_xattr(&mut self, id: ObjectId, name: &[u8], time: Time) -> Result<()> {
-        let object = self.object_mut(id)?;
-        check_xattr_name(name)?;
-        object.xattrs.remove(name).ok_or(Error::NoXattr)?;
-        object.changed = time;
-        Ok(())
-    }
-
     pub(super) fn put(
         &mut self,
         dir: ObjectId,
@@ -488,26 +433,6 @@ fn done((): ()) -> Applied {
 
 fn check_mode(mode: u16) -> Result<()> {
     if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode has at most twelve bits")) }
-}
-
-fn check_xattr_name(name: &[u8]) -> Result<()> {
-    match AclKind::of_name(name) {
-        None if is_xattr_name(name) => Ok(()),
-        None => Err(Error::XattrName),
-        Some(_) => Err(Error::Invalid("only the calls for ACLs change an ACL")),
-    }
-}
-
-/// Checks that an object with these extended attributes has room for `value` under `name`: as a new
-/// attribute, or in place of the value that `name` has.
-pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
-    let others = || xattrs.iter().filter(|(other, _)| *other != name);
-    let names: usize = others().map(|(name, _)| name.len() + 1).sum();
-    let values: usize = others().map(|(_, value)| value.len()).sum();
-    if names + name.len() + 1 > XATTR_LIST_MAX || values + value.len() > XATTR_SIZE_MAX {
-        return Err(Error::XattrsFull);
-    }
-    Ok(())
 }
 
 pub(super) fn check_file(id: ObjectId) -> Result<()> {

@@ -46,6 +46,8 @@ mod data;
 mod state;
 #[cfg(test)]
 mod tests;
+mod trees;
+mod xattr;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

@@ -137,8 +137,8 @@ impl Scm {
     }
 
     /// Gives a new object the project id and the ACLs that it inherits from its directory. The object is
-    /// written, but nothing leads to it yet. The caller holds the lock of an entry of the directory. Returns `Stale` if the mode
-    /// of `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
+    /// written, but nothing leads to it yet. The caller holds the lock of an entry of the directory. Returns
+    /// `Stale` if the mode of `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
     #[inline]
     pub(super) fn inherit(
         &self,

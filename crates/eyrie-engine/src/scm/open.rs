@@ -104,7 +104,7 @@ impl Scm {
     /// The errors of [`Scm::open`].
     pub fn open_read_only(path: &Path, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_copy(path, paged)?;
-        let mut engine = Scm::start(volume, opened)?;
+        let mut engine = Scm::start_uncounted(volume, opened)?;
         engine.read_only = true;
         Ok(engine)
     }
@@ -179,11 +179,17 @@ impl Scm {
         volume.resize_on_medium(bytes)
     }
 
-    fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
+    fn start(volume: Volume, opened: Opened) -> Result<Scm> {
+        let engine = Scm::start_uncounted(volume, opened)?;
+        engine.load_quotas()?;
+        Ok(engine)
+    }
+
+    /// Begins to use a volume without counting usage for quotas.
+    fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
         engine.settle_request()?;
-        engine.load_quotas()?;
         Ok(engine)
     }
 

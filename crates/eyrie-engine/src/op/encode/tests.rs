@@ -256,7 +256,7 @@ fn the_bytes_are_fixed() {
     let expected = [
         43, 0, 0, 0, 0, 0, 0, 0, // length
         0, 0, 0, 0, // checksum
-        3, 0, 11, 0, // version, kind
+        4, 0, 11, 0, // version, kind
         66, 0, 0, 0, 0, 0, 0, 0, // dir
         3, 0, 0, 0, // name size
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp

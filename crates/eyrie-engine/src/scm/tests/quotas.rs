@@ -263,3 +263,65 @@ fn repair_keeps_limits_and_trees() {
     assert!(is_refused(make(&to, dir, b"c", ADA, Content::Empty)));
     assert_eq!(findings(&to), [""; 0]);
 }
+
+/// Applies random Ops of several owners. The counts are compared with the objects after each Op.
+#[test]
+fn random_ops_are_counted_exactly() {
+    for seed in 0..30_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % limit
+        };
+        let engine = with_limit(USER, hard(200_000), hard(6));
+        let dir = engine.root;
+        let data = vec![7; 100_000];
+        let names: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+        let mut refused = 0;
+        for step in 0..150 {
+            let (name, other) = (names[below(6) as usize], names[below(6) as usize]);
+            let owner = Owner { uid: [0, 7, 8][below(3) as usize], gid: [70, 71][below(2) as usize], ..ADA };
+            let data = &data[..[0, 1, 100, 4096, 5000, 30_000, 100_000][below(7) as usize]];
+            let offset = [0, 100, 4096, 50_000, 5 << 20][below(5) as usize];
+            let (time, set_ids, mode) = (BORN, SetIds::Keep, XattrMode::Set);
+            let new = engine.reserve(Kind::File).expect("room");
+            let found = engine.lookup(dir, name).expect("sound");
+            let op = match (below(12), found) {
+                (0, _) => Op::Create { dir, name, id: new, owner, content: Content::Bytes(data), time },
+                (1, _) => Op::Put { dir, name, id: new, owner, data, time },
+                (2, _) => Op::Unlink { dir, name, time },
+                (3, Some(id)) => Op::Link { dir, name: other, id, time },
+                (4, _) => Op::Rename {
+                    from_dir: dir,
+                    from_name: name,
+                    to_dir: dir,
+                    to_name: other,
+                    mode: RenameMode::Replace,
+                    whiteout: None,
+                    time,
+                },
+                (5, Some(id)) => Op::SetSize { id, size: offset, set_ids, time },
+                (6, Some(id)) => {
+                    let mode = FallocateMode::ALL[below(7) as usize];
+                    let offset = if mode.shifts() { offset / PAGE_SIZE * PAGE_SIZE } else { offset };
+                    Op::Fallocate { id, mode, offset, length: 2 * PAGE_SIZE, set_ids, time }
+                }
+                (7, Some(id)) => {
+                    let size = (below(2) == 0).then_some(offset);
+                    let (uid, project) = (Some(owner.uid), Some(below(2) as u32 * 9));
+                    let change = AttributeChange { uid, size, project, ..AttributeChange::default() };
+                    Op::SetAttributes { id, change, time }
+                }
+                (8, Some(id)) => Op::SetXattr { id, name: b"user.a", value: data, mode, time },
+                (9, Some(id)) => Op::RemoveXattr { id, name: b"user.a", time },
+                (10, Some(id)) => Op::Append { id, data, set_ids, time },
+                (_, Some(id)) => Op::Write { id, offset, data, set_ids, time },
+                _ => Op::CreateUnnamed { dir, id: new, owner, linkable: false, time },
+            };
+            let done = if below(8) == 0 { engine.apply_above_limits(&op) } else { engine.apply(&op) };
+            refused += u32::from(is_refused(done.map(drop)));
+            assert_eq!(engine.compare_usages().expect("sound"), [""; 0], "seed {seed}, step {step}: {op:?}");
+        }
+        assert!(refused > 0, "seed {seed}");
+    }
+}
