@@ -87,10 +87,14 @@ impl<E: Engine> Requester<'_, E> {
                 let set_ids = self.check_write(id, set_ids, only_allocates(mode))?;
                 Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
             }
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+                let (source, set_ids) = (self.check_may_read(source)?, self.check_write(id, set_ids, false)?);
+                Op::CloneRange { source, source_offset, id, offset, length, set_ids, time: at(time) }
+            }
             Op::SetAttributes { id, change, time } => {
                 Op::SetAttributes { id, change: self.check_attributes(id, change)?, time: at(time) }
             }
-            Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_mark(id)?, time: at(time) },
+            Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_may_read(id)?, time: at(time) },
             Op::SetXattr { id, name, value, mode, time } => {
                 check_set_xattr(self.who, &self.protection(id)?, name)?;
                 Op::SetXattr { id, name, value, mode, time: at(time) }
@@ -256,7 +260,7 @@ impl<E: Engine> Requester<'_, E> {
     /// Checks that the user may have read an object, and returns its id. The owner may read although the mode
     /// forbids it, because a handle that was opened before the mode changed can still read. As on Linux, the
     /// inode flags do not matter.
-    fn check_mark(&self, id: ObjectId) -> Result<ObjectId> {
+    fn check_may_read(&self, id: ObjectId) -> Result<ObjectId> {
         let object = self.protection(id)?;
         if !self.who.owns(&object) {
             check(self.who, &object, Rights::READ)?;

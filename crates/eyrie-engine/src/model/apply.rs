@@ -45,6 +45,12 @@ impl ModelState {
                 self.fallocate(id, mode, offset, length)?;
                 self.written(id, set_ids, time).map(done)
             }
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+                match self.clone_range((source, source_offset), (id, offset), length)? {
+                    true => self.written(id, set_ids, time).map(done),
+                    false => Ok(Applied::default()),
+                }
+            }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
             Op::MarkAccess { id, time } => {
                 self.object_mut(id)?.accessed = time;
@@ -315,7 +321,10 @@ impl ModelState {
             return Err(Error::Invalid("offset and length must be multiples of 4096"));
         }
         match mode {
-            FallocateMode::Allocate | FallocateMode::KeepSize => {}
+            FallocateMode::Allocate
+            | FallocateMode::KeepSize
+            | FallocateMode::UnshareRange
+            | FallocateMode::UnshareRangeKeepSize => {}
             FallocateMode::PunchHole | FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
                 data.punch(offset, end);
             }
@@ -338,6 +347,42 @@ impl ModelState {
             data.reserve(offset, end);
         }
         Ok(())
+    }
+
+    /// Copies the pages of a range. Returns false if the range is empty. The checks have the same order as in
+    /// Linux.
+    fn clone_range(
+        &mut self,
+        (source, from): (ObjectId, u64),
+        (id, to): (ObjectId, u64),
+        length: u64,
+    ) -> Result<bool> {
+        let copied = self.file_mut(source)?.clone();
+        let target = self.file_mut(id)?;
+        let invalid = |what| Err(Error::Invalid(what));
+        let end = if length == 0 { copied.size() } else { from.saturating_add(length) };
+        if length == 0 && from == end {
+            return Ok(false);
+        }
+        if !from.is_multiple_of(PAGE_SIZE) || !to.is_multiple_of(PAGE_SIZE) {
+            return invalid("an offset is no multiple of 4096");
+        }
+        if from >= end || end > copied.size() {
+            return invalid("the source is too short");
+        }
+        let new_end = to.saturating_add(end - from);
+        if new_end > FILE_MAX {
+            return invalid("the target would be too long");
+        }
+        let last_page = !end.is_multiple_of(PAGE_SIZE);
+        if last_page && (end < copied.size() || new_end < target.size()) {
+            return invalid("only the ends of both files may be inside a page");
+        }
+        if source == id && from.abs_diff(to) < (end - from).next_multiple_of(PAGE_SIZE) {
+            return invalid("the ranges overlap");
+        }
+        target.clone_range(&copied, from, to, end - from);
+        Ok(true)
     }
 
     fn file_mut(&mut self, id: ObjectId) -> Result<&mut FileData> {

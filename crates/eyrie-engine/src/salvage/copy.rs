@@ -7,7 +7,7 @@ use super::source::DamagedObject;
 use super::tree::{NewName, Salvage};
 use super::words;
 use crate::access::{self, AclKind};
-use crate::object::mfile::{self, SalvagedPart};
+use crate::object::mfile::{self, SalvagedData, SalvagedPart};
 use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
@@ -170,7 +170,7 @@ impl Salvage<'_> {
         mfile::salvage(from.medium(), object.file, &mut |part| match part {
             SalvagedPart::Node(_) => Ok(()),
             SalvagedPart::Lost(offset, len, error) => show(Err(LostRange { offset, len, error })),
-            SalvagedPart::Data(offset, len, extent) => match from.volume.require_data(extent.addr, len) {
+            SalvagedPart::Data(SalvagedData { offset, len, extent, .. }) => match from.volume.require_data(extent.addr, len) {
                 Ok(()) => show(Ok(ReadableRange { offset, len, addr: extent.addr })),
                 Err(error) => show(Err(LostRange { offset, len, error })),
             },

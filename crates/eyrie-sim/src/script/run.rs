@@ -126,6 +126,13 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
                 file.fallocate(*mode, *offset, *length)
             })
         }
+        Call::Clone { from, from_offset, to, to_offset, length } => {
+            with_file(target.options().read(true), from.as_ref(), |source| {
+                with_file(target.options().write(true), to.as_ref(), |file| {
+                    file.clone_range((source, *from_offset), *to_offset, *length)
+                })
+            })
+        }
         Call::Setxattr { path, name, value } => target.setxattr(path.into(), name, value, XattrMode::Set),
         Call::Removexattr { path, name } => target.removexattr(path.into(), name),
         Call::Chmod { path, mode } => target.chmod(path.into(), *mode),

@@ -57,6 +57,15 @@ fn call() -> impl Strategy<Value = Call> {
         path().prop_map(|path| Call::Fdatasync { path }),
         Just(Call::Sync),
         (path(), number()).prop_map(|(path, length)| Call::Truncate { path, length }),
+        (path(), number(), path(), number(), number()).prop_map(
+            |(from, from_offset, to, to_offset, length)| Call::Clone {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                length
+            }
+        ),
         (path(), fallocate_mode, number(), number())
             .prop_map(|(path, mode, offset, length)| Call::Fallocate { path, mode, offset, length }),
     ];

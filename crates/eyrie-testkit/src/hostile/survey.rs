@@ -193,7 +193,7 @@ impl Survey {
             self.directory(volume, hot.root, part);
         } else if id.kind().has_data() {
             self.files.push(copy);
-            let mut add = |extent| {
+            let mut add = |extent, _| {
                 self.extents.push(extent);
                 Ok(())
             };

@@ -52,6 +52,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::Append { .. } => "append",
         Op::SetSize { .. } => "set size",
         Op::Fallocate { .. } => "fallocate",
+        Op::CloneRange { .. } => "clone range",
         Op::SetAttributes { .. } => "set attributes",
         Op::MarkAccess { .. } => "mark access",
         Op::SetXattr { .. } => "set xattr",

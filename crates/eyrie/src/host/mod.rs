@@ -262,6 +262,25 @@ impl Posix for Host {
         named("fallocate", fs::fallocate(handle, fallocate_flags(mode), offset, length))
     }
 
+    fn clone_range(&self, source: (&OwnedFd, u64), target: (&OwnedFd, u64), length: u64) -> Result<()> {
+        let ((from, from_offset), (to, to_offset)) = (source, target);
+        let cloned =
+            eyrie_medium::clone_range((from.as_fd(), from_offset), (to.as_fd(), to_offset), length);
+        named("clone_range", cloned)
+    }
+
+    fn copy_file_range(
+        &self,
+        source: (&OwnedFd, u64),
+        target: (&OwnedFd, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let ((from, mut from_offset), (to, mut to_offset)) = (source, target);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let copied = fs::copy_file_range(from, Some(&mut from_offset), to, Some(&mut to_offset), length);
+        named("copy_file_range", copied.map(|copied| copied as u64))
+    }
+
     fn mkdir(&self, path: PathAt<'_, OwnedFd>, mode: u16) -> Result<()> {
         let (dir, path) = self.place(path);
         named("mkdir", fs::mkdirat(dir, path, mode_bits(mode)))

@@ -68,7 +68,7 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
         let level = subtree.level;
         match subtree.look()? {
             Under::Hole | Under::Unwritten(_) => return Ok(FilePiece::Hole(span(level) - within)),
-            Under::Leaf(extent) => return Ok(FilePiece::Data(extent, within)),
+            Under::Leaf(extent) | Under::Shared(extent) => return Ok(FilePiece::Data(extent, within)),
             Under::Node(node) => {
                 let at = slot_addr(node, slot_of(level, within));
                 within %= span(level - 1);
@@ -227,7 +227,7 @@ pub fn has_storage(medium: &Medium, file: FileTree) -> Result<bool> {
 fn has_leaf(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut u64) -> Result<bool> {
     let addr = match subtree.look()? {
         Under::Hole => return Ok(false),
-        Under::Leaf(_) | Under::Unwritten(_) => return Ok(true),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) => return Ok(true),
         Under::Node(addr) => addr,
     };
     if *nodes == 0 {
@@ -325,7 +325,9 @@ fn counted(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut usize) -> Re
     let addr = match subtree.look()? {
         Under::Hole => return Ok(0),
         Under::Node(addr) if *nodes > 0 => addr,
-        Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(end, level)),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) | Under::Node(_) => {
+            return Ok(pages(end, level));
+        }
     };
     *nodes -= 1;
     let node = medium.words(addr, FANOUT)?;

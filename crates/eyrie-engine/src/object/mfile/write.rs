@@ -9,6 +9,7 @@ use super::fresh::fresh;
 use super::part::FilePart;
 use super::preallocated::store_pages;
 use super::read::{FilePiece, find};
+use super::shared::is_shared_at;
 use super::tree::{COPY_WHOLE_BYTES, FileTree, span};
 use super::visit::retire_all;
 use crate::Result;
@@ -72,7 +73,7 @@ fn overwrite(
 }
 
 /// Overwrites bytes of one aligned word in place. Returns `None` if the bytes are in two or more words, have
-/// no stored data, or belong to a sealed object.
+/// no stored data, belong to a sealed object, or are in a shared page.
 #[inline]
 fn overwrite_word(
     transaction: &mut Transaction<'_>,
@@ -84,6 +85,7 @@ fn overwrite_word(
     if offset / 8 == (part.end() - 1) / 8
         && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
         && let FilePiece::Data(extent, from) = find(transaction.medium(), file, offset / 8 * 8)?
+        && (!is_shared_at(transaction, file, offset)? || broken(SafetyRule::SharedBytesStay))
     {
         // The pointer may be damaged. Refuse to store outside the space for extents.
         transaction.volume().require_own(extent)?;
@@ -100,7 +102,7 @@ fn overwrite_word(
 /// Prepares a new root for a write that changes visible bytes and may extend past the end. A file with a root
 /// of height 0 is copied whole if its new size is at most [`COPY_WHOLE_BYTES`] and it has no hole of a whole
 /// page.
-fn overwrite_by_new_root(
+pub(super) fn overwrite_by_new_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
     part: FilePart<'_>,
