@@ -93,8 +93,8 @@ impl BetweenFileSystems for Compare<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<()>
     where
-        S: Posix + Clone + Sync + Send,
-        D: Posix + Clone + Sync + Send,
+        S: Posix + Clone + Sync + Send + 'static,
+        D: Posix + Clone + Sync + Send + 'static,
     {
         let mut lefts = source.walk(self.roots[0]).doing("compare", self.places[0])?;
         let mut rights = target.walk(self.roots[1]).doing("compare", self.places[1])?;

@@ -310,7 +310,7 @@ fn unknown_conditions_are_refused() {
 #[test]
 fn unknown_fallocate_fields_are_refused() {
     let id = ObjectId::new(64, Kind::File);
-    let (mode, time) = (FallocateMode::InsertRange, Time::default());
+    let (mode, time) = (FallocateMode::UnshareRangeKeepSize, Time::default());
     let mut out = Vec::new();
     encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids: SetIds::Keep, time }, &mut out);
     out[HEADER_SIZE + 24] += 1;
