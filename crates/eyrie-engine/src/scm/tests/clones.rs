@@ -1,7 +1,7 @@
 //! Tests of clones: contents, space, counts of pointers, crashes and damage.
 
 use super::*;
-use crate::Applied;
+use crate::{Applied, salvage};
 
 const PAGE: usize = PAGE_SIZE as usize;
 
@@ -310,5 +310,33 @@ fn random_clones_keep_every_byte() {
         }
         names.iter().for_each(|name| unlink(&engine, name));
         assert_clean(&engine);
+    }
+}
+
+#[test]
+fn repair_keeps_extents_shared() {
+    let engine = engine();
+    let data = bytes(500_000, 8);
+    let source = file(&engine, b"source", &data);
+    for number in 0..6 {
+        let target = create(&engine, engine.root, &[b'0' + number], Kind::File).expect("room");
+        clone(&engine, (source, 0), (target, 0), 0).expect("room");
+        write(&engine, target, u64::from(number) * 5000, b"this part differs");
+    }
+    clone(&engine, (source, 0), (source, 503_808), 0).expect("room");
+    let (contents, space) = (read(&engine, source), used(&engine));
+    let damaged = Volume::open_damaged_on(Medium::memory_holding(&engine.medium().snapshot()).expect("memory"));
+    let to = super::engine();
+    let salvaged = salvage::salvage(&damaged.expect("sound"), &to, LATER).expect("memory does not fail");
+    assert_eq!((salvaged.losses, salvaged.files), (Vec::new(), 7));
+    assert!(used(&to) < space + (64 << 10), "{} and {space}", used(&to));
+    assert_clean(&to);
+    let find = |name: &[u8]| to.lookup(to.root(), name).expect("sound").expect("there");
+    assert!(read(&to, find(b"source")) == contents);
+    for number in 0..6_u8 {
+        let found = read(&to, find(&[b'0' + number]));
+        let at = usize::from(number) * 5000;
+        assert_eq!(&found[at..at + 17], b"this part differs");
+        assert!(found[at + 17..] == data[at + 17..]);
     }
 }
