@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Target};
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, RenameMode, Stat, Target};
 
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
@@ -160,8 +160,8 @@ pub trait BetweenFileSystems {
     /// Does the work. `source` and `target` are the file systems of two endpoints.
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Self::Output>
     where
-        S: Posix + Clone + Sync + Send + 'static,
-        D: Posix + Clone + Sync + Send + 'static;
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static;
 }
 
 /// The copy of the tree `from` to `path`, which is on the file system of `to`.
@@ -178,8 +178,8 @@ impl BetweenFileSystems for CopyTree<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Clone + Sync + Send + 'static,
-        D: Posix + Clone + Sync + Send + 'static,
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to, path, reflink, verbose } = self;
         let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
@@ -201,8 +201,8 @@ impl BetweenFileSystems for CopyAttributes<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Clone + Sync + Send + 'static,
-        D: Posix + Clone + Sync + Send + 'static,
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
         let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
@@ -230,13 +230,7 @@ pub fn between<T: BetweenFileSystems>(from: &Endpoint, to: &Endpoint, work: &mut
 ///
 /// # Errors
 /// As [`copy_tree`].
-pub fn copy(
-    from: &Endpoint,
-    to: &Endpoint,
-    path: &Path,
-    reflink: Reflink,
-    verbose: bool,
-) -> Result<Tally> {
+pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, reflink: Reflink, verbose: bool) -> Result<Tally> {
     between(from, to, &mut CopyTree { from, to, path, reflink, verbose })
 }
 

@@ -183,7 +183,8 @@ impl Check<'_> {
             marks.mark(extent, is_shared).map_err(|overlap| Error::corrupt(extent.addr, overlap.reason()))
         });
         if shares && !self.volume.has_shared_extents() {
-            let what = "shared extent in a volume whose superblock does not name the feature of shared extents";
+            let what =
+                "shared extent in a volume whose superblock does not name the feature of shared extents";
             self.found(addr, what);
         }
         self.note(id, visited)?;

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ops::Range;
 
-use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, Stat, WalkEntry, Whence};
+use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, PosixClones, Stat, WalkEntry, Whence};
 
 use super::side::{OnSide, Side};
 
@@ -36,9 +36,9 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 /// The ranges of a file that have data, in order. If the file system cannot seek holes, the whole file is one
 /// range.
 ///
-/// The ranges that [`DataRuns::next`] returns have together at most [`SHARES`] times as many bytes as the volume
-/// of the file. A file of a damaged volume may claim more, because the nodes of its tree may name the same page
-/// very many times. For a file of the host there is no such limit.
+/// The ranges that [`DataRuns::next`] returns have together at most [`SHARES`] times as many bytes as the
+/// volume of the file. A file of a damaged volume may claim more, because the nodes of its tree may name the
+/// same page very many times. For a file of the host there is no such limit.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
     size: u64,
@@ -117,7 +117,7 @@ pub enum Reflink {
 }
 
 /// Gives the bytes of a file to its copy. Returns the number of bytes.
-pub(super) fn fill<S: Posix + Clone + 'static, D: Posix + Clone + 'static>(
+pub(super) fn fill<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 'static>(
     input: &File<Dir<S>>,
     output: &File<Dir<D>>,
     stat: &Stat,
@@ -134,7 +134,7 @@ pub(super) fn fill<S: Posix + Clone + 'static, D: Posix + Clone + 'static>(
 }
 
 /// Makes `output` a clone of `input`.
-fn clone_bytes<S: Posix + Clone + 'static, D: Posix + Clone + 'static>(
+fn clone_bytes<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 'static>(
     input: &File<Dir<S>>,
     output: &File<Dir<D>>,
 ) -> eyrie::Result<()> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixClones, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use super::file::{Reflink, fill, open_entry};
 use super::links::{Links, NameTask, reach};
@@ -75,8 +75,8 @@ struct TargetPosition<D: Posix> {
 /// the target is full, read-only or broken. After an interrupt, fails with exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
-    S: Posix + Clone + Sync + Send + 'static,
-    D: Posix + Clone + Sync + Send + 'static,
+    S: PosixClones + Clone + Sync + Send + 'static,
+    D: PosixClones + Clone + Sync + Send + 'static,
 {
     let mut walk = job.source.walk(job.from).doing("copy", job.reporter.place(Path::new("")))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
@@ -88,8 +88,8 @@ where
 
 impl<'a, S, D> TreeCopy<'a, S, D>
 where
-    S: Posix + Clone + Sync + Send + 'static,
-    D: Posix + Clone + Sync + Send + 'static,
+    S: PosixClones + Clone + Sync + Send + 'static,
+    D: PosixClones + Clone + Sync + Send + 'static,
 {
     /// Makes all entries except files and the names that wait for the copy of their file.
     fn walk(&self, walk: &mut Walk<S>, files: &SyncSender<Task<S, D>>) -> failure::Result<()> {
@@ -284,9 +284,8 @@ where
         match stat.kind {
             Kind::File => {
                 let input = open_entry(entry).reading()?;
-                self.target.file(&spot, stat, &xattrs, |output| {
-                    fill(&input, output, stat, self.job.reflink, buffer)
-                })
+                self.target
+                    .file(&spot, stat, &xattrs, |output| fill(&input, output, stat, self.job.reflink, buffer))
             }
             Kind::Symlink => {
                 let target = source.readlink((&name).into()).reading()?;

@@ -134,7 +134,8 @@ fn cp_shares_storage_inside_a_volume() {
     fs::write(sandbox.path("file"), vec![7; 8 << 20]).unwrap();
     sandbox.succeed(["cp", "file", "vol:/file"]);
     let used = || {
-        let space: serde_json::Value = serde_json::from_str(&sandbox.succeed(["df", "--json", "vol"])).unwrap();
+        let space: serde_json::Value =
+            serde_json::from_str(&sandbox.succeed(["df", "--json", "vol"])).unwrap();
         space["used_bytes"].as_u64().unwrap()
     };
     let before = used();

@@ -10,8 +10,8 @@ use crate::extent::Extent;
 use crate::volume::VolumeView;
 use crate::{Error, Kind, ObjectId, Result};
 
-/// Verifies the header of an object, and calls `visit` with each extent of the object's storage, and with true
-/// if the pointer to the extent has the shared bit.
+/// Verifies the header of an object, and calls `visit` with each extent of the object's storage, and with
+/// true if the pointer to the extent has the shared bit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.
@@ -32,7 +32,9 @@ pub(crate) fn visit_object(
         visit(xattrs, false)?;
     }
     match id.kind() {
-        Kind::Directory => Collection::new(volume, hot.root).visit_storage(&mut |extent| visit(extent, false)),
+        Kind::Directory => {
+            Collection::new(volume, hot.root).visit_storage(&mut |extent| visit(extent, false))
+        }
         Kind::File if hot.root.height() > 1 && broken(SafetyRule::RecoveryVisitsEveryHeight) => Ok(()),
         Kind::File | Kind::Symlink => {
             mfile::visit_storage(volume.medium(), FileTree::of(header, &hot), visit)

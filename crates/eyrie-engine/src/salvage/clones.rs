@@ -6,14 +6,15 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use crate::{Engine, Error, ObjectId, Op, Result, SetIds, Time};
 
-/// The pages of shared extents that were copied: for each page of the damaged volume, a file of the new volume
-/// and the offset of the copy.
+/// The pages of shared extents that were copied: for each page of the damaged volume, a file of the new
+/// volume and the offset of the copy.
 #[derive(Default)]
 pub(super) struct CopiedPages(HashMap<Addr, (ObjectId, u64)>);
 
 impl CopiedPages {
-    /// Clones the first bytes of a shared extent from earlier copies of its pages. Returns the number of cloned
-    /// bytes, at most `len`. The number is 0 if the first page has no copy, or one that cannot be cloned.
+    /// Clones the first bytes of a shared extent from earlier copies of its pages. Returns the number of
+    /// cloned bytes, at most `len`. The number is 0 if the first page has no copy, or one that cannot be
+    /// cloned.
     ///
     /// # Errors
     /// Errors of the new volume.

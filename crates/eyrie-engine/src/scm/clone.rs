@@ -41,7 +41,9 @@ fn cloned_length(
         return Err(past_the_end);
     }
     if !is_page(length) && end != source_size {
-        return Err(Error::Invalid("the length of a clone must be a multiple of 4096, or end with the source"));
+        return Err(Error::Invalid(
+            "the length of a clone must be a multiple of 4096, or end with the source",
+        ));
     }
     let pages = length.next_multiple_of(PAGE_SIZE);
     if is_one_file && to < from + pages && from < to + pages {
@@ -107,8 +109,8 @@ impl Scm {
         let makes_holes = clone.has_holes || leaves_hole(&hot, range.to);
         let change = HotChange::data(clone.root, hot.size.max(range.to + range.length), touch.time);
         self.change_data(&mut transaction, target, &hot, change, touch.set_ids, makes_holes)?;
-        // The counts grow before the commit, because the commit may also drop pointers to the same pages. Until
-        // then they overstate, so no page becomes free too early.
+        // The counts grow before the commit, because the commit may also drop pointers to the same pages.
+        // Until then they overstate, so no page becomes free too early.
         let space = self.volume.space();
         space.share(&clone.shared);
         transaction.commit().inspect_err(|_| space.unshare(&clone.shared))?;

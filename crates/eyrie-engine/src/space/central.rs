@@ -98,8 +98,8 @@ impl Central {
         self.refused
     }
 
-    /// Returns the free memory of the shared state, without the magazines, the shared pages, and the counts of
-    /// live bytes and objects.
+    /// Returns the free memory of the shared state, without the magazines, the shared pages, and the counts
+    /// of live bytes and objects.
     pub(super) fn free_map(&self, context: &SpaceContext) -> FreeMap {
         let mut pages = self.buddy.pages().clone();
         pages.grow(page_of(context.end()));

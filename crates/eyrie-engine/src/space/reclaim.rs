@@ -114,8 +114,8 @@ impl Space {
         extents.iter().for_each(|&extent| self.shared.add(extent));
     }
 
-    /// Takes back a call of [`Space::share`] whose commit failed. The pointers of the source still lead to the
-    /// pages, so no page becomes free.
+    /// Takes back a call of [`Space::share`] whose commit failed. The pointers of the source still lead to
+    /// the pages, so no page becomes free.
     #[cold]
     pub(crate) fn unshare(&self, extents: &[Extent]) {
         for &extent in extents {

@@ -65,8 +65,8 @@ pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
     bytes
 }
 
-/// The parts of saved bytes: the header, the bitmap of free pages in words, the slab pages, the header chunks,
-/// and the shared pages.
+/// The parts of saved bytes: the header, the bitmap of free pages in words, the slab pages, the header
+/// chunks, and the shared pages.
 struct SavedParts<'a> {
     header: SavedHeader,
     words: &'a [u8],
@@ -144,14 +144,15 @@ fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) 
     Some(())
 }
 
-/// Adds the counts of shared pages. Returns `None` unless the runs are in order, and their pages can be pages of
-/// extents that are in use.
+/// Adds the counts of shared pages. Returns `None` unless the runs are in order, and their pages can be pages
+/// of extents that are in use.
 fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -> Option<()> {
     let (mut start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
     for saved in runs {
         let (page, pages, pointers) = (saved.page.get(), saved.pages.get(), saved.pointers.get());
         let after = page.checked_add(pages)?;
-        let in_chunk = |page: u32| context.chunks.contains(page / CHUNK_PAGES) || map.slabs.contains_key(&page);
+        let in_chunk =
+            |page: u32| context.chunks.contains(page / CHUNK_PAGES) || map.slabs.contains_key(&page);
         if page < start || pages == 0 || after > end || pointers < 2 || map.pages.any(page, after) {
             return None;
         }

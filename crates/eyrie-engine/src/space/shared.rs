@@ -9,8 +9,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::PAGE_SIZE;
+use eyrie_medium::rules::{SafetyRule, broken};
 
 use crate::extent::Extent;
 use crate::tables::geometry::page_of;
@@ -64,11 +64,11 @@ impl PointerCounts {
     }
 
     fn count(&self, page: u32) -> &AtomicU32 {
-        let regions = self.regions.get_or_init(|| {
-            (0..(self.pages as usize).div_ceil(REGION)).map(|_| OnceLock::new()).collect()
-        });
-        let region = regions[page as usize / REGION]
-            .get_or_init(|| Box::new([const { AtomicU32::new(0) }; REGION]));
+        let regions = self
+            .regions
+            .get_or_init(|| (0..(self.pages as usize).div_ceil(REGION)).map(|_| OnceLock::new()).collect());
+        let region =
+            regions[page as usize / REGION].get_or_init(|| Box::new([const { AtomicU32::new(0) }; REGION]));
         &region[page as usize % REGION]
     }
 

@@ -25,7 +25,8 @@ pub(crate) const COMPAT: u64 = 0;
 pub(crate) const RO_COMPAT: u64 = 0;
 /// The features of [`Superblock::incompat`] that this crate knows. A program that reads a volume must know
 /// all of the volume's features of this kind.
-pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS;
+pub(crate) const INCOMPAT: u64 =
+    CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
@@ -254,7 +255,8 @@ pub struct OutcomeRecord {
 /// The value of the clean mark: "CLOSED" and a version.
 pub const CLEAN: u64 = u64::from_le_bytes(*b"CLOSED\x01\0");
 
-/// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s, [`SavedChunk`]s and [`SavedRun`]s follow.
+/// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s, [`SavedChunk`]s and [`SavedRun`]s
+/// follow.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(crate) struct SavedHeader {

@@ -309,10 +309,12 @@ rules! {
             "A word of a page to which other pointers may lead is never changed in place.",
             "it is changed in place, and so in all files that share the page";
     }
-    Files in "eyrie-engine/src/object/mfile/shared.rs" {
+    Files in "eyrie-engine/src/object/mfile/own.rs" {
         SharedTailIsCopied "shared-tail-is-copied" on Both, "clones":
             "A file gets a last page of its own before bytes are stored behind its end.",
             "the bytes go to the page that another file has, too";
+    }
+    Files in "eyrie-engine/src/object/mfile/clone.rs" {
         SharedBitsBeforeTheClone "shared-bits-before-the-clone" on Memory, "clones":
             "The shared bits in the pointers of the source persist before the commit of the clone.",
             "they persist after it";

@@ -4,8 +4,8 @@ use eyrie_faults::CrashRule;
 
 use super::images::{Counts, Limits};
 use super::{
-    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, lost, readers, resizing, slots, tight,
-    workload,
+    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, lost, readers, resizing, slots,
+    tight, workload,
 };
 use crate::script::Script;
 

@@ -4,15 +4,16 @@ use std::fmt;
 use std::path::Path;
 
 use eyrie::{
-    AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions, Posix,
-    PosixExt,
+    AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions,
+    PosixClones, PosixExt,
 };
 use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
 use super::{Call, KeyChange, Script, ScriptLine, bytes};
 
-/// A file system on which scripts run: the calls of [`Posix`], and the other calls that scripts have.
-pub trait ScriptTarget: Posix + Clone {
+/// A file system on which scripts run: the calls of [`Posix`](eyrie::Posix), and the other calls that scripts
+/// have.
+pub trait ScriptTarget: PosixClones + Clone {
     /// Makes all earlier changes durable.
     ///
     /// # Errors

@@ -197,15 +197,6 @@ macro_rules! pass_calls_on {
             $fs.fallocate(handle, mode, offset, length)
         }
 
-        fn clone_range(
-            &$self,
-            source: (&P::Handle, u64),
-            target: (&P::Handle, u64),
-            length: u64,
-        ) -> Result<()> {
-            $fs.clone_range(source, target, length)
-        }
-
         fn copy_file_range(
             &$self,
             source: (&P::Handle, u64),

@@ -373,25 +373,6 @@ pub trait PosixExt: Posix + Clone {
         steps::copy(self, from.as_ref(), to.as_ref())
     }
 
-    /// Makes `to` a clone of the file `from`, with the same permission bits: both share the storage of their
-    /// bytes until one of them is changed. A missing file `to` is made, and an existing file is overwritten.
-    ///
-    /// This call has several steps: it makes `to` or sets its size to 0, clones the bytes, and sets the
-    /// permission bits. After an error or a crash `to` may be empty.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
-    /// fs.reflink("/egg", "/other egg")
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::open`], [`Posix::clone_range`] and [`Posix::chmod`]. `EINVAL` unless `from` is a regular
-    /// file, and if both paths lead to the same file.
-    fn reflink(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        steps::reflink(self, from.as_ref(), to.as_ref())
-    }
-
     /// Renames a file. A file that has the name `to` is replaced.
     ///
     /// ```

@@ -303,40 +303,6 @@ impl<P: Posix> File<P> {
         self.open.fs.fallocate(self.handle(), mode, offset, length)
     }
 
-    /// Gives the bytes of a range of `source` to this file, from `offset` on, as [`Posix::clone_range`] does.
-    /// Both files then share the storage of these bytes. A `length` of 0 means all bytes up to the end of the
-    /// source.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(source: File<Host>, file: File<Host>) -> Result<()> {
-    /// file.clone_range((&source, 0), 4096, 1 << 20)
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::clone_range`]. `EBADF` or `EXDEV` if `source` is a file of another volume.
-    pub fn clone_range(&self, source: (&File<P>, u64), offset: u64, length: u64) -> Result<()> {
-        let (from, from_offset) = source;
-        self.open.fs.clone_range((from.handle(), from_offset), (self.handle(), offset), length)
-    }
-
-    /// Copies bytes of `source` to this file, from `offset` on, as [`Posix::copy_file_range`] does. Returns the
-    /// number of copied bytes.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(source: File<Host>, file: File<Host>) -> Result<()> {
-    /// let copied = file.copy_range((&source, 0), 0, 1 << 20)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::copy_file_range`].
-    pub fn copy_range(&self, source: (&File<P>, u64), offset: u64, length: u64) -> Result<u64> {
-        let (from, from_offset) = source;
-        self.open.fs.copy_file_range((from.handle(), from_offset), (self.handle(), offset), length)
-    }
-
     /// Sets the permission bits.
     ///
     /// ```

@@ -21,11 +21,11 @@ const LINKS_MAX: u32 = 40;
 
 /// A file that is open during one call. Unlike a [`File`](super::File), it borrows its file system, and
 /// allocates no memory.
-struct OpenInCall<'a, P: Posix> {
+pub(super) struct OpenInCall<'a, P: Posix> {
     fs: &'a P,
     path: &'a Path,
     /// `None` only after `close` or `drop` has taken the handle.
-    handle: Option<P::Handle>,
+    pub(super) handle: Option<P::Handle>,
 }
 
 impl<'a, P: Posix> OpenInCall<'a, P> {
@@ -45,7 +45,7 @@ impl<'a, P: Posix> OpenInCall<'a, P> {
     }
 
     /// Makes a call on the open file. Its error gets the path.
-    fn call<T>(&self, call: impl FnOnce(&P, &P::Handle) -> Result<T>) -> Result<T> {
+    pub(super) fn call<T>(&self, call: impl FnOnce(&P, &P::Handle) -> Result<T>) -> Result<T> {
         let Some(handle) = &self.handle else { unreachable!("the file has its handle until it is closed") };
         call(self.fs, handle).map_err(|error| error.at(self.path))
     }
@@ -62,7 +62,7 @@ impl<'a, P: Posix> OpenInCall<'a, P> {
         self.call(|fs, handle| write_all_at(fs, handle, data, offset))
     }
 
-    fn close(mut self) -> Result<()> {
+    pub(super) fn close(mut self) -> Result<()> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         self.fs.close(handle).map_err(|error| error.at(self.path))
     }
@@ -136,7 +136,7 @@ pub(super) fn create_dir_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
 
 /// Opens a file for reading, and another one to be replaced by its contents. Also returns the attributes of
 /// the first file.
-fn open_pair<'a, P: Posix>(
+pub(super) fn open_pair<'a, P: Posix>(
     fs: &'a P,
     (from, to): (&'a Path, &'a Path),
     operation: &'static str,
@@ -182,15 +182,6 @@ pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
     target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
     target.close()?;
     Ok(copied)
-}
-
-/// Makes a clone of a file, with its permission bits.
-pub(super) fn reflink<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<()> {
-    let (source, target, stat) = open_pair(fs, (from, to), "reflink")?;
-    let Some(source) = &source.handle else { unreachable!("the file has its handle until it is closed") };
-    target.call(|fs, handle| fs.clone_range((source, 0), (handle, 0), 0))?;
-    target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
-    target.close()
 }
 
 /// Returns the absolute path of a file, without symbolic links, `.` and `..`.

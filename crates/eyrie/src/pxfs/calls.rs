@@ -88,10 +88,6 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.as_user().call("fallocate", |user| user.fallocate_handle(handle, mode, offset, length))
     }
 
-    fn clone_range(&self, source: (&Handle, u64), target: (&Handle, u64), length: u64) -> Result<()> {
-        self.as_user().call("clone_range", |user| user.clone_handles(source, target, length))
-    }
-
     fn copy_file_range(&self, source: (&Handle, u64), target: (&Handle, u64), length: u64) -> Result<u64> {
         self.as_user().call("copy_file_range", |user| user.copy_handles(source, target, length))
     }

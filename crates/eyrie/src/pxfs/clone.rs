@@ -3,12 +3,12 @@
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, access};
 
 use super::open::OFFSET_MAX;
-use super::{AsUser, CallError, CallResult, Handle};
-use crate::Errno;
-use crate::posix::OpenFlags;
+use super::{AsUser, CallError, CallResult, Handle, Pxfs};
+use crate::posix::{OpenFlags, PosixClones};
+use crate::{Errno, Result};
 
-/// Maximum number of bytes that one Op clones. On a disk other calls wait while the Op changes the pointers of
-/// both files, 4 MiB in all.
+/// Maximum number of bytes that one Op clones. On a disk other calls wait while the Op changes the pointers
+/// of both files, 4 MiB in all.
 const CLONED_AT_ONCE: u64 = 1 << 30;
 /// Maximum number of bytes that one call copies if it cannot share them. The caller makes another call.
 const COPIED_AT_ONCE: u64 = 1 << 20;
@@ -17,6 +17,12 @@ const PAGE: u64 = 4096;
 
 /// A file and an offset in it.
 pub(super) type FilePlace = (ObjectId, u64);
+
+impl<E: Engine> PosixClones for Pxfs<E> {
+    fn clone_range(&self, source: (&Handle, u64), target: (&Handle, u64), length: u64) -> Result<()> {
+        self.as_user().call("clone_range", |user| user.clone_handles(source, target, length))
+    }
+}
 
 impl<E: Engine> AsUser<'_, E> {
     /// Clones a range of an open file. The order of the checks is that of Linux.
@@ -145,12 +151,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Copies bytes by a read and a write. If both offsets are equally far from the next page, the copy ends
     /// there, so that the next call can share pages.
-    fn copy_bytes(
-        &self,
-        (source, from): FilePlace,
-        (target, to): FilePlace,
-        count: u64,
-    ) -> CallResult<u64> {
+    fn copy_bytes(&self, (source, from): FilePlace, (target, to): FilePlace, count: u64) -> CallResult<u64> {
         let to_page = PAGE - from % PAGE;
         let most = if to_page < PAGE && from % PAGE == to % PAGE { to_page } else { COPIED_AT_ONCE };
         let mut bytes = vec![0; count.min(most) as usize];

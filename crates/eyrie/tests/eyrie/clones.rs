@@ -1,7 +1,8 @@
 //! Tests of files that share extents: rights, errors, space, attributes, and what survives.
 
 use eyrie::{
-    Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixExt, Whence, XattrMode,
+    Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixClones, PosixExt,
+    Whence, XattrMode,
 };
 
 use crate::space::volumes;

@@ -8,10 +8,10 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::copy::{compose, copy_subtree, raise};
 use super::fresh::fresh;
+use super::own::with_own_tail;
 use super::pages::{new_pages, whole_slots};
 use super::part::FilePart;
 use super::preallocated::{clear_tail, write_past_end};
-use super::shared::with_own_tail;
 use super::tree::{FANOUT, FileTree, Subtree, Under, height_for, slot_addr, slot_of, span, start_of};
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;

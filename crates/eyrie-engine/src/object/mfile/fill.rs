@@ -9,8 +9,8 @@ use eyrie_medium::{Medium, PAGE_SIZE};
 
 use super::append::clear_past;
 use super::copy::{compose, copy_page, raise};
+use super::own::own_copy;
 use super::part::FilePart;
-use super::shared::own_copy;
 use super::tree::{
     COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, STORAGE_MAX, Subtree, TreeNode, Under, height_for, root_over,
     slot_of, span, start_of,
@@ -139,13 +139,7 @@ pub fn allocate(
 
 /// Returns the number of bytes of a range that have no storage, or, if `own`, no storage that is not shared.
 /// Reads at most `nodes` nodes.
-fn missing(
-    medium: &Medium,
-    file: FileTree,
-    range: FileRange,
-    own: bool,
-    nodes: &mut usize,
-) -> Result<u64> {
+fn missing(medium: &Medium, file: FileTree, range: FileRange, own: bool, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
     let held = match single_extent(file)? {
@@ -238,9 +232,10 @@ fn fill(
     if new.is_null() { Ok(new) } else { root_over(transaction, new, height, preallocated) }
 }
 
-/// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
-/// `root` leads to this extent. Returns `None` if the file needs a tree. A tree is needed in two cases: the extent must be replaced but
-/// the file is too long to be copied whole, or a whole page of the range becomes a hole or unwritten.
+/// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent. `root`
+/// leads to this extent. Returns `None` if the file needs a tree. A tree is needed in two cases: the extent
+/// must be replaced but the file is too long to be copied whole, or a whole page of the range becomes a hole
+/// or unwritten.
 fn fill_single(
     transaction: &mut Transaction<'_>,
     (root, extent): (Pointer, Extent),

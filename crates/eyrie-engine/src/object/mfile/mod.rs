@@ -14,29 +14,31 @@
 //! Invariants:
 //! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,
 //!   unless the file is *preallocated*. A change that makes such bytes or slots visible clears them first.
-//! - A preallocated file may have storage past its end. Its root is a node, and the pointer to the root has the
-//!   unwritten bit. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
+//! - A preallocated file may have storage past its end. Its root is a node, and the pointer to the root has
+//!   the unwritten bit. No slot of its nodes is garbage. Leaves wholly past its last page are unwritten.
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
 //! - No byte changes in an extent whose pointer has the shared bit, also past the end of the file. The count
-//!   of pointers to a page is the affair of the allocator, which frees a retired page only if no pointer to it
-//!   is left.
+//!   of pointers to a page is the affair of the allocator, which frees a retired page only if no pointer to
+//!   it is left.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
 //! word of stored bytes, a slot of a node, or the header's hot line.
 
 mod append;
+mod clone;
 mod copy;
 mod fill;
 mod fresh;
+mod leaf;
+mod own;
 mod pages;
 mod part;
 mod preallocated;
 mod read;
 mod resize;
 mod salvage;
-mod shared;
 mod shift;
 #[cfg(test)]
 mod tests;
@@ -44,13 +46,13 @@ mod tree;
 mod visit;
 mod write;
 
+pub(crate) use clone::{ClonedRange, clone_range, set_shared_bits};
 pub(crate) use copy::FileChange;
 pub(crate) use fill::{AllocatedAs, allocate, punch};
 pub(crate) use fresh::fresh;
 pub(crate) use read::{allocated, contiguous, has_storage, read, seek};
 pub(crate) use resize::set_size;
 pub(crate) use salvage::{SalvagedData, SalvagedPart, salvage};
-pub(crate) use shared::{ClonedRange, clone_range, set_shared_bits};
 pub(crate) use shift::{collapse, insert};
 pub use tree::FileTree;
 pub(crate) use visit::retire_all;

@@ -183,8 +183,8 @@ fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
 pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<Option<u64>> {
     let size = file.size;
     let mut at = offset;
-    // Every piece of data and every hole has a slot of a node. A tree with more pieces than the volume has room
-    // for slots must use some node more than once.
+    // Every piece of data and every hole has a slot of a node. A tree with more pieces than the volume has
+    // room for slots must use some node more than once.
     let mut pieces = medium.segment_sizes().sum::<u64>() / PAGE_SIZE * FANOUT as u64;
     while at < size {
         // As in Linux, a page with some data has no hole. Its extent may be shorter than the page.

@@ -33,8 +33,8 @@ pub(crate) struct SalvagedData {
 }
 
 /// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
-/// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no extent
-/// twice, except shared ones, and no more bytes of other extents than the volume has.
+/// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no
+/// extent twice, except shared ones, and no more bytes of other extents than the volume has.
 ///
 /// # Errors
 /// The errors of `visit`.

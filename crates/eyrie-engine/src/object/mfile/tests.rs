@@ -55,7 +55,14 @@ impl<'v> LooseFile<'v> {
     fn allocate(&mut self, offset: u64, end: u64, zeros: bool) {
         let to = self.size.max(end);
         self.change(to, |transaction, file, selector| {
-            allocate(transaction, selector, file, to, (offset, end), if zeros { AllocatedAs::Zeros } else { AllocatedAs::Storage })
+            allocate(
+                transaction,
+                selector,
+                file,
+                to,
+                (offset, end),
+                if zeros { AllocatedAs::Zeros } else { AllocatedAs::Storage },
+            )
         });
     }
 

@@ -64,7 +64,9 @@ fn visit_under(
 
 /// Retires all storage under one pointer, at the commit. `end` has the same meaning as in [`visit_under`].
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, end: u64) -> Result<()> {
-    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent, _| transaction.retire_found(extent))
+    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent, _| {
+        transaction.retire_found(extent)
+    })
 }
 
 /// Retires all storage of a file, at the commit.

@@ -6,10 +6,10 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::append::append;
 use super::copy::{FileChange, compose, overwrite_below_root, tree_over};
 use super::fresh::fresh;
+use super::own::is_shared_at;
 use super::part::FilePart;
 use super::preallocated::store_pages;
 use super::read::{FilePiece, find};
-use super::shared::is_shared_at;
 use super::tree::{COPY_WHOLE_BYTES, FileTree, span};
 use super::visit::retire_all;
 use crate::Result;
@@ -102,7 +102,7 @@ fn overwrite_word(
 /// Prepares a new root for a write that changes visible bytes and may extend past the end. A file with a root
 /// of height 0 is copied whole if its new size is at most [`COPY_WHOLE_BYTES`] and it has no hole of a whole
 /// page.
-pub(super) fn overwrite_by_new_root(
+fn overwrite_by_new_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
     part: FilePart<'_>,

@@ -3,9 +3,10 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields,
-    HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields,
-    SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    self, BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
+    present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{

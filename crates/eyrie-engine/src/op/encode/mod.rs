@@ -18,9 +18,10 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE,
-    LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
-    SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
+    present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{

@@ -175,13 +175,23 @@ fn two_pointers_without_bits_are_corrupt() {
 }
 
 #[test]
+fn first_clone_sets_the_feature_bit() {
+    let engine = engine();
+    let (source, target) = (file(&engine, b"source", &[1; 9000]), file(&engine, b"target", &[2; 10]));
+    clone(&engine, (source, 9000), (target, 0), 0).expect("nothing to do");
+    assert!(!engine.volume.has_shared_extents());
+    clone(&engine, (source, 0), (target, 0), 0).expect("room");
+    assert!(engine.volume.has_shared_extents());
+}
+
+#[test]
 fn impossible_clones_are_refused() {
     let engine = engine();
-    let (source, target) = (file(&engine, b"source", &bytes(9000, 6)), file(&engine, b"target", &[1; 20_000]));
+    let (source, target) =
+        (file(&engine, b"source", &bytes(9000, 6)), file(&engine, b"target", &[1; 20_000]));
     let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
-    let refused = |source, target, length| {
-        matches!(clone(&engine, source, target, length), Err(Error::Invalid(_)))
-    };
+    let refused =
+        |source, target, length| matches!(clone(&engine, source, target, length), Err(Error::Invalid(_)));
     assert!(refused((source, 1), (target, 0), 4096));
     assert!(refused((source, 0), (target, 1), 4096));
     assert!(refused((source, 0), (target, 0), 4000));
@@ -260,8 +270,14 @@ fn random_clones_keep_every_byte() {
                         true => (offset / PAGE_SIZE * PAGE_SIZE, length.next_multiple_of(PAGE_SIZE)),
                         false => (offset, length),
                     };
-                    let done =
-                        engine.apply(&Op::Fallocate { id, mode, offset, length, set_ids: SetIds::Keep, time: BORN });
+                    let done = engine.apply(&Op::Fallocate {
+                        id,
+                        mode,
+                        offset,
+                        length,
+                        set_ids: SetIds::Keep,
+                        time: BORN,
+                    });
                     let content = &mut files[which].1;
                     let (from, end) = (offset as usize, (offset + length) as usize);
                     if done.is_ok() {
@@ -325,7 +341,8 @@ fn repair_keeps_extents_shared() {
     }
     clone(&engine, (source, 0), (source, 503_808), 0).expect("room");
     let (contents, space) = (read(&engine, source), used(&engine));
-    let damaged = Volume::open_damaged_on(Medium::memory_holding(&engine.medium().snapshot()).expect("memory"));
+    let damaged =
+        Volume::open_damaged_on(Medium::memory_holding(&engine.medium().snapshot()).expect("memory"));
     let to = super::engine();
     let salvaged = salvage::salvage(&damaged.expect("sound"), &to, LATER).expect("memory does not fail");
     assert_eq!((salvaged.losses, salvaged.files), (Vec::new(), 7));

@@ -1,5 +1,4 @@
-//! Extents that several pointers lead to: clones of ranges, and pages that a file must copy before it stores
-//! bytes in place.
+//! Clones of ranges: two files, or two ranges of one file, share extents.
 //!
 //! A clone sets the shared bit in all pointers of the source, and gives the target pointers to the same
 //! extents. The bits are set in place, because a bit that is set for nothing does no harm.
@@ -7,69 +6,21 @@
 //! Safe when power fails: the bits of the source persist before the commit of the target. The counts of
 //! pointers are in memory. After a crash, the walk through the volume counts the pointers with the bit.
 
-use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::append::clear_past;
 use super::copy::raise;
-use super::part::FilePart;
+use super::leaf::{FoundLeaf, find_leaf, piece_at};
 use super::tree::{
-    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for,
-    root_over, slot_addr, slot_of, span, start_of,
+    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_of,
+    span, start_of,
 };
 use super::visit::{retire_all, retire_under};
-use super::write::overwrite_by_new_root;
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
-
-/// True if the byte at `offset` is in a page to which another pointer may lead. The byte is before the end of
-/// the file, or in its last page.
-#[inline]
-pub(super) fn is_shared_at(transaction: &Transaction<'_>, file: FileTree, offset: u64) -> Result<bool> {
-    Ok(transaction.volume().space().has_shared_pages() && find_shared(transaction, file, offset)?)
-}
-
-#[cold]
-fn find_shared(transaction: &Transaction<'_>, file: FileTree, offset: u64) -> Result<bool> {
-    match file.root.height() {
-        0 => Ok(file.root_extent()?.is_some_and(|extent| offset < extent.bytes() && file.root.is_shared())),
-        height if height <= MAX_HEIGHT && offset < span(height) => {
-            let found = find_leaf(transaction, file.subtree(), offset, 0)?;
-            Ok(matches!(found, FoundLeaf::Pages(page) if page.is_shared()))
-        }
-        _ => Ok(false),
-    }
-}
-
-/// Returns the file with a last page of its own, if bytes are to be stored past its end. The commit publishes
-/// the new root, which is the present one if the bytes past the end are in no shared page.
-#[inline]
-pub(super) fn with_own_tail(transaction: &mut Transaction<'_>, file: FileTree) -> Result<FileTree> {
-    if transaction.volume().space().has_shared_pages() { own_tail(transaction, file) } else { Ok(file) }
-}
-
-#[cold]
-fn own_tail(transaction: &mut Transaction<'_>, file: FileTree) -> Result<FileTree> {
-    let size = file.size;
-    // A tree has pages past its last one only if they are unwritten, but a single extent may have such pages.
-    let may_share = !size.is_multiple_of(PAGE_SIZE) || file.root.height() == 0;
-    if !may_share || !find_shared(transaction, file, size)? || broken(SafetyRule::SharedTailIsCopied) {
-        return Ok(file);
-    }
-    let nothing = FilePart::new(size, size, &[]);
-    let root = overwrite_by_new_root(transaction, file, nothing, size)?;
-    Ok(file.with_root(root))
-}
-
-/// Copies a shared extent. Returns the pointer to the copy, which no other file has.
-pub(super) fn own_copy(transaction: &mut Transaction<'_>, extent: Extent) -> Result<Pointer> {
-    let new = transaction.allocate(extent.bytes())?;
-    transaction.copy(new.addr, extent.addr, extent.bytes())?;
-    transaction.retire(extent);
-    Ok(Pointer::leaf(new))
-}
 
 /// Sets the shared bit in every pointer to written pages between the offsets `from` and `end` of a file.
 /// `root_at` is the address of its root pointer. The caller then reads the root again.
@@ -149,8 +100,9 @@ pub struct PreparedClone {
     pub shared: Vec<Extent>,
 }
 
-/// Prepares a clone of a range. The caller has called [`set_shared_bits`] for the range of the source. If both
-/// files are the same one, the range and its place in the target are apart, and both trees have the bits.
+/// Prepares a clone of a range. The caller has called [`set_shared_bits`] for the range of the source. If
+/// both files are the same one, the range and its place in the target are apart, and both trees have the
+/// bits.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The files are unchanged after an error, except for shared bits.
@@ -294,62 +246,6 @@ impl CloneInProgress {
         if level > height || !from.is_multiple_of(span(level)) {
             return Ok(FoundLeaf::Several);
         }
-        find_leaf(transaction, self.source.subtree(), from, level)
-    }
-}
-
-/// The contents of the span of a page or a large leaf.
-#[derive(Clone, Copy)]
-enum FoundLeaf {
-    /// Bytes that read as zeros.
-    Hole,
-    /// Written pages in one extent of the length of the span.
-    Pages(Pointer),
-    /// Bytes in an extent that is smaller than a page.
-    Small(Extent),
-    /// Several pages, each with contents of its own.
-    Several,
-}
-
-/// Returns the piece of an extent, to which `pointer` leads, that begins at offset `within` and has the span
-/// of `level`.
-fn piece_at(pointer: Pointer, extent: Extent, within: u64, level: u8) -> FoundLeaf {
-    if within >= extent.bytes() {
-        return FoundLeaf::Hole;
-    }
-    if level == 0 && extent.class.is_small() {
-        return FoundLeaf::Small(extent);
-    }
-    let addr = extent.addr.add(within);
-    match Class::fitting(span(level)) {
-        Some(class) if addr.is_aligned(span(level)) && within + span(level) <= extent.bytes() => {
-            FoundLeaf::Pages(pointer.piece(Extent { addr, class }))
-        }
-        _ => FoundLeaf::Several,
-    }
-}
-
-/// Returns the contents of the span of `level` at offset `from` of a tree.
-fn find_leaf(
-    transaction: &Transaction<'_>,
-    mut subtree: Subtree,
-    from: u64,
-    level: u8,
-) -> Result<FoundLeaf> {
-    let mut within = from;
-    loop {
-        match subtree.look()? {
-            Under::Hole | Under::Unwritten(_) => return Ok(FoundLeaf::Hole),
-            Under::Leaf(extent) | Under::Shared(extent) => {
-                return Ok(piece_at(subtree.pointer, extent, within / PAGE_SIZE * PAGE_SIZE, level));
-            }
-            Under::Node(_) if subtree.level <= level => return Ok(FoundLeaf::Several),
-            Under::Node(node) => {
-                let at = slot_addr(node, slot_of(subtree.level, within));
-                within %= span(subtree.level - 1);
-                let pointer = Pointer::from_raw(transaction.medium().load(at)?);
-                subtree = Subtree { pointer, level: subtree.level - 1, at };
-            }
-        }
+        find_leaf(transaction.medium(), self.source.subtree(), from, level)
     }
 }
