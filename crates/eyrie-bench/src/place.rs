@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 
-/// Number of bytes that an image has in addition to nine eighths of the requested room. They are for the
-/// tables of the file system.
+/// Number of bytes that an image has for the tables of the file system, in addition to nine eighths of the
+/// requested room.
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Maximum number of attempts to unmount a busy file system.
 const UNMOUNTS: u32 = 50;

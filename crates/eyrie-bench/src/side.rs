@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::keys::{Durability, HostKeys, KeyStore, VolumeKeys};
-use crate::method::{Contestant, Counters, FileWork, ThreadPart, Worker};
+use crate::method::{Contestant, Count, Counters, FileWork, ThreadPart, Worker};
 use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
@@ -358,10 +358,10 @@ impl Side {
     /// Makes the contestant of a run from this side and its workers.
     pub fn contestant(&self, workers: Vec<Box<dyn Worker>>) -> Contestant {
         let name = self.information.name.clone();
-        let count: Box<dyn Fn() -> Result<Option<Counters>>> = match &*self.shared.storage {
+        let count: Count = match &*self.shared.storage {
             Storage::Volume { volume, .. } if volume.stats().disk.is_some() => {
                 let volume = Arc::clone(volume);
-                Box::new(move || {
+                Arc::new(move || {
                     volume.sync()?;
                     let disk = volume.stats().disk;
                     Ok(disk.map(|disk| Counters {
@@ -372,13 +372,13 @@ impl Side {
             }
             Storage::Directory { host, path, .. } if device_written_bytes(path).is_some() => {
                 let (host, path) = (host.clone(), path.clone());
-                Box::new(move || {
+                Arc::new(move || {
                     host.sync()?;
                     let written = device_written_bytes(&path);
                     Ok(written.map(|written_bytes| Counters { written_bytes, drains: None }))
                 })
             }
-            _ => Box::new(|| Ok(None)),
+            _ => Arc::new(|| Ok(None)),
         };
         // A mount and a service store in other threads.
         let orders = match &*self.shared.storage {

@@ -106,7 +106,8 @@ impl Channel {
     }
 
     /// Returns a free lane with room for the data of a request: the lane at this thread's index if it is
-    /// free, otherwise any free lane. Waits if all lanes are in use.
+    /// free, otherwise any free lane. If all lanes are in use, waits for the lane at the index. Data that no
+    /// ordinary lane can hold have the large lane.
     fn lane_for(&self, request: &ServiceRequest<'_>) -> Result<(usize, MutexGuard<'_, u32>)> {
         let bytes = request.data.len();
         if bytes > data_of(LARGE_LANE).1 {

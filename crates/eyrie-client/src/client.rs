@@ -78,7 +78,7 @@ pub struct Client {
     pub(crate) notices: Arc<Notices>,
     /// Ids of the watchers for which a thread waits at the service.
     pub(crate) fetching: Mutex<HashSet<u64>>,
-    /// For each watcher, the time of the latest loss of notices of which the watcher was told.
+    /// For each watcher, the time at which it was last told that it misses notices.
     pub(crate) losses: Mutex<HashMap<u64, Instant>>,
     /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
     /// returns another number.

@@ -114,7 +114,7 @@ impl Engine for Client {
     fn close(&self, id: ObjectId) {
         // A forked child that has not joined yet shares the memory of its parent's claims, and must not
         // change them. If the child joins later, its own claims may still count this open, which delays the
-        // free of an orphan.
+        // freeing of an orphan.
         if self.medium().check().is_err() {
             return;
         }

@@ -86,7 +86,7 @@ fn fault(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| if has_ended(&source) { Error::ServiceEnded } else { io_fault(what, source) }
 }
 
-/// Returns the error of a service that does not take this client, with the errno that the service has sent.
+/// Returns the error of a service that refuses this client with this errno.
 fn refusal(path: &Path, what: &str, errno: Errno) -> Error {
     let place = path.parent().unwrap_or(path).display().to_string();
     Error::Volume { place, what: format!("{what}: {}", io::Error::from(errno)), errno }
@@ -157,7 +157,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
 }
 
-/// Returns the greeting of the service at `path` if it has accepted the connection, and the bytes behind the
+/// Returns the greeting of the service at `path` if it has accepted the connection, and the bytes after the
 /// greeting. `packet` is the first packet of the service.
 fn accepted<'a>(path: &Path, packet: &'a [u8]) -> Result<(Welcome, &'a [u8])> {
     if packet.is_empty() {
@@ -219,8 +219,8 @@ pub fn is_absent(error: &Error) -> bool {
     absent.contains(&source.kind())
 }
 
-/// Returns true if a later attempt to join may succeed. This is so if no service was reached, if this process
-/// had no descriptor left, or if the service was ending, did not answer in time, or had no room.
+/// Returns true if a later attempt to join may succeed: if no service was reached, if this process had no
+/// descriptor left, or if the service was ending, did not answer in time, or had no room.
 pub fn may_pass(error: &Error) -> bool {
     let may_pass = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
     match error {

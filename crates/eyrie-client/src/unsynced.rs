@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use eyrie_engine::{Errno, Error, Result};
 use eyrie_medium::Fault;
 
-/// Counts the changes of a client and those of them that are durable.
+/// Counts the changes of a client, and the durable ones among them.
 #[derive(Default)]
 pub struct UnsyncedChanges {
     /// Number of changes that services have answered.

@@ -234,7 +234,7 @@ impl Log {
 }
 
 impl DiskState {
-    /// Counts a write or flush. Returns an error if the call shall fail.
+    /// Counts a write or flush. Returns an error if the call must fail.
     fn call(&mut self) -> io::Result<()> {
         self.calls += 1;
         let fails = self.fails.as_mut().is_some_and(Countdown::next_fails);

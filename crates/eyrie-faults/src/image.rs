@@ -1,5 +1,5 @@
-//! Crash images, decided lazily. An exploration can make every image that recovery can distinguish. It makes
-//! no two images with a difference only in lines that recovery never reads.
+//! Crash images, decided lazily. An exploration can make every image that recovery can distinguish. No two of
+//! these images differ only in lines that recovery never reads.
 //!
 //! A store is *pending* at a crash if the crash may lose it. A line with pending stores may hold any prefix
 //! of them after the crash. Recovery never reads most such lines (those of an unpublished extent, for

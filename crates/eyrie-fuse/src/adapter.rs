@@ -39,8 +39,8 @@ pub(crate) struct Adapter {
 pub(crate) struct SessionParts {
     /// Passes notices to the kernel.
     pub kernel: Notifier,
-    /// The turns of the threads. `None` if all threads should read requests. This is so if requests wait for
-    /// a disk, or if the host has one processor.
+    /// The turns of the threads. `None` if requests wait for a disk, or if the host has one processor: all
+    /// threads should then read requests.
     pub turns: Option<Arc<Turns>>,
 }
 
@@ -211,7 +211,7 @@ impl Adapter {
         self.turns().inspect(|turns| turns.after_forget());
     }
 
-    /// Returns when this thread should read the next request.
+    /// Waits until this thread should read the next request.
     pub(crate) fn next_turn(&self) {
         self.turns().inspect(|turns| turns.next());
     }

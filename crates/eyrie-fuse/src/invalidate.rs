@@ -33,7 +33,7 @@ struct NoticeHead {
 /// The caches of the kernel for one mount.
 pub(crate) struct KernelCache {
     pub(crate) notifier: Notifier,
-    /// The device of the session, for the notice that the notifier lacks.
+    /// The device of the session, for the notice that `notifier` cannot send.
     pub(crate) device: OwnedFd,
 }
 

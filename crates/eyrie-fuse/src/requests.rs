@@ -65,7 +65,7 @@ impl Filesystem for Adapter {
         if let Ok(id) = self.object(number) {
             self.nodes.forget(id, lookups);
         }
-        // The session calls this for each node of a batch, so the thread must not park here.
+        // The session calls this function for each node of a batch, so the thread must not park here.
         self.after_forget();
     }
 

@@ -170,7 +170,7 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
         MountOption::FSName(option_value(&name)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
-        // The kernel leaves access times to the file system. It only shows this option.
+        // The kernel only shows this option, and leaves access times to the file system.
         if access_times(options) == AccessTimes::Never { MountOption::NoAtime } else { MountOption::Atime },
         if options.read_only || is_read_only { MountOption::RO } else { MountOption::RW },
         if options.suid { MountOption::Suid } else { MountOption::NoSuid },
@@ -189,8 +189,8 @@ fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config
 }
 
 /// True if the kernel checks permissions. The kernel then asks for the attributes of a directory after each
-/// change of the directory, and for the ACL of each object. A mount that only root can use does without the
-/// checks, because root passes them, unless the option `default_permissions` is set.
+/// change of the directory, and for the ACL of each object. Without the option `default_permissions`, a mount
+/// that only root can use does without the checks, because root passes them.
 fn kernel_checks(options: &MountOptions) -> bool {
     options.default_permissions || options.allow_other || !rustix::process::geteuid().is_root()
 }
@@ -282,8 +282,8 @@ impl Mount {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Waits until the session has answered a request. Its threads may fail to start, for example at the
-    /// limit of descriptors, and then nobody would ever answer.
+    /// Waits until the session has answered a request. The threads of the session may fail to start, for
+    /// example at the limit of descriptors, and then nobody would ever answer.
     fn wait_until_served(&mut self) -> Result<()> {
         let (send, answered) = mpsc::channel();
         let path = self.path.clone();

@@ -99,7 +99,7 @@ impl Turns {
         })
     }
 
-    /// Tells that the request of this thread can take long. If no other thread reads, a parked one is called.
+    /// Tells that the request of this thread can take long. If no other thread reads, calls a parked thread.
     pub(crate) fn begin_long(self: &Arc<Turns>) {
         self.with_turn(|turn, mut state| {
             if !turn.is_busy {
@@ -121,7 +121,7 @@ impl Turns {
         }
     }
 
-    /// Returns when this thread should read the next request. The thread has just ended a request.
+    /// Waits until this thread, which has just ended a request, should read the next one.
     pub(crate) fn next(self: &Arc<Turns>) {
         let waiting = self.has_request();
         let spins = self.with_turn(|turn, mut state| {
@@ -169,7 +169,7 @@ impl Turns {
     fn has_request(&self) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut devices = [PollFd::new(&self.device, PollFlags::IN)];
-        // After an error, the next read of the session tells of it.
+        // If `poll` fails, the next read of the session reports the failure.
         !matches!(poll(&mut devices, Some(&at_once)), Ok(0))
     }
 

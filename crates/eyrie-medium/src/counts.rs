@@ -17,7 +17,7 @@ use std::ops::AddAssign;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct OrderCounts {
-    /// The epoch barriers: each one orders the earlier stores of the thread before its later stores.
+    /// The barriers: each one orders the earlier stores of the thread before its later stores.
     pub barriers: u64,
     /// The words that were committed atomically. Several words of one cache line that one call commits in a
     /// fixed order count as one.

@@ -439,12 +439,12 @@ fn register_fork_handler() {
         unsafe { *LOCKED_FOR_FORK.0.get() = Some(watched) };
     }
     extern "C" fn parent() {
-        // SAFETY: this thread has the lock since `before`.
+        // SAFETY: this thread has held the lock since `before`.
         drop(unsafe { (*LOCKED_FOR_FORK.0.get()).take() });
     }
     extern "C" fn child() {
         ADVANCING.store(false, Ordering::Relaxed);
-        // SAFETY: this thread has the lock since `before`.
+        // SAFETY: this thread has held the lock since `before`.
         if let Some(mut watched) = unsafe { (*LOCKED_FOR_FORK.0.get()).take() } {
             watched.clear();
         }

@@ -1,4 +1,4 @@
-//! Mapped memory whose ordering is part of the type.
+//! Mapped memory whose types enforce the order of stores.
 //!
 //! BPFS separates ordering from durability with *epoch barriers* (section 2.2 of the paper, SOSP 2009). This
 //! crate expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`]

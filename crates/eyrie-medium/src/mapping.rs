@@ -59,7 +59,7 @@ pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: u64,
-    /// The file that receives the changes; `None` for private memory and for a mapping that only reads.
+    /// The file that receives the changes; `None` for private memory and for a read-only mapping.
     file: Option<File>,
     huge_pages: HugePages,
     _registration: Option<Registration>,
@@ -304,8 +304,8 @@ impl Mapping {
         if let Some(file) = &self.file
             && self.huge_pages.are_worth_asking()
         {
-            // One page is allocated first, because the kernel builds no huge page in a range without any
-            // page.
+            // One page is allocated first, because the kernel builds a huge page only in a range that has a
+            // page already.
             self.allocate(file, offset, PAGE_SIZE)?;
             self.huge_pages.note_result(self.collapse(offset));
         }
@@ -313,8 +313,7 @@ impl Mapping {
     }
 
     /// Collapses the pages of a range into one huge page. The missing pages of the range become zeros. A huge
-    /// page causes fewer TLB misses. The host provides it in a third of the time that the same memory takes
-    /// in single pages.
+    /// page causes fewer TLB misses, and the host provides it in a third of the time of 512 single pages.
     fn collapse(&self, offset: u64) -> Result<(), Errno> {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         // SAFETY: collapsing a range inside the mapping into a huge page changes no byte.

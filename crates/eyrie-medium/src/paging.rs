@@ -134,7 +134,7 @@ impl Medium {
         Places::new(volume_bytes, checksums).end() + journal_bytes(volume_bytes) + PAGE_SIZE
     }
 
-    /// Allocates a journal behind the pages and checksum pages of a volume of `volume_bytes` (whole pages),
+    /// Allocates a journal after the pages and checksum pages of a volume of `volume_bytes` (whole pages),
     /// and writes the anchor of the journal.
     ///
     /// # Errors
@@ -407,7 +407,7 @@ impl Medium {
         }
     }
 
-    /// Returns the size of the journal behind the volume, in bytes: 0 if the journal is lost. Returns `None`
+    /// Returns the size of the journal after the volume, in bytes: 0 if the journal is lost. Returns `None`
     /// if the medium has no disk.
     pub fn journal_bytes(&self) -> Option<u64> {
         match &self.backing {

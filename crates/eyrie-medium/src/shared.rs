@@ -177,7 +177,7 @@ impl SharedMemory {
     /// memory. [`SharedMemory::file`] still returns the first file.
     ///
     /// # Errors
-    /// As [`SharedMemory::map`]. After an error the memory is the old memory.
+    /// As [`SharedMemory::map`]. After an error the old memory is still mapped.
     ///
     /// # Aborts
     /// If the host has no memory for its own tables after it has removed the old mapping.

@@ -1,4 +1,4 @@
-//! Call sites: places in the sources by which a test names a point to leave out, or a call that shall fail.
+//! Call sites: places in the sources by which a test names a point to leave out, or a call that must fail.
 
 use std::fmt;
 use std::panic::Location;

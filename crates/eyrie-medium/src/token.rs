@@ -151,8 +151,8 @@ impl Published {
     }
 }
 
-/// A publish with a barrier after it: no crash keeps a later store of the thread without this publish. So
-/// storage that the publish made unreachable may be reused.
+/// A publish with a barrier after it: a crash that keeps a later store of the thread also keeps this publish.
+/// So storage that the publish made unreachable may be reused.
 #[derive(Debug)]
 pub struct Settled {
     pub(crate) _private: (),

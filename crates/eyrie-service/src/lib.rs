@@ -2,8 +2,9 @@
 //!
 //! A [`Service`] owns the engine of one volume. Its clients map the volume for reading, and read it without a
 //! call. They send each change as an encoded Op through memory that both sides map ([`eyrie_client`]). The
-//! service checks the Op with the credentials that the kernel reports for the client, and applies it. This is
-//! the trusted file-system service of Aerie (EuroSys 2014, section 4), without deferred changes.
+//! service checks the Op with the credentials that the kernel reports for the client, and applies it. The
+//! design is that of the trusted file-system service of Aerie (EuroSys 2014, section 4), without deferred
+//! changes.
 //!
 //! Protection: every client can read every byte of the volume, because the volume is mapped as a whole. A
 //! client can make only those changes that its credentials allow. Other processes of the service's own user,

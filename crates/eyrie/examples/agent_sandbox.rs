@@ -1,8 +1,8 @@
 //! A sandbox for a program that is not trusted with your files: imports a directory of the host into a
 //! volume, lets that program (the agent) change the copy, and exports only the difference.
 //!
-//! `cargo run -p eyriefs --example agent_sandbox` uses a small tree of its own. With a directory as its
-//! argument, the program works on a copy, and leaves that directory as it is.
+//! `cargo run -p eyriefs --example agent_sandbox` uses a small tree of its own. Given a directory as its
+//! argument, the example works on a copy of that directory.
 //!
 //! `Host` and a volume have the same calls, so one function reads both trees, and one function writes both.
 //! The example keeps the trees in memory. `eyrie import` and `eyrie export` copy trees of any size.
@@ -46,7 +46,7 @@ fn read_tree(fs: &impl PosixExt) -> eyrie::Result<Tree> {
     Ok(tree)
 }
 
-/// Writes one node of a tree, and makes the directories above it, which a difference may lack.
+/// Writes one node of a tree. First makes the directories above the node, which a difference may lack.
 fn write_node(fs: &impl PosixExt, path: &Path, node: &Node) -> eyrie::Result<()> {
     fs.create_dir_all(path.parent().unwrap_or(path))?;
     match node {
@@ -59,7 +59,7 @@ fn write_node(fs: &impl PosixExt, path: &Path, node: &Node) -> eyrie::Result<()>
     }
 }
 
-/// The program that is not trusted. It has the calls of one volume, and no path of it leads to the host.
+/// The program that is not trusted. It has the calls of a volume, from which no path leads to the host.
 fn agent(fs: &impl PosixExt) -> eyrie::Result<()> {
     fs.create_dir_all("/reports")?;
     fs.write("/reports/summary.txt", "three birds live here\n")?;

@@ -26,7 +26,7 @@ impl Cache {
         Ok(Cache { store: volume.store("/cache", me)? })
     }
 
-    /// Returns the value of `key`, and computes a missing value. The flag is true if this call has stored it.
+    /// Returns the value of `key`, or computes a missing value. The flag is true if this call stored a value.
     fn get_or(&self, key: &str, compute: impl FnOnce() -> String) -> eyrie::Result<(Vec<u8>, bool)> {
         if let Some(value) = self.store.get(key)? {
             return Ok((value, false));

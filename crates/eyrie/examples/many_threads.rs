@@ -1,4 +1,4 @@
-//! Many threads with one volume: a log that all of them append to, and a table of which each fills a part.
+//! Many threads with one volume: all threads append to a log, and each thread fills a part of a table.
 //!
 //! An open `File` owns its file system, so it fits into a structure and into `thread::spawn`. Each append and
 //! each write is one atomic step for the other threads. A thread that only reads waits for no lock.

@@ -124,7 +124,7 @@ impl Repair {
     /// no damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check
     /// finds no damage in the new volume. If the repair fails before the new volume has that name, the
     /// damaged volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames.
-    /// If the host refuses this, too, or cannot make the renames durable, the damaged volume is left at
+    /// If the host refuses to undo them, or cannot make the renames durable, the damaged volume is left at
     /// `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
     /// parts.
     ///
@@ -255,8 +255,8 @@ fn build(
         let filled = fill(source, engine, place);
         match filled {
             Ok(salvaged) if !salvaged.is_full && !salvaged.is_full_of_copies => return Ok(salvaged),
-            // After damage many files may share the same bytes, so their copies may not fit in any size. The
-            // losses then name the copies that are missing.
+            // After damage many files may share the same bytes, so their copies may not fit in a volume of
+            // any size. The losses then name the copies that are missing.
             Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
             // The new volume was too small. Copies are made in another order than the originals and may need
             // more space, and bytes that two objects share are copied twice.

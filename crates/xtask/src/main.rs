@@ -29,7 +29,8 @@ enum Task {
     DaxGuest(dax_guest::DaxGuestArgs),
     /// Measure every promised figure; fails if one is missed
     Figures(figures::FiguresArgs),
-    /// Count the instructions of the hot calls with callgrind, and compare them with another commit
+    /// Count the instructions of the hot calls with callgrind, and compare them with another commit or with
+    /// docs/results/instructions.md
     Instructions(instructions::InstructionsArgs),
     /// Run public test suites and programs on mounted volumes; needs root and `/dev/fuse`
     MountSuites(suites::MountSuitesArgs),

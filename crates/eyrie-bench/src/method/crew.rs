@@ -37,15 +37,17 @@ impl Crew {
         Crew { threads: (0..count).map(start).collect() }
     }
 
-    /// Runs one task on each thread at the same time, and returns their results in the order of the tasks.
+    /// Runs each task on a thread of its own at the same time, and returns the results in the order of the
+    /// tasks. If there are fewer tasks than threads, the first threads run them.
     ///
     /// # Panics
-    /// Panics if a task panics.
+    /// Panics if a task panics, or if there are more tasks than threads.
     pub fn run<T, F>(&self, tasks: Vec<F>) -> Vec<T>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        let count = tasks.len();
         let (done, results) = channel();
         for (number, (member, task)) in self.threads.iter().zip(tasks).enumerate() {
             let done = done.clone();
@@ -58,7 +60,7 @@ impl Crew {
         drop(done);
         let mut found: Vec<(usize, T)> = results.iter().collect();
         found.sort_by_key(|(number, _)| *number);
-        assert_eq!(found.len(), self.threads.len(), "a thread of the benchmark panicked");
+        assert_eq!(found.len(), count, "a thread of the benchmark panicked");
         found.into_iter().map(|(_, result)| result).collect()
     }
 }
@@ -84,5 +86,6 @@ mod tests {
             let tasks: Vec<_> = (0..3).map(|number| move || number * 10 + round).collect();
             assert_eq!(crew.run(tasks), [round, 10 + round, 20 + round]);
         }
+        assert_eq!(crew.run(vec![|| 7]), [7]);
     }
 }

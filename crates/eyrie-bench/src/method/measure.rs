@@ -23,7 +23,7 @@ pub struct Counters {
 
 /// Makes the changes of a side durable, and returns the work of its medium. `None` if this work is not
 /// counted.
-pub type Count = Box<dyn Fn() -> Result<Option<Counters>>>;
+pub type Count = Arc<dyn Fn() -> Result<Option<Counters>> + Send + Sync>;
 
 /// One side of a run, with a worker for each thread.
 pub struct Contestant {
@@ -131,6 +131,14 @@ fn round(
     }
 }
 
+/// Makes the changes of a side durable, and returns the work of its medium. The first thread of the crew does
+/// so, because a sync of a volume on a disk limits the later changes of all other threads. So a sync limits
+/// no change in a run with one thread, as in a program with one thread.
+fn count(crew: &Crew, bench: &Bench) -> Result<Option<Counters>> {
+    let count = Arc::clone(&bench.count);
+    crew.run(vec![move || count()]).remove(0)
+}
+
 /// Makes all rounds of the rows of one group. Row `first` of the plan is the first row of the group, and
 /// `share` is the group's part of the time for all rounds. Returns the samples by row and side, or `None` in
 /// place of the samples of a side that lacks the operation.
@@ -159,7 +167,7 @@ fn group(
         for (offset, row) in rows.iter().enumerate() {
             for (side, bench) in benches.iter_mut().enumerate() {
                 let place = |bench: &Bench| format!("{}: {}", bench.name, row.name);
-                let before = if single { (bench.count)()? } else { None };
+                let before = if single { count(crew, bench)? } else { None };
                 let lap = round(crew, bench, first + offset, control.stop, (number > 0, single))
                     .map_err(|error| error.at(place(bench)))?;
                 let Some(lap) = lap else {
@@ -167,7 +175,7 @@ fn group(
                     continue;
                 };
                 let Some(samples) = &mut found[offset][side] else { continue };
-                if let Some((before, after)) = before.zip(if single { (bench.count)()? } else { None }) {
+                if let Some((before, after)) = before.zip(if single { count(crew, bench)? } else { None }) {
                     let each =
                         |after: u64, before: u64| (after - before) as f64 / lap.operations.max(1) as f64;
                     samples.written_bytes = Some(each(after.written_bytes, before.written_bytes));

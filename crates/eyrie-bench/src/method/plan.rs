@@ -92,7 +92,7 @@ impl ThreadPart {
     pub const WHOLE: ThreadPart = ThreadPart { thread: 0, threads: 1, shared: false };
 
     /// Returns this thread's part of the amount `all`, such as a number of files, which all threads divide.
-    /// Each thread has at least one.
+    /// The part is at least 1.
     pub fn share(self, all: u64) -> u64 {
         (all / self.threads).max(1)
     }

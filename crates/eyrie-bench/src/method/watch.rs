@@ -123,7 +123,7 @@ impl Stopwatch {
         self.tally.coverage.add(target);
     }
 
-    /// Counts a compared result. `right` is true if it is the right result.
+    /// Counts a compared result. `right` is true if the result is right.
     ///
     /// # Errors
     /// Fails unless `right` is true. The error has the text that `what` returns.

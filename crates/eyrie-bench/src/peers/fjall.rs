@@ -51,8 +51,8 @@ impl KeySession for Fjall {
         self.end_call()
     }
 
-    /// fjall's own call does not tell if the key existed, so a look-up before the call finds out. Its time
-    /// counts.
+    /// fjall's own call does not tell if the key existed, so a look-up before the call finds out. The time of
+    /// the look-up counts.
     fn erase(&mut self, key: &[u8]) -> Result<bool> {
         let existed = self.keys.contains_key(key)?;
         self.keys.remove(key)?;

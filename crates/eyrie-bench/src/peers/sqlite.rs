@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::keys::{Durability, KeySession, KeyStore, VisitPair};
 
 /// Largest size of values, in bytes, with which the table is `WITHOUT ROWID`. SQLite's documentation advises
-/// this for rows up to about a twentieth of a page, and a page has 4 KiB.
+/// such a table for rows up to about a twentieth of a page, and a page has 4 KiB.
 const SMALL_BYTES: usize = 200;
 /// Longest time that a thread waits for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -278,7 +278,7 @@ fn fill<R: Read, D: Posix + Clone>(
             bytes += room as u64;
         }
     }
-    // No write reaches the end of a file that ends with a hole, so its size is set.
+    // No write reaches the end of a file that ends with a hole, so a call sets its size.
     if runs.last().is_none_or(|last| last.end < size) {
         file.set_len(size).writing()?;
     }

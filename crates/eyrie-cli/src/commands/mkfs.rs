@@ -32,8 +32,8 @@ pub struct MkfsArgs {
     /// Medium of the volume, which cannot be changed later
     #[arg(long, value_enum, default_value_t)]
     medium: MediumArg,
-    /// Give each page a checksum, which is compared when the page is read; only on a disk, and cannot be
-    /// changed later
+    /// Give each page a checksum, which is compared when the page is read; only on a disk; the choice cannot
+    /// be changed later
     #[arg(long)]
     checksums: bool,
     /// Overwrite a block device that has contents

@@ -21,7 +21,7 @@ Examples:
 
 A file that grows gets a hole, which takes no space. SIZE may begin with + or - (relative to the size), < \
 (at most), > (at least), / (round down to a multiple) or % (round up). With -r, SIZE is relative to the size \
-of that file.")]
+of PLACE.")]
 pub struct TruncateArgs {
     /// Files to change
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]

@@ -61,7 +61,7 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns the real path of a mount point. This also works if the process that serves the mount has died.
+/// Returns the real path of a mount point, also if the process that serves the mount has died.
 fn real_path(directory: &Path) -> std::io::Result<PathBuf> {
     match (directory.canonicalize(), directory.file_name()) {
         (Err(error), Some(name)) if error.kind() == std::io::ErrorKind::NotConnected => {

@@ -104,7 +104,7 @@ fn readers_recover_a_killed_volume_in_memory_until_a_sync() {
                 serde_json::from_str(&sandbox.succeed(["info", "--json", "vol"])).unwrap();
             information["recovered"].as_bool().unwrap()
         };
-        // A disk has no change of an import that was killed before its first drain.
+        // A disk has no change of an import that was killed before the first drain.
         let is_crashed = is_recovered();
         assert!(is_crashed || medium == "paged");
         assert_eq!(is_recovered(), is_crashed, "{medium}: each reader recovers the volume again");

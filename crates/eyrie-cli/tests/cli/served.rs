@@ -299,8 +299,8 @@ fn each_change_is_made_once_although_services_are_killed() {
     program.end(service.expect("it runs"), &sandbox);
 }
 
-/// Answers a request while its client is about to look if the service lives. Then kills the service, and
-/// starts the next one.
+/// Lets the suspended service answer a request while the client is about to look if the service lives. Then
+/// kills the service, and starts the next one.
 struct AnswerAndDie {
     sandbox: Rc<Sandbox>,
     suspended: RefCell<Option<Service>>,

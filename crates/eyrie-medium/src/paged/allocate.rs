@@ -60,11 +60,12 @@ impl Pager {
     }
 
     /// Provides the memory of a fresh page that was not in memory. If all pages of its huge page are new to
-    /// memory, one page fault provides the whole huge page. A large write, or many small ones, then use the
-    /// rest of it. Small pages would need 512 page faults, which take several times as long as the write.
+    /// memory, one page fault provides the whole huge page. A large write, or many small writes, then use the
+    /// rest of the huge page. If each page were provided alone, the 512 page faults would take several times
+    /// as long as the write.
     ///
-    /// The unused rest of huge pages is memory, too. It stays below the memory of the pages in use, and the
-    /// sum stays below half of the limit.
+    /// The unused rest of huge pages is memory, too. It takes no more memory than the pages in use, and both
+    /// together take at most half of the limit.
     fn provide(&self, page: usize) {
         if self.is_shared() {
             return; // the memory file of a service has no huge pages

@@ -176,7 +176,7 @@ impl FileBlocks {
     }
 
     /// Makes [`Blocks::size`] return `bytes`, for a volume that takes only the start of a device. Reads and
-    /// writes behind this end are not refused.
+    /// writes past this end are not refused.
     pub fn up_to(self, bytes: u64) -> FileBlocks {
         FileBlocks { end: Some(bytes), ..self }
     }

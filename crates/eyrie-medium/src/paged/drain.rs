@@ -390,8 +390,8 @@ impl Pager {
         }
         let whole = record.bytes(self.blocks.sector());
         if state.at + whole > self.journal_bytes {
-            // The record is larger than expected, and does not fit behind the earlier records. A replay
-            // writes the lines of the earlier records to the places of their pages, and so makes room.
+            // The record is larger than expected, and does not fit after the earlier records. A replay writes
+            // the lines of the earlier records to the places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
                 self.replay_journal(state, record)?;

@@ -3,9 +3,9 @@
 //! A page that is not in memory is a hole of the memory file. A client that breaks the protocol and reads a
 //! hole makes the host allocate a page of zeros, which the cache does not count. The keeper compares the
 //! memory of the file with the pages that the cache knows. If the file has memory for more than [`SLACK`]
-//! other pages, the keeper gives the memory of these pages back. So a client can make the host allocate no
-//! more than [`SLACK`] pages and the pages that the client reads between two looks. No client that keeps to
-//! the protocol reads a hole.
+//! other pages, the keeper gives the memory of these pages back. So a client can make the host allocate at
+//! most [`SLACK`] pages, and the pages that the client reads between two looks. No client that keeps to the
+//! protocol reads a hole.
 
 use std::fs::File;
 use std::ops::Range;

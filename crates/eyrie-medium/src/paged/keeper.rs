@@ -81,7 +81,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs the keeper: drains at intervals or when many changes wait, and evicts pages when memory is short.
+/// Runs the keeper: drains at intervals or when many changes wait, gives the memory of holes back, and evicts
+/// pages when memory is short.
 fn keep(pager: &Pager) {
     let mut pressure = None;
     // With a much longer interval, the addition below would overflow.
@@ -126,9 +127,10 @@ fn keep(pager: &Pager) {
 
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
-    /// passed. Each limit here is a fraction of a limit at which Ops have to wait: half for dirty pages, a
-    /// quarter for the bytes of the next record, and for fresh pages half (large Ops) or a quarter (small
-    /// Ops). So the keeper usually drains before an Op has to wait.
+    /// passed. Each limit here is a fraction of a limit at which Ops have to wait. The fraction is a half for
+    /// dirty pages. For the bytes of the next record it is a quarter (the largest Ops) or an eighth (small
+    /// Ops), and for fresh pages a half (large Ops) or a quarter (small Ops). So the keeper usually drains
+    /// before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8

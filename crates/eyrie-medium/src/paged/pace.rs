@@ -33,8 +33,8 @@ const INTERVALS: u32 = 8;
 /// Least time until the limit expires. A thread that synchronises all the time may have to wait this long for
 /// a processor.
 const LEAST_EXPIRY: Duration = Duration::from_millis(50);
-/// Longest time until the limit expires. The limit makes other threads as slow as the disk, so one sync must
-/// not do so for long.
+/// Longest time until the limit expires. While the limit lasts, other threads are as slow as the disk, so it
+/// must end soon after the last sync.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(1);
 /// A thread that synchronises again and again begins its next drain within this time after the last drain.
 const PATIENCE: Duration = Duration::from_micros(100);
@@ -47,8 +47,8 @@ pub(super) struct Pace {
     /// thread has synchronised yet.
     since_sync: AtomicUsize,
     /// The [index](epoch::thread_index) of the thread that synchronised last. A later thread may get the same
-    /// index. That thread then writes without a limit until another thread synchronises. This does no other
-    /// harm.
+    /// index. That thread then writes without a limit until another thread synchronises. The reuse of an
+    /// index does no other harm.
     syncer: AtomicUsize,
     opened: Instant,
     /// The end of the last sync, in µs after `opened`.
@@ -118,7 +118,7 @@ impl Pace {
         self.fresh.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of fresh pages that large Ops do not exceed.
+    /// Returns the limit of fresh pages for large Ops.
     fn most_fresh(&self) -> usize {
         MIN_FRESH + self.since_sync.load(Ordering::Relaxed) / PART
     }
@@ -144,7 +144,7 @@ impl Pace {
         self.syncer.load(Ordering::Relaxed) != epoch::thread_index() && !self.has_expired()
     }
 
-    /// Returns true if no thread has synchronised for some time. This reads the clock, so callers first
+    /// Returns true if no thread has synchronised for some time. The call reads the clock, so callers first
     /// compare the counts of pages.
     fn has_expired(&self) -> bool {
         self.opened.elapsed() >= Duration::from_micros(self.expires_us.load(Ordering::Relaxed))
@@ -172,9 +172,14 @@ impl Pace {
     }
 }
 
-/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before it.
+/// Returns how long the limit lasts after a sync. `interval` is the time since the sync before that. If the
+/// next sync is not expected before the longest expiry, a long limit would only make other threads slow, so
+/// the limit lasts for the least time.
 fn lifetime(interval: Duration) -> Duration {
-    interval.saturating_mul(INTERVALS).clamp(LEAST_EXPIRY, LONGEST_EXPIRY)
+    match interval > LONGEST_EXPIRY {
+        true => LEAST_EXPIRY,
+        false => interval.saturating_mul(INTERVALS).clamp(LEAST_EXPIRY, LONGEST_EXPIRY),
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +191,8 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(lifetime(Duration::ZERO), LEAST_EXPIRY);
         assert_eq!(lifetime(ms(20)), ms(160));
-        assert_eq!(lifetime(ms(3_600_000)), LONGEST_EXPIRY);
+        assert_eq!(lifetime(ms(200)), LONGEST_EXPIRY);
+        assert_eq!(lifetime(ms(3_600_000)), LEAST_EXPIRY, "the next sync is far away");
     }
 
     #[test]

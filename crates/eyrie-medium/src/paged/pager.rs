@@ -58,7 +58,7 @@ pub(crate) struct Pager {
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     /// Number of pages whose memory came with a huge page for an allocation, and that were not allocated
-    /// since. An estimate: an allocation counts as one of such a page if the page was not in memory.
+    /// since. The number is an estimate: an allocation of any page that was not in memory lowers it by one.
     pub(super) unused_huge: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
     pub(super) pace: Pace,

@@ -449,7 +449,7 @@ rules! {
     }
     Processes in "eyrie-medium/src/epoch.rs" {
         EvictionWaitsForClients "eviction-waits-for-clients" on Services, "served_disk::pages_in_use":
-            "An epoch ends only after all pins of other processes that began in it have ended.",
+            "An epoch ends only after all pins of other processes that began before it have ended.",
             "it waits only for the pins of this process";
     }
     Processes in "eyrie-medium/src/reader.rs" {

@@ -125,8 +125,8 @@ mod host {
         interleave();
     }
 
-    /// Waits for a socket: calls `look` without a wait after each change of a socket, until `is_over` tells
-    /// that there is a result. A limit other than zero never ends.
+    /// Waits for a socket: calls `look` without a wait after each change of a socket, until `is_over` accepts
+    /// the result. A limit other than zero never ends.
     pub fn wait_for_socket<T>(
         limit: Option<Duration>,
         mut look: impl FnMut(Option<Duration>) -> T,

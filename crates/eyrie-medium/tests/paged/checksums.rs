@@ -96,7 +96,7 @@ fn page_that_was_never_allocated_matches_nothing() {
     assert_eq!(scrubbed(&medium), (3..MANY).collect::<Vec<_>>());
 }
 
-/// A disk may lose a whole range, with a checksum page and the pages behind it.
+/// A disk may lose a whole range, with a checksum page and the pages after it.
 #[test]
 fn zeros_over_a_checksum_page_and_its_pages_are_noticed() {
     let disk = checked_disk();
@@ -171,7 +171,7 @@ fn unreadable_checksum_page_is_written_anew() {
     drop(medium);
 }
 
-/// The entry of page 100 is in the first checksum page, which lies behind the two superblocks.
+/// The entry of page 100 is in the first checksum page, which lies after the two superblocks.
 #[test]
 fn damaged_entry_is_an_error_of_its_page() {
     let disk = checked_disk();

@@ -75,8 +75,8 @@ impl Service {
         self.expel(&held, "it kept too many pages in memory for too long");
     }
 
-    /// Returns the sessions whose pins keep storage from being reused, without those of a process that has a
-    /// session for which `is_exempt` returns true. All sessions of a process share one file of pins, so this
+    /// Returns the sessions whose pins keep storage from being reused. Leaves out all sessions of a process
+    /// if `is_exempt` returns true for one of them. All sessions of a process share one file of pins, so this
     /// file identifies the process. The process id cannot identify it, because it is 0 for every process
     /// outside the namespace of the service.
     fn holding_back(&self, is_exempt: impl Fn(&Session) -> bool) -> Vec<u64> {

@@ -51,7 +51,7 @@ fn nodes_get_notices_of_the_changes_of_others() {
     assert_eq!(next_entry(&nodes), (b"egg".to_vec(), false));
     nodes.forget(egg, u64::MAX);
 
-    // Waiting threads get the notices of later changes, and the end of a wait without limit.
+    // Threads that wait without a limit get the notices of later changes.
     std::thread::scope(|scope| {
         let waiters = [(); 2].map(|()| scope.spawn(|| nodes.next_notice(Duration::MAX)));
         std::thread::sleep(Duration::from_millis(20));

@@ -123,7 +123,7 @@ fn waiting_watch_goes_on_after_a_long_time_without_a_service() {
     // A call that waits for a service gives up after five seconds.
     std::thread::sleep(Duration::from_secs(7));
     served.start();
-    // The watch is at work again after an overflow, whose moment the test does not know.
+    // The watch works again after an overflow. The test does not know when the overflow comes.
     while !waiter.is_finished() {
         other.write("/nest/egg", "").unwrap();
         other.remove_file("/nest/egg").unwrap();

@@ -6,14 +6,14 @@
 //!   stores the data after the bell.
 //! - The client marks its lane as waiting without a look at the answer.
 //! - The client never looks if its session has ended.
-//! - The service does not look at the bells after it has told that it sleeps.
+//! - The service does not look at the bells after it has announced that it sleeps.
 //! - The service wakes no client, or marks the answer as made before it stores the answer.
 //! - The service clears the bells after it has answered.
 //!
-//! Two further mistakes are not noticed. A client that marks its request as made before it stores the data is
-//! right, because the service looks at a lane only after its bell. A client that finds its session ended, and
-//! then does not look for an answer, was right in each of the interleavings that ran. A test of the command,
-//! `answer_of_a_killed_service_counts`, notices this mistake.
+//! Two further mistakes are not noticed. The first is harmless: a client marks its request as made before it
+//! stores the data. The service looks at a lane only after its bell, so it still finds the data. The second
+//! made no difference in the interleavings that ran: a client finds its session ended, and does not look for
+//! an answer. A test of the command, `answer_of_a_killed_service_counts`, notices the second mistake.
 
 use super::*;
 

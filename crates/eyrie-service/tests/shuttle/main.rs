@@ -1,8 +1,8 @@
 //! A service and its clients under the scheduler of shuttle. Each is a thread of this process.
 //!
-//! Scheduling points are each sleep, and every access to the medium, to the words of a lane, to each 16 bytes
-//! of a lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that can
-//! run, and shuttle reports the deadlock. Neither side spins. The rest of the code is the same as in a
+//! Each sleep is a scheduling point, and so is every access to the medium, to the words of a lane, to each 16
+//! bytes of a lane and to the keys on the board. Time stands still: a wake that is lost leaves no thread that
+//! can run, and shuttle reports the deadlock. Neither side spins. The rest of the code is the same as in a
 //! product build, with its sockets and its memory files.
 //!
 //! Shuttle runs one thread at a time, so these tests do not show if an access needs a stronger ordering.
@@ -128,8 +128,8 @@ impl Served {
     }
 }
 
-/// Makes a file in the root directory, and appends its name to it. Repeats a call that tells that its session
-/// has ended, as every program does.
+/// Makes a file in the root directory, and appends its name to it. Repeats a call that fails because its
+/// session has ended, as every program does.
 fn make_file(client: &Client, name: &[u8]) {
     let dir = client.root();
     let create = || {

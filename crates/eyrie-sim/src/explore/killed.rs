@@ -2,7 +2,7 @@
 //! left. After a kill that volume has stores that are durable and stores that are not.
 //!
 //! A store is immediately visible to all processes, but a power failure may still undo it. Recovery must
-//! therefore make all bytes durable that it reads, before it acts on them. A chain of processes checks this
+//! therefore make all bytes that it reads durable before it acts on them. A chain of processes checks this
 //! rule. The first process runs the script and is killed at one of its events. The next process opens the
 //! volume and continues the script. It may be killed in turn, during recovery or later. At the end the power
 //! fails. A process after the first may also end by a power failure instead of a kill, so that the next

@@ -66,7 +66,7 @@ fn write_with_unreadable_page(start: &StartVolume) -> Result<(), String> {
     }
 }
 
-/// Loses pages behind a checksum page, with and without the checksum page. Then makes the checksum page of
+/// Loses the pages after a checksum page, with and without the checksum page. Then makes the checksum page of
 /// another disk unreadable, and writes a file on that disk.
 ///
 /// # Errors

@@ -8,9 +8,9 @@
 //! engine to its medium, and the states of the model. [`TracedRun::explore`] enumerates the images that a
 //! crash can leave, by the rule of [`eyrie_faults::CrashPoints`]. Each image must open, be sound
 //! ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every call that had returned.
-//! (A crash of a disk may lose the calls since the last sync.) Of the call that had not returned it must hold
-//! the whole effect or none. [`record`] runs a script and records the run. [`shrink`] shortens a script that
-//! fails.
+//! (A crash of a disk may lose the calls since the last sync.) Of the call that had not returned, the image
+//! must hold the whole effect or none. [`record`] runs a script and records the run. [`shrink`] shortens a
+//! script that fails.
 //!
 //! There is one exception: in memory, a crash in a write may leave the new modification and change times of
 //! the file without the written bytes.

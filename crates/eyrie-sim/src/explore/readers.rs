@@ -27,7 +27,8 @@ fn call(files: &Pxfs<Scm>, text: &str) -> Result<(), String> {
         let started = Instant::now();
         loop {
             match perform(files, &line.call) {
-                // A pin of any thread of the process, such as that of another test, keeps freed storage.
+                // A pin of any thread of the process, for example of another test, keeps freed storage from
+                // being reused.
                 Err(error) if error.errno() == Errno::NOSPC && started.elapsed() < PATIENCE => {
                     std::thread::yield_now();
                 }

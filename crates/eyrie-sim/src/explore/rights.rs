@@ -1,4 +1,4 @@
-//! Calls of built-in scripts that set and remove ACLs and capabilities.
+//! Calls of built-in scripts that set and remove ACLs, capabilities and inode flags.
 
 use std::fmt::Write as _;
 
@@ -68,6 +68,21 @@ pub(super) fn acls() -> String {
     set(&mut text, "/a", access, ACL_OF_ONE);
     text.push_str("removexattr /d system.posix_acl_default\n");
     text + "rename /d/t /d/u whiteout\ncreat /d/after\nrename /d/x /x\nunlink /x\nunlink /a\nunlink /d/e/y\n"
+}
+
+/// Returns calls that set and remove inode flags, and calls that fail because of the flags.
+pub(super) fn flags() -> String {
+    let mut text = "creat /f\nwrite /f 0 9000 1\nmkdir /d\ncreat /d/x\n".to_string();
+    for (path, flags) in
+        [("/f", "a"), ("/d", "a"), ("/f", "i"), ("/d", "i"), ("/f", "ai"), ("/d", "-"), ("/f", "-")]
+    {
+        let _ = writeln!(text, "chattr {path} {flags}");
+        text.push_str("append /f 5000 2\nwrite /f 0 100 3\ntruncate /f 100\nlink /f /d/h\ncreat /d/y\n");
+        text.push_str(
+            "rename /d/x /d/z\nunlink /d/x\nsetxattr /f user.one one\nchmod /d 0700\nput /d x 100 4\n",
+        );
+    }
+    text
 }
 
 /// Returns calls that give a file a capability before each change of the file. Some of the changes remove it.

@@ -53,7 +53,8 @@ pub struct TracedRun {
 #[derive(Clone, Copy, Debug)]
 pub struct SeenImage {
     /// The last mark before the crash. In a run of one thread it is the number of calls that had returned. In
-    /// a run of two threads it is this number of the first thread times 2^32, plus that of the second thread.
+    /// a run of two threads, the upper 32 bits are the number of returned calls of the first thread, and the
+    /// lower 32 bits that of the second thread.
     pub done: u64,
     /// The fence or flush before which the crash came. `None` at the end of a call or of the run.
     pub site: Option<Site>,

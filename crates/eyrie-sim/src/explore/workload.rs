@@ -1,6 +1,6 @@
 //! Built-in scripts: every single call, every ordered pair and every ordered triple of calls on a small set
 //! of objects; scripts that fill or grow a volume; pairs of scripts for two threads; and long random scripts.
-//! This is bounded black-box crash testing: the scripts are short, and the volumes are small.
+//! The method is bounded black-box crash testing: the scripts are short, and the volumes are small.
 
 use std::fmt::{self, Write as _};
 
@@ -300,10 +300,10 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 }
 
 /// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
-/// and moves directories; a script that sets, inherits and removes ACLs; and one
-/// that sets capabilities and changes their files.
+/// and moves directories; a script that sets, inherits and removes ACLs; one that sets capabilities and
+/// changes their files; and one that sets inode flags.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities()]
+    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities(), rights::flags()]
         .map(|text| parse("growth", &text))
         .into()
 }

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::vec::IntoIter;
 
-use eyrie::{FallocateMode, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
 
-use super::call::fallocate_name;
+use super::call::{fallocate_name, flags_name};
 use super::{KeyChange, MAX_WRITTEN_BYTES};
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
@@ -135,6 +135,15 @@ impl<'a> CallArguments<'a> {
             b"noreplace-whiteout" => Ok(RenameMode::NoReplaceWhiteout),
             _ => Err(Problem::new(token.text, "noreplace, exchange, whiteout or noreplace-whiteout")),
         }
+    }
+
+    /// Reads a set of inode flags.
+    pub(super) fn flags(&mut self) -> Result<InodeFlags> {
+        let token = self.next()?;
+        let (append_only, immutable) = (InodeFlags::APPEND_ONLY, InodeFlags::IMMUTABLE);
+        let sets = [InodeFlags::empty(), append_only, immutable, append_only | immutable];
+        let known = sets.into_iter().find(|&flags| flags_name(flags).as_bytes() == token.value);
+        known.ok_or_else(|| Problem::new(token.text, "FLAGS, one of -, a, i and ai"))
     }
 
     /// Reads the mode of a fallocate.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use eyrie::{FallocateMode, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
 
 use crate::Word;
 use crate::seconds::Seconds;
@@ -32,6 +32,7 @@ pub(super) const USAGE: [(&str, &str); 25] = [
     ("removexattr", "PATH NAME"),
     ("chmod", "PATH MODE"),
     ("chown", "PATH UID GID"),
+    ("chattr", "PATH -|a|i|ai"),
     ("utimes", "PATH ATIME MTIME"),
     ("put", "DIR KEY LENGTH SEED"),
     ("erase", "DIR KEY"),
@@ -88,6 +89,8 @@ pub enum Call {
     Chmod { path: OsString, mode: u16 },
     /// Sets user and group. `None` keeps the current user or group.
     Chown { path: OsString, uid: Option<u32>, gid: Option<u32> },
+    /// Sets the inode flags of a file or a directory.
+    Chattr { path: OsString, flags: InodeFlags },
     /// Sets the times of last access and modification.
     Utimes { path: OsString, accessed: Time, modified: Time },
     /// Sets the value of a key.
@@ -141,6 +144,16 @@ pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
     }
 }
 
+/// Returns the name of a set of inode flags in scripts: the letters of chattr(1), or `-` for no flag.
+pub(super) fn flags_name(flags: InodeFlags) -> &'static str {
+    match (flags.contains(InodeFlags::APPEND_ONLY), flags.contains(InodeFlags::IMMUTABLE)) {
+        (false, false) => "-",
+        (true, false) => "a",
+        (false, true) => "i",
+        (true, true) => "ai",
+    }
+}
+
 impl Call {
     /// Returns the name of the call.
     pub fn name(&self) -> &'static str {
@@ -166,6 +179,7 @@ impl Call {
             Call::Removexattr { .. } => "removexattr",
             Call::Chmod { .. } => "chmod",
             Call::Chown { .. } => "chown",
+            Call::Chattr { .. } => "chattr",
             Call::Utimes { .. } => "utimes",
             Call::Put { .. } => "put",
             Call::Erase { .. } => "erase",
@@ -211,6 +225,7 @@ impl fmt::Display for Call {
             }
             Call::Removexattr { path, name } => write!(f, " {} {}", word(path), Word(name)),
             Call::Chown { path, uid, gid } => write!(f, " {} {} {}", word(path), id(*uid), id(*gid)),
+            Call::Chattr { path, flags } => write!(f, " {} {}", word(path), flags_name(*flags)),
             Call::Utimes { path, accessed, modified } => {
                 write!(f, " {} {} {}", word(path), Seconds(*accessed), Seconds(*modified))
             }

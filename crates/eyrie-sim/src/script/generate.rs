@@ -14,8 +14,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
 /// Lengths and offsets, in bytes: near the sizes of words, cache lines and pages, and some of several pages.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
-/// Permission bits. None are those of a sticky directory that all users may write, because a Linux host may
-/// refuse `creat` there, even to root.
+/// Permission bits. None of them make a sticky directory that all users may write, because a Linux host may
+/// refuse `creat` in such a directory, even to root.
 const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
 const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::Allocate,
@@ -30,7 +30,7 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
 /// Three groups of calls, each of which a caller may leave out. Every mix has all calls outside these groups,
-/// except `batch`, `tmpfile` and `clone`, which the generator never draws.
+/// except `batch`, `chattr`, `clone` and `tmpfile`, which the generator never draws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
     /// `put` and `erase`. If the key exists, `put` replaces its file on the host by a new file. In a volume

@@ -118,6 +118,7 @@ fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
         "removexattr" => Call::Removexattr { path: a.path("PATH")?, name: a.name("NAME")? },
         "chmod" => Call::Chmod { path: a.path("PATH")?, mode: a.mode()? },
         "chown" => Call::Chown { path: a.path("PATH")?, uid: a.id("UID")?, gid: a.id("GID")? },
+        "chattr" => Call::Chattr { path: a.path("PATH")?, flags: a.flags()? },
         "utimes" => {
             Call::Utimes { path: a.path("PATH")?, accessed: a.time("ATIME")?, modified: a.time("MTIME")? }
         }

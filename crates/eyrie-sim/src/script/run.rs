@@ -26,8 +26,8 @@ pub trait ScriptTarget: PosixClones + Clone {
     /// As [`Kvfs::open`].
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>>;
 
-    /// Returns the same file system, of which every read sets an access time. On the host, the options of the
-    /// mount decide.
+    /// Returns the same file system, but every read through it sets an access time. On the host, the options
+    /// of the mount decide if a read does so.
     #[must_use]
     fn noting_reads(&self) -> Self;
 }
@@ -138,6 +138,9 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Removexattr { path, name } => target.removexattr(path.into(), name),
         Call::Chmod { path, mode } => target.chmod(path.into(), *mode),
         Call::Chown { path, uid, gid } => target.chown(path.into(), *uid, *gid),
+        Call::Chattr { path, flags } => {
+            with_file(target.options().read(true), path.as_ref(), |file| file.set_inode_flags(*flags))
+        }
         Call::Utimes { path, accessed, modified } => {
             target.utimens(path.into(), SetTime::To(*accessed), SetTime::To(*modified))
         }
@@ -207,7 +210,7 @@ fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, see
 }
 
 fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
-    with_file(target.options().write(true), path, |file| {
+    with_file(target.options().append(true), path, |file| {
         // The bytes depend on their offset, so no other thread may move the end of the file before the
         // append.
         let content = content(seed, file.metadata()?.size, length, "write")?;

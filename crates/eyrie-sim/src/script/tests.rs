@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use eyrie::{FallocateMode, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
 use proptest::prelude::*;
 
 use super::call::USAGE;
@@ -85,6 +85,9 @@ fn call() -> impl Strategy<Value = Call> {
         (path(), name()).prop_map(|(path, name)| Call::Removexattr { path, name }),
         (path(), mode()).prop_map(|(path, mode)| Call::Chmod { path, mode }),
         (path(), id(), id()).prop_map(|(path, uid, gid)| Call::Chown { path, uid, gid }),
+        (path(), 0..4_u8).prop_map(|(path, bits)| {
+            Call::Chattr { path, flags: InodeFlags::from_bits_truncate(bits << 4) }
+        }),
         (path(), time(), time()).prop_map(|(path, accessed, modified)| Call::Utimes {
             path,
             accessed,
@@ -158,6 +161,8 @@ fn every_call_has_one_canonical_line() {
         ("removexattr /a user.b", "removexattr /a user.b"),
         ("chmod /a 0", "chmod /a 0000"),
         ("chown /a 4294967294 -1", "chown /a 4294967294 -1"),
+        ("chattr /a -", "chattr /a -"),
+        ("chattr /a ai", "chattr /a ai"),
         ("utimes /a 1.5 -1", "utimes /a 1.500000000 -1"),
         ("put / \"a\\x00/\" 64M 1", "put / \"a\\x00/\" 67108864 1"),
         ("erase /a \"#\" # a key", "erase /a \"#\""),
@@ -180,7 +185,7 @@ fn lines_keep_their_numbers() {
 fn bad_scripts_are_refused_in_one_line() {
     const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, read, fsync, fdatasync, sync, \
                          rename, link, symlink, unlink, rmdir, truncate, fallocate, setxattr, \
-                         removexattr, chmod, chown, utimes, put, erase, batch";
+                         removexattr, chmod, chown, chattr, utimes, put, erase, batch";
     let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \
                   control character";
     for (line, word, expected) in [
@@ -222,6 +227,8 @@ fn bad_scripts_are_refused_in_one_line() {
         ),
         ("chown /a root 0", "root", "UID, a number below 4294967295, or -1 to leave it as it is"),
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),
+        ("chattr /a +i", "+i", "FLAGS, one of -, a, i and ai"),
+        ("chattr /a ia", "ia", "FLAGS, one of -, a, i and ai"),
         ("utimes /a 1. 1", "1.", "ATIME, seconds since 1970 such as 1700000000 or 1.000000005"),
         ("utimes /a 1 now", "now", "MTIME, seconds since 1970 such as 1700000000 or 1.000000005"),
         ("creat 'a b'", "'a", quoted),

@@ -1,7 +1,7 @@
 //! Tests of every call except `batch` and `tmpfile`: its result, some of its errors, and the effects of most
 //! calls.
 
-use eyrie::{Kind, Posix, PosixExt};
+use eyrie::{InodeFlags, Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};
 
 use crate::{on_volume, run, succeed};
@@ -74,6 +74,10 @@ fn every_call_has_its_result() {
             ("chmod /none 0400", "ENOENT (No such file or directory)"),
             ("chown /dir 5 -1", "0"),
             ("chown \"\" 5 5", "ENOENT (No such file or directory)"),
+            ("chattr /dir i", "0"),
+            ("chmod /dir 0400", "EPERM (Operation not permitted)"),
+            ("chattr /dir -", "0"),
+            ("chattr /none a", "ENOENT (No such file or directory)"),
             ("utimes /dir 1.5 -2", "0"),
             ("utimes /none 1 2", "ENOENT (No such file or directory)"),
             ("put / \"k/\" 1000 9", "0"),
@@ -122,7 +126,10 @@ fn calls_have_their_documented_effects() {
         assert_eq!(files.read("/f").unwrap(), zeroed);
         succeed(files, "fallocate /f allocate 0 9000");
         assert_eq!(files.read("/f").unwrap(), [&zeroed[..], &[0; 2000]].concat());
-        succeed(files, "unlink /f");
+        succeed(files, "chattr /f ai");
+        assert_eq!(files.open_file("/f").unwrap().inode_flags().unwrap(), InodeFlags::all());
+        assert_eq!(run(files, "unlink /f"), ["1 unlink /f = EPERM (Operation not permitted)"]);
+        succeed(files, "chattr /f a\nappend /f 9 1\nchattr /f -\nunlink /f");
         succeed(files, "put /dir k 1000 9\nput /dir k 999 10");
         assert_eq!(files.read("/dir/k").unwrap(), expected(10, 0, 999));
         succeed(files, "erase /dir k\nremovexattr /a user.b\nunlink /dir/s\nunlink /dir/c\nrmdir /dir");

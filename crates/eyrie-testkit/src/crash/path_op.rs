@@ -389,6 +389,9 @@ fn of_call(call: &Call) -> Option<PathOp> {
         &Call::Chown { ref path, uid, gid } => {
             set_attributes(path, AttributeChange { uid, gid, ..AttributeChange::default() })
         }
+        &Call::Chattr { ref path, flags } => {
+            set_attributes(path, AttributeChange { flags: Some(flags), ..AttributeChange::default() })
+        }
         Call::Utimes { path, accessed, modified } => {
             let (accessed, modified) = (Some(*accessed), Some(*modified));
             set_attributes(path, AttributeChange { accessed, modified, ..AttributeChange::default() })

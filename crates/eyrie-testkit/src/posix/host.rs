@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
-use eyrie::{Credentials, Errno, FallocateMode, Host, Kind, Stat};
+use eyrie::{Capabilities, Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
 use rustix::fs::{AtFlags, CWD, Mode};
 
@@ -12,10 +12,19 @@ use super::tree::{self, Parts, PosixTree};
 use super::values::{Answer, path};
 use super::{OPEN_FILES, empty, flags, path_of, xattr};
 
-/// Returns the credentials of the users that make the calls. One of them has a umask.
-fn users() -> [Credentials; 3] {
+/// Returns the credentials of root and of two users without capabilities. One of the users has a umask.
+pub fn plain_users(_seed: u64) -> Vec<Credentials> {
     let masked = Credentials::new(1001, 2000, &[]).with_umask(0o026);
-    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), masked]
+    vec![Credentials::root(), Credentials::new(1000, 1000, &[2000]), masked]
+}
+
+/// Returns the [`plain_users`], and a user with a single capability, which depends on the seed.
+pub fn users_of_seed(seed: u64) -> Vec<Credentials> {
+    let mut users = plain_users(seed);
+    let capabilities: Vec<_> = Capabilities::all().iter().collect();
+    let capability = capabilities[(seed % capabilities.len() as u64) as usize];
+    users.push(Credentials::new(1002, 1002, &[1000]).with_capabilities(capability));
+    users
 }
 
 /// Gives an open file of this process another name. The root of this process has no `/proc`, so this call
@@ -32,7 +41,7 @@ fn link_open_file(file: Option<&OwnedFd>, name: &[u8]) -> Result<Answer, Errno> 
 /// The file system of the host, on which each user makes calls.
 pub(super) struct HostSide {
     pub host: Host,
-    pub users: [Credentials; 3],
+    pub users: Vec<Credentials>,
     /// True if extended attributes are compared.
     pub xattrs: bool,
     /// True if inode flags are compared.
@@ -53,7 +62,7 @@ impl HostSide {
         if !flags {
             eprintln!("inode flags are not compared: the host does not support them");
         }
-        HostSide { host, users: users(), xattrs, flags }
+        HostSide { host, users: plain_users(0), xattrs, flags }
     }
 
     /// Empties the root, and gives all users all rights on it.

@@ -1,7 +1,7 @@
 //! Uses the kernel as the oracle of POSIX behaviour: makes random calls on a [`Posix`] file system and on the
 //! host, and compares the answers.
 //!
-//! A seed determines a list of calls by three users over a few names. The calls act on files, directories,
+//! A seed determines a list of calls by several users over a few names. The calls act on files, directories,
 //! symbolic and hard links, and open files. Paths may have trailing slashes, `.` and `..`. After every call,
 //! the answers (result or errno) and the whole trees must agree. The trees are compared by kinds, modes,
 //! owners, link counts, device numbers, sizes, the first bytes of each file, targets of symbolic links,
@@ -25,6 +25,7 @@ mod values;
 mod xattr;
 
 pub use calls::{PosixCall, generate};
+pub use host::{plain_users, users_of_seed};
 pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
 pub use transcript::compare_roots;
 pub use xattr::Ask;
@@ -128,9 +129,10 @@ impl fmt::Display for Brief<'_> {
 }
 
 /// Makes `count` calls of each of `seeds`, and the calls of `access_times`, `set_ids` and `same_size`, on the
-/// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `subject`
-/// returns the file system under test as one user sees it. The root of this process must be an empty
-/// directory on a tmpfs. Both file systems are emptied before each seed.
+/// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `users` returns
+/// the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`]. `subject` returns the file
+/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs. Both
+/// file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -140,14 +142,15 @@ impl fmt::Display for Brief<'_> {
 /// to leave out each call.
 pub fn compare_with_host<P: Posix>(
     subject: impl Fn(&Credentials) -> P,
+    users: fn(u64) -> Vec<Credentials>,
     seeds: Range<u64>,
     count: usize,
     is_left_out: impl Fn(&PosixCall) -> bool,
 ) -> Result<(), Box<Difference>> {
-    let host = HostSide::new();
-    let subjects = host.users.each_ref().map(subject);
-    let run = PosixRun { host, subjects };
+    let mut run = PosixRun { host: HostSide::new(), subjects: Vec::new() };
     for seed in seeds {
+        run.host.users = users(seed);
+        run.subjects = run.host.users.iter().map(&subject).collect();
         let mut calls = generate(seed, count, run.subjects.len());
         calls.retain(|(_, call)| !is_left_out(call));
         run.compare(seed, calls)?;
@@ -163,7 +166,7 @@ pub fn compare_with_host<P: Posix>(
 struct PosixRun<P: Posix> {
     host: HostSide,
     /// The file system under test, as each user sees it.
-    subjects: [P; 3],
+    subjects: Vec<P>,
 }
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
@@ -372,7 +375,7 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
         .with_clock(counter)
         .with_access_times(AccessTimes::Relative);
     if let Err(difference) =
-        compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count, |_| false)
+        compare_with_host(|who| fs.with_credentials(who.clone()), users_of_seed, seeds, count, |_| false)
     {
         panic!("{difference}");
     }

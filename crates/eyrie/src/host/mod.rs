@@ -8,7 +8,7 @@
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path go through `/proc/self/fd`, unless the path
 //!   begins at the root and the root is `/`. `truncate(2)` has no variant with a directory descriptor, and
-//!   the other calls have one since Linux 6.13. `access` and `link` of an open file do the same.
+//!   extended attributes have such calls since Linux 6.13. `access` and `link` of an open file go there, too.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
@@ -100,14 +100,16 @@ impl Host {
         named("syncfs", fs::syncfs(root))
     }
 
-    /// Gives the calling thread, and no other thread, the user and groups of `credentials`. The umask does
-    /// not change. The process must have been started by root. A call with the credentials of root makes the
+    /// Gives the calling thread, and no other thread, the user, groups and capabilities of `credentials`. The
+    /// umask does not change. Root always has all capabilities. The process must have been started by root. A call with the credentials of root makes the
     /// thread root again. This function needs the feature `testing`.
     ///
     /// # Errors
     /// `EPERM` unless the process was started by root.
     #[cfg(feature = "testing")]
     pub fn become_user(credentials: &crate::Credentials) -> Result<()> {
+        use rustix::thread::{CapabilitySet, CapabilitySets};
+
         let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
         let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
         // Setting groups needs the effective user id of root. The saved user id stays that of root, so that
@@ -116,7 +118,15 @@ impl Host {
             rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
             rustix::thread::set_thread_groups(&groups)?;
             rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)?;
-            rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)
+            rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)?;
+            // A user other than root has no effective capabilities now. The saved user id of root has kept the
+            // permitted ones.
+            let effective = CapabilitySet::from_bits_retain(credentials.capabilities().bits().into());
+            if credentials.is_root() || effective.is_empty() {
+                return Ok(());
+            }
+            let sets = CapabilitySets { effective, ..rustix::thread::capabilities(None)? };
+            rustix::thread::set_capabilities(None, sets)
         };
         named("setresuid", all())
     }

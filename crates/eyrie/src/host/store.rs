@@ -36,8 +36,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// - A get of a key that names a symbolic link, device or pipe opens that file. `put` replaces such a key,
 ///   and `erase` removes it. In a volume these calls fail with `EINVAL`.
 ///
-/// There is no counterpart of `get_in_place`, of versions and conditional changes, and of `len` and
-/// `is_empty`.
+/// There is no counterpart of `get_in_place`, versions, conditional changes, `len` or `is_empty`.
 ///
 /// A get opens, reads and closes the file. A put creates, writes and closes a temporary file and renames it.
 /// The names of the files are those of [`crate::names`].

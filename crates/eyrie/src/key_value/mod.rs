@@ -38,10 +38,11 @@ pub enum Order {
     /// Byte order. The directory is not kept in this order, so a scan reads *all* entries at its start, and
     /// keeps the lowest keys in memory: up to 64 MiB, and for a moment up to 96 MiB. Each key takes its
     /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
-    /// range, the scan reads all entries again after it has given the kept keys. So the cost of a scan grows
-    /// with the number of entries, multiplied by the number of these passes. The first key comes after the
-    /// first pass. In one measurement with 1,024,000 keys, each key and its value of 100 bytes in place cost
-    /// 0.26 to 0.40 µs. In an unordered scan, each key and value cost 0.21 to 0.33 µs.
+    /// range, the scan reads all entries again after it has given the kept keys. Each reading of all entries
+    /// is a pass, and the cost of a scan grows with the number of entries multiplied by the number of passes.
+    /// The first key comes after the first pass. In one measurement with 1,024,000 keys, each key and its
+    /// value of 100 bytes in place cost 0.26 to 0.40 µs. In an unordered scan, each key and value cost 0.21
+    /// to 0.33 µs.
     ByKey,
 }
 

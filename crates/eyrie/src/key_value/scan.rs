@@ -155,8 +155,8 @@ impl<O: Copy> FoundKeys<O> {
         self.names.len() + self.keys.len() * size_of::<FoundKey<O>>()
     }
 
-    /// Drops the higher half of the keys, and returns the lowest of these. If there is only one key, keeps it
-    /// and returns `None`.
+    /// Drops the higher half of the keys, and returns the lowest dropped key. If there is only one key, keeps
+    /// it and returns `None`.
     fn drop_higher_half(&mut self) -> Option<Vec<u8>> {
         let half = self.keys.len() / 2;
         if half == 0 {

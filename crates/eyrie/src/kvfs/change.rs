@@ -105,8 +105,8 @@ impl<E: Engine> Kvfs<E> {
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
                 let outcome = self.change_if(condition, &Op::Put { dir, name, id, owner, data, time })?;
-                // The change is a batch. If it is done and the key existed, the engine gives the unused id
-                // back itself.
+                // The change is a batch. If the batch is done and the key existed, the engine itself gives
+                // the unused id back.
                 if outcome == Outcome::ConditionFailed {
                     engine.unreserve(id);
                 }

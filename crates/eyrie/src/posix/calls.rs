@@ -363,7 +363,8 @@ pub trait Posix {
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Result<()>;
 
-    /// Checks that the caller has these rights on a file.
+    /// Checks that the caller has these rights on a file. As in `access(2)`, the capabilities of a user other
+    /// than root do not count.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

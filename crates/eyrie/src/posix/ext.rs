@@ -27,7 +27,7 @@ use crate::{Errno, Error, Result};
 /// fs.write("/birds/owls/tawny", "hoots")?;
 /// fs.copy("/birds/owls/tawny", "/birds/barn")?;
 /// assert_eq!(fs.read_to_string("/birds/barn")?, "hoots");
-/// assert_eq!(fs.walk("/birds")?.count(), 6); // four entries; the walk leaves two directories again
+/// assert_eq!(fs.walk("/birds")?.count(), 6); // four entries, and two steps that leave a directory
 /// fs.remove_dir_all("/birds")
 /// # }
 /// ```

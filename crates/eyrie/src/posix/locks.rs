@@ -19,7 +19,7 @@ pub enum RangeOwner {
     /// of this file. In a volume, [`Pxfs::with_lock_process`](crate::Pxfs::with_lock_process) sets another
     /// number for the process.
     Process,
-    /// The open file (`F_OFD_SETLK`). Its locks end when it is closed, with all its clones.
+    /// The open file (`F_OFD_SETLK`). Its locks end when the file and all its clones are closed.
     OpenFile,
 }
 
@@ -47,9 +47,9 @@ impl FoundLock {
 
 /// Advisory locks, with the results of Linux.
 ///
-/// A lock conflicts only with other locks: reads, writes and truncations ignore locks. A lock is on the file,
-/// whatever its names are. Locks of ranges and locks of whole files (`flock`) do not conflict. Locks are not
-/// stored. Each process that opens a volume read-only, without a service, has locks of its own.
+/// A lock conflicts only with other locks: reads, writes and truncations ignore locks. A lock is on the file
+/// itself, not on one of its names. Locks of ranges and locks of whole files (`flock`) do not conflict. Locks
+/// are not stored. Each process that opens a volume read-only, without a service, has locks of its own.
 ///
 /// A call that waits takes a [`LockWait`]. `EAGAIN` means that another lock conflicts and the call was not to
 /// wait, `ETIMEDOUT` that its deadline has passed, and `EINTR` that a [`Canceller`](crate::Canceller) has
@@ -84,9 +84,9 @@ pub trait PosixLocks: Posix {
     /// ```
     ///
     /// # Errors
-    /// `EAGAIN`, `ETIMEDOUT` and `EINTR` for a wait that did not end with the lock. `ENOLCK` for more than
-    /// 1,048,576 locks of a process, or 16,384 of a client of a served volume. `ENOLCK` also for the first
-    /// call after locks of this owner have ended with their service. A deadlock is not detected.
+    /// `EAGAIN`, `ETIMEDOUT` and `EINTR` if the call does not get the lock. `ENOLCK` for more than 1,048,576
+    /// locks of a process, or 16,384 of a client of a served volume. `ENOLCK` also for the first call after
+    /// locks of this owner have ended with their service. A deadlock is not detected.
     fn flock(&self, handle: &Self::Handle, kind: Option<LockKind>, wait: LockWait<'_>) -> Result<()>;
 
     /// Locks or unlocks a range: `(start, length)`. Length 0 stands for all bytes from `start` on, also those

@@ -146,8 +146,8 @@ fn append_writes_what_fits_while_another_thread_shortens_the_file() {
 #[test]
 fn append_writes_what_fits_after_another_thread_lengthened_the_file() {
     thread_local! {
-        /// Number of calls of the clock up to the one that makes the file `f` one byte longer, and the file
-        /// system that has `f`.
+        /// Number of calls of the clock until it makes the file `f` one byte longer, and the file system that
+        /// has `f`.
         static LONGER: RefCell<Option<(u32, Pxfs<Model>)>> = const { RefCell::new(None) };
     }
     /// Works as a clock that changes the file in the middle of a call.

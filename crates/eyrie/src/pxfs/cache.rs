@@ -199,7 +199,7 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
 /// directory, and `after` is the count of directory changes after the removal. If another change happened in
 /// between, this function does nothing, so that no entry is valid any more.
 pub(super) fn remove(scope: &Scope, after: u64, id: ObjectId) {
-    // A count with the highest bit was returned during a change. The next one may be greater by 1.
+    // A count with the highest bit was returned during a change. The next count may be greater by 1.
     let is_only_change = after == scope.changes.wrapping_add(1) && after >> 63 == 0;
     if !is_only_change {
         return;
@@ -279,7 +279,8 @@ mod tests {
         remove(&at(during), during + 1, gone.id);
         assert!(find(&at(during + 1), b"kept").is_none(), "these are no counts");
 
-        // The counts of another file system may be the same. Its changes are not those of this one.
+        // The counts of another file system may be the same. Its changes are not those of the first file
+        // system.
         let other = |changes| Scope { instance: u64::MAX - 2, ..at(changes) };
         remember(&other(20), b"kept", &kept);
         remove(&at(20), 21, gone.id);

@@ -49,8 +49,8 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Returns true if an exclusive create may leave its own look-up of the name out. The Op looks the name
     /// up, too, and [`create_unseen`](AsUser::create_unseen) does so after an error. A client looks the name
-    /// up first, because that needs no request. Calls such as `mkdir` do the same, because their entry often
-    /// exists.
+    /// up first, because a look-up needs no request. Calls such as `mkdir` do the same, because their entry
+    /// often exists.
     #[inline]
     pub(super) fn may_create_unseen(&self, parent: &Parent) -> bool {
         parent.last == Last::Name

@@ -9,7 +9,8 @@
 //! Differences from Linux's tmpfs:
 //! - Reads set no access times, as with the mount option `noatime`, unless [`Pxfs::with_access_times`] says
 //!   otherwise.
-//! - Pipes, sockets and devices can be made, but not opened (`ENXIO`).
+//! - Pipes, sockets and devices can be made, but opened only with [`OpenFlags::PATH`](crate::OpenFlags::PATH)
+//!   (otherwise `ENXIO`).
 //! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
 //!   stands for no key cannot be made (`EINVAL`).

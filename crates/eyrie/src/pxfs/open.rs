@@ -23,8 +23,8 @@ const WRITES_OTHERWISE: OpenFlags = OpenFlags::APPEND.union(SYNCHRONOUS);
 const SYNCHRONOUS: OpenFlags = OpenFlags::SYNC.union(OpenFlags::DATA_SYNC);
 
 /// The file that an earlier attempt of one call has made. If the service ends between the creation and the
-/// open, the call begins again in the next session, and finds its own file. It must then open this file, also
-/// with `EXCLUSIVE`, and whatever the permission bits of the file are.
+/// open, the call begins again in the next session, and finds its own file. The call must then open this
+/// file, also with `EXCLUSIVE`, and whatever the permission bits of the file are.
 #[derive(Default)]
 pub(super) struct MadeFile(Option<CreatedFile>);
 
@@ -36,7 +36,7 @@ struct CreatedFile {
 
 impl MadeFile {
     /// Returns true if `id` is this file, and the call goes on in another session. In that session the id may
-    /// also name a file that another client has made after this one was lost or removed. So this function
+    /// also name a file that another client has made after this file was lost or removed. So this function
     /// compares the generations.
     fn is(&self, id: ObjectId, engine: &impl Engine) -> bool {
         self.0.as_ref().is_some_and(|made| {

@@ -469,8 +469,8 @@ impl Volume {
     /// Saves and closes the volume. If the close fails, the error has the volume for another attempt.
     ///
     /// # Errors
-    /// `EBUSY` while files, nodes or stores of the volume are in use. If the error is dropped, the volume is
-    /// closed when the last of these is dropped. Other errors as [`Volume::sync`].
+    /// `EBUSY` while files, nodes, stores or watches of the volume are in use. If the error is dropped, the
+    /// volume is closed when the last of these is dropped. Other errors as [`Volume::sync`].
     ///
     /// # Examples
     /// ```

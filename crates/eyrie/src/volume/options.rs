@@ -211,11 +211,11 @@ impl VolumeOptions {
     }
 
     /// Opens the volume at `path`, or makes it if nothing is there or the directory is empty. An existing
-    /// volume keeps its size, groups, medium and owner. A block device is made a volume only if it has no
+    /// volume keeps its size, groups, medium and owner. A block device becomes a volume only if it has no
     /// contents, whatever [`VolumeOptions::overwrite`] says. The volume fills the device, whatever
     /// [`VolumeOptions::size`] says.
     ///
-    /// If two processes call this at once, one makes the volume, and the other may get `EBUSY`.
+    /// If two processes make this call at once, one makes the volume, and the other may get `EBUSY`.
     ///
     /// # Errors
     /// As [`Volume::open`] and [`VolumeOptions::create`].

@@ -1,8 +1,8 @@
 #!/bin/busybox sh
-# The first and only process of the guest. These words of the kernel's command line are its variables:
-#   eyrie_format=yes       make the emulated memory an ext4 file system with DAX first; it stays in the image
+# The first process of the guest. These words of the kernel's command line are its variables:
+#   eyrie_format=yes       first make an ext4 file system in the emulated memory; later boots mount it again
 #   eyrie_run="..."        a command line for `sh`, run in the mounted file system
-# At its end it prints a line "guest: passed" or "guest: failed", and turns the machine off.
+# At the end this script prints a line "guest: passed" or "guest: failed", and turns the machine off.
 
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin

@@ -114,7 +114,8 @@ impl Boot {
         }
         self.child.kill()?;
         self.child.wait()?;
-        // The pipe may still have lines. Its end comes after them, because the killed process has closed it.
+        // The pipe may still have lines. The loop reads them up to the end of the pipe, which the killed
+        // process has closed.
         let deadline = self.deadline;
         while self.line(deadline).is_some() {}
         if self.log.iter().any(|line| line.contains(FAILURE)) {

@@ -7,8 +7,8 @@
 //! and boots the guest again, several times. Each of these boots first checks that the volume has every step
 //! that was reported before.
 //!
-//! The emulation has no processor caches, so even a store that was never written back survives. Other tests,
-//! which record write-backs, find a store without a write-back. The guest is too slow to measure speed.
+//! The emulation has no processor caches, so even a store that was never written back survives. Other tests
+//! record write-backs, and so find such a store. The guest is too slow to measure speed.
 
 mod host;
 mod initramfs;

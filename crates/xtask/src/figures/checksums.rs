@@ -1,5 +1,5 @@
-//! Compares a volume on a disk whose pages have checksums with a volume without them, on the same disk.
-//! Measurements of both alternate.
+//! Compares two volumes on one disk: one with checksums of its pages, and one without. Measurements of both
+//! alternate.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -32,8 +32,8 @@ const OTHER_BYTES: u64 = 1 << 30;
 /// Number of files in one directory.
 const IN_ONE: u64 = 1000;
 const VOLUME_BYTES: u64 = 8 << 30;
-/// The latency beside the writer may be at most this many times the latency without the writer, unless the
-/// latency of the host's file system beside the same writer is higher (see [`figure`]).
+/// The permitted latency beside the writer is this many times the latency without the writer, or the latency
+/// of the host's file system beside the same writer, if that is more (see [`figure`]).
 const SLOWER: f64 = 2.0;
 
 /// The files of the writer.

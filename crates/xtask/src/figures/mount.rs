@@ -175,7 +175,7 @@ fn passthrough(path: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Measures two sides by turns, after one round that does not count. Returns the times of both sides.
+/// Measures two sides in alternation, after one round that does not count. Returns the times of both sides.
 fn alternate(
     rounds: usize,
     ours: impl Fn() -> Result<f64>,

@@ -64,7 +64,7 @@ const LOOK_UPS: [(ServedLookUp, &str); 5] = [
     (ServedLookUp::Get, "get 100 B"),
     (ServedLookUp::List, "listing, an entry"),
 ];
-/// The changes in the order of one round: each makes the names that a later one takes away.
+/// The changes in the order of one round, at the end of which no new name is left.
 const CHANGES: [(ServedChange, &str); 5] = [
     (ServedChange::Create, "create"),
     (ServedChange::Rename, "rename"),

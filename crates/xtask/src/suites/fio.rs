@@ -48,7 +48,7 @@ pub fn engines(context: &Context) -> Result<String> {
             fio.args(["--size=64m", "--bsrange=4k-64k", "--iodepth=16", direct]);
             fio.arg(format!("--ioengine={engine}")).args(again.then_some("--verify_only=1"));
             let text = succeed(&mut fio, LIMIT_S)?;
-            let issued = Issued::parse(&text).ok_or("fio has not told the number of its calls")?;
+            let issued = Issued::parse(&text).ok_or("fio does not report the number of its calls")?;
             if issued.reads < issued.writes || issued.reads == 0 {
                 return Err(format!("fio has not verified all blocks: {issued:?}").into());
             }
@@ -72,7 +72,7 @@ pub fn kill(context: &Context) -> Result<String> {
     Ok(format!("{} kills, {blocks} blocks verified", 2 * ROUNDS))
 }
 
-/// Kills a server once. Returns the number of blocks that were acknowledged, and that are all there.
+/// Kills a server once, and verifies each acknowledged block. Returns the number of these blocks.
 fn kill_once(context: &Context, home: Home) -> Result<u64> {
     let mut mounted = Mounted::at(context, "kill-fio", home, "rw")?;
     // fio must find a file of the full size after the kill, too. Otherwise it would make another one.
@@ -148,7 +148,7 @@ fn acknowledged(text: &str) -> std::result::Result<u64, &'static str> {
     }
     match Issued::parse(text) {
         Some(Issued { reads: 0, writes }) if writes > 1 => Ok(writes - 1),
-        _ => Err("fio has not told the number of its writes"),
+        _ => Err("fio does not report the number of its writes"),
     }
 }
 

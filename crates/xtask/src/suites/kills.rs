@@ -157,8 +157,8 @@ pub fn writer(context: &Context) -> Result<String> {
     Ok(format!("{} kills, {changes} acknowledged changes kept", 2 * ROUNDS))
 }
 
-/// Changes files until the server is killed. Then compares all files of all rounds with their acknowledged
-/// contents. Returns the number of acknowledged changes.
+/// Changes files until the server is killed. Then compares all files of all rounds with their reported
+/// states. Returns the number of reports of this round.
 fn writer_round(
     mounted: &mut Mounted,
     home: Home,

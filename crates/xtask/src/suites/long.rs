@@ -58,7 +58,7 @@ pub fn stress_ng(context: &Context) -> Result<String> {
         return Err(differences.join("\n").into());
     }
     mounted.finish()?;
-    Ok(format!("{done} stressors; as on tmpfs not possible: {}", alike.join(", ")))
+    Ok(format!("{done} stressors; not possible on tmpfs either: {}", alike.join(", ")))
 }
 
 /// The outcome of a stressor.

@@ -241,7 +241,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // The names of these directories have the process id. So a left directory disturbs no other run.
+        // The names of these directories have the process id. So a directory that stays disturbs no other
+        // run.
         let _ = std::fs::remove_dir_all(&self.memory);
         let _ = std::fs::remove_dir_all(&self.disk);
     }

@@ -91,7 +91,7 @@ fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
     };
     let workers: Vec<Box<dyn Worker>> = vec![Box::new(worker)];
     let contestant =
-        Contestant { name: "a map".to_owned(), workers, count: Box::new(|| Ok(None)), orders: false };
+        Contestant { name: "a map".to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false };
     let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
     measure(&Workload::plan(&work, 2), vec![contestant], control).map(drop)
 }

@@ -44,7 +44,7 @@ pub struct CpArgs {
     /// Keep existing files; -n is stronger than -f and -u
     #[arg(long, short)]
     no_clobber: bool,
-    /// Keep existing files that are as new as their sources
+    /// Keep existing files that are at least as new as their sources
     #[arg(long, short)]
     update: bool,
     /// Keep modes, owners and times, which is the default

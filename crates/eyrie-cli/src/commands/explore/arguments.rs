@@ -24,7 +24,7 @@ The script runs on an empty volume in memory. docs/scripts.md describes scripts.
 simulated before every fence of every call. The images that recovery can tell apart are opened, up to the \
 limits --images and --samples. Each image must be sound and usable, and hold the state before or after the \
 call, or on a disk a state since the last sync. Without --script, built-in scripts are explored: each call \
-by itself, also in a full volume, growth, batches, reuse of storage, full journals, two threads, sequences \
+by itself (also in a full volume), growth, batches, reuse of storage, full journals, two threads, sequences \
 of two and three calls, and random calls.
 
 The process is also killed at some moments of the script (--kills). The next process reads all visible \

@@ -114,7 +114,7 @@ impl Anchor {
         if broken(SafetyRule::NewJournalNameIsFlushed) { Ok(()) } else { blocks.here().flush() }
     }
 
-    /// Writes the anchor to the page behind the journal.
+    /// Writes the anchor to the page after the journal.
     #[track_caller]
     pub(super) fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
         let mut page = page_buffer(PAGE);

@@ -9,7 +9,7 @@
 //! - Afterwards the volume equals the model. Unless the failure may leak storage, the volume is also sound,
 //!   and a volume in memory has as much free space as a recovery of it finds.
 //! - If the call is made again, it gives the result of the model, or finds no room. This rule does not hold
-//!   after a disk could not make a change durable.
+//!   after a disk has failed to make a change durable.
 //! - In memory no crash loses a call that had returned. On a disk no crash loses a call before the last
 //!   successful sync.
 //!

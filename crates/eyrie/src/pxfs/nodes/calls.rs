@@ -323,6 +323,9 @@ impl<E: Engine> Nodes<E> {
         (to, to_offset): (ObjectId, u64),
         length: u64,
     ) -> Result<u64> {
+        // A copy within one file may move the end of the file, so the end is read first.
+        let size = self.call(who, "copy_file_range", [from], |user| Ok(user.engine().attributes(from)?.size));
+        let length = length.min(size?.saturating_sub(from_offset));
         let mut copied = 0;
         while copied < length {
             let (source, target) = ((from, from_offset + copied), (to, to_offset + copied));

@@ -33,8 +33,8 @@ impl Generations {
     #[inline]
     pub(super) fn remove(&self, engine: &impl Engine, id: ObjectId, held: &HoldTable) {
         if engine.session() != 0 {
-            // Another thread adds the generation after its hold. So `held` has the node already, or the
-            // generation is added after this mutex is free.
+            // Another thread first takes its hold, and then adds the generation. So `held` has the node
+            // already, or that thread adds the generation after this mutex is free.
             let mut known = unpoisoned(self.0.lock());
             if !held.contain(id) {
                 known.remove(&id);

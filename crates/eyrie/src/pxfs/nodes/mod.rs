@@ -127,8 +127,8 @@ impl SetAttributes {
 /// of the same kind that now has the name, or fails with `ENOENT` if there is none. A million held nodes take
 /// some 80 MB. The drop of this value forgets all nodes.
 ///
-/// Each call takes the credentials of its caller. A name is that of one entry: a name with a slash fails with
-/// `EINVAL`. `.` and `..` can be looked up.
+/// A call whose result depends on its user takes the credentials of this user. A name is that of one entry: a
+/// name with a slash fails with `EINVAL`. `.` and `..` can be looked up.
 ///
 /// The calls return the errors of [`Posix`]. They also return `ESTALE` for an id that names no object, and
 /// for the id of a removed object that is not held.
@@ -181,8 +181,8 @@ pub struct Nodes<E: Engine> {
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// Returns the objects of the volume, for front-ends that know objects and not paths. They have the
-    /// [rules](Pxfs::rules) of this file system, but not its credentials.
+    /// Returns the objects of the volume, for front-ends that know objects and not paths. Calls on them obey
+    /// the [rules](Pxfs::rules) of this file system. Its credentials have no effect on these calls.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {

@@ -107,7 +107,7 @@ impl KnownTree {
     }
 
     /// Returns the path of an entry of a watched directory, relative to the root. `None` if the known entries
-    /// do not lead from the root to the directory. This is possible while notices are older than a listing.
+    /// do not lead from the root to the directory, which is possible while notices are older than a listing.
     pub(super) fn path(&self, dir: ObjectId, name: &[u8]) -> Option<PathBuf> {
         let mut parts = vec![names::encode(name).into_owned()];
         let mut at = dir;
