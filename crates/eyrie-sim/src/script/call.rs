@@ -10,7 +10,7 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// Name and syntax of each call.
-pub(super) const USAGE: [(&str, &str); 25] = [
+pub(super) const USAGE: [(&str, &str); 26] = [
     ("creat", "PATH [MODE]"),
     ("tmpfile", "DIR PATH LENGTH SEED [MODE]"),
     ("mkdir", "PATH [MODE]"),
