@@ -89,7 +89,7 @@ impl Default for OpMix {
             append: 6,
             set_size: 8,
             fallocate: 8,
-            clone_range: 8,
+            clone_range: 7,
             set_attributes: 5,
             mark_access: 4,
             set_xattr: 6,
