@@ -377,6 +377,35 @@ mod tests {
     }
 
     #[test]
+    fn clone_needs_rights_on_both_files() {
+        let nest = Nest::new();
+        let make = |name: &[u8], mode, uid| {
+            let id = nest.model.reserve(Kind::File).expect("room");
+            let owner = Owner { mode, uid, gid: uid };
+            let op =
+                Op::Create { dir: nest.shared, name, id, owner, content: Content::Bytes(b"x"), time: NOW };
+            nest.model.apply(&op).expect("it is new");
+            id
+        };
+        let (secret, open, mine) = (make(b"s", 0o200, 1), make(b"o", 0o644, 1), make(b"m", 0o400, 2));
+        let clone = |source, id| Op::CloneRange {
+            source,
+            source_offset: 0,
+            id,
+            offset: 0,
+            length: 0,
+            set_ids: SetIds::Keep,
+            time: NOW,
+        };
+        assert!(nest.is_refused(2, &clone(secret, mine)), "the user may not read the source");
+        assert!(nest.is_refused(2, &clone(mine, open)), "the user may not write to the target");
+        assert!(nest.ask(2, &clone(open, mine)).is_ok(), "an owner may have a handle for writing");
+        assert!(nest.ask(1, &clone(secret, open)).is_ok(), "an owner may have a handle for reading");
+        let drops = nest.ask(0, &clone(secret, mine)).expect("root");
+        assert_eq!(drops, clone(secret, mine));
+    }
+
+    #[test]
     fn user_changes_only_what_its_rights_allow() {
         let nest = Nest::new();
         let (root, id, time, set_ids) = (nest.model.root(), nest.egg, NOW, SetIds::Keep);

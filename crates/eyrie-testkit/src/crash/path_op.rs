@@ -481,6 +481,10 @@ pub(super) fn batch(dir: &str, parts: &[(&str, Option<usize>)]) -> PathOp {
     PathOp::Batch { dir: dir.into(), parts: parts.iter().map(part).collect() }
 }
 
+pub(super) fn clone_range(from: (&str, u64), to: (&str, u64), length: u64) -> PathOp {
+    PathOp::CloneRange { from: (from.0.into(), from.1), to: (to.0.into(), to.1), length }
+}
+
 pub(super) fn fallocate(path: &str, mode: FallocateMode, offset: u64, length: u64) -> PathOp {
     PathOp::Fallocate { path: path.into(), mode, offset, length }
 }

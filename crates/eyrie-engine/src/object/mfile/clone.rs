@@ -12,6 +12,7 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::append::clear_past;
 use super::copy::raise;
 use super::leaf::{FoundLeaf, find_leaf, piece_at};
+use super::read::seek;
 use super::tree::{
     FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_of,
     span, start_of,
@@ -184,6 +185,13 @@ impl CloneInProgress {
     ) -> Result<Pointer> {
         let level = subtree.level;
         let whole = self.to <= start && start.saturating_add(span(level)) <= self.end;
+        if whole && self.is_hole(transaction, start, level)? {
+            self.has_holes = true;
+            if size > 0 {
+                retire_under(transaction, subtree, size)?;
+            }
+            return Ok(Pointer::NULL);
+        }
         if whole && level <= MAX_LEAF_LEVEL {
             let found = self.find(transaction, start - self.to + self.from, level)?;
             if !matches!(found, FoundLeaf::Several) && size > 0 {
@@ -197,11 +205,7 @@ impl CloneInProgress {
                     return Ok(pointer);
                 }
                 FoundLeaf::Small(extent) => return self.copy_small(transaction, extent),
-                FoundLeaf::Hole => {
-                    self.has_holes = true;
-                    return Ok(Pointer::NULL);
-                }
-                FoundLeaf::Several => {}
+                FoundLeaf::Hole | FoundLeaf::Several => {}
             }
         }
         let old = if size == 0 { Under::Hole } else { subtree.look()? };
@@ -216,6 +220,14 @@ impl CloneInProgress {
             node.set(slot, child);
         }
         if node.is_empty() { Ok(Pointer::NULL) } else { node.write(transaction) }
+    }
+
+    /// True if no byte of the source is written in the span of `level` that begins at offset `start` of the
+    /// target. So a large hole takes no time for each of its pages.
+    fn is_hole(&self, transaction: &Transaction<'_>, start: u64, level: u8) -> Result<bool> {
+        let from = start - self.to + self.from;
+        let next = seek(transaction.medium(), self.source, from, false)?;
+        Ok(next.is_none_or(|next| next - from >= span(level)))
     }
 
     #[cold]

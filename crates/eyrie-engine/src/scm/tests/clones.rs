@@ -175,6 +175,25 @@ fn two_pointers_without_bits_are_corrupt() {
 }
 
 #[test]
+fn regression_clone_of_the_largest_hole_ends() {
+    let engine = engine();
+    let source = file(&engine, b"source", &bytes(5000, 9));
+    let size = i64::MAX as u64 - 8191;
+    engine.apply(&Op::SetSize { id: source, size, set_ids: SetIds::Keep, time: BORN }).expect("room");
+    write(&engine, source, 1 << 60, &bytes(5000, 9));
+    for to in [0, 4096] {
+        let target = create(&engine, engine.root, format!("{to}").as_bytes(), Kind::File).expect("room");
+        clone(&engine, (source, 0), (target, to), 0).expect("room");
+        let attributes = engine.attributes(target).expect("alive");
+        assert_eq!((attributes.size, attributes.allocated), (size + to, 4 * PAGE_SIZE));
+        let mut read = vec![0; 5000];
+        engine.read(target, (1 << 60) + to, &mut read).expect("sound");
+        assert!(read == bytes(5000, 9));
+    }
+    assert_clean(&engine);
+}
+
+#[test]
 fn first_clone_sets_the_feature_bit() {
     let engine = engine();
     let (source, target) = (file(&engine, b"source", &[1; 9000]), file(&engine, b"target", &[2; 10]));
