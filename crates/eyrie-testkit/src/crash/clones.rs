@@ -17,8 +17,8 @@ pub(super) fn cloned() -> CaseVolume {
         file("extent", 20_000),
         file("double", 10),
         clone_range(("extent", 0), ("double", 0), 0),
-        file("again", 9000),
-        clone_range(("again", 0), ("again", 12_288), 4096),
+        file("again", 30_000),
+        clone_range(("again", 0), ("again", 32_768), 4096),
         file("small", 100),
     ];
     CaseVolume::after("cloned", true, &changes)
@@ -41,7 +41,7 @@ pub(super) fn changes() -> Vec<PathOp> {
         write("twin", 4090, 20),
         write("double", 16, 8),
         write("double", 0, 20_000),
-        write("again", 12_296, 8),
+        write("again", 32_776, 8),
         append("tree", 8),
         append("twin", 6000),
         append("double", 100),

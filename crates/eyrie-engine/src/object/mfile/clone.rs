@@ -205,6 +205,9 @@ impl CloneInProgress {
                     return Ok(pointer);
                 }
                 FoundLeaf::Small(extent) => return self.copy_small(transaction, extent),
+                FoundLeaf::Hole | FoundLeaf::Several if level == 0 => {
+                    return Err(Error::corrupt(self.source.at, "extent that is no whole page"));
+                }
                 FoundLeaf::Hole | FoundLeaf::Several => {}
             }
         }

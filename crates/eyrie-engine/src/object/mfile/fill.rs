@@ -208,7 +208,8 @@ fn fill(
         let visible = file.size.min(extent.bytes());
         let keeps = matches!(how, FillMode::Storage { .. });
         let must_copy = how == FillMode::Storage { own: true } && file.root.is_shared();
-        if !keeps && range.covers(0) && range.end >= visible {
+        let reached = if how == FillMode::Hole { visible.next_multiple_of(PAGE_SIZE) } else { visible };
+        if !keeps && range.covers(0) && range.end >= reached {
             transaction.retire(extent);
             file = file.with_root(Pointer::NULL);
         } else if !preallocated

@@ -194,6 +194,24 @@ fn regression_clone_of_the_largest_hole_ends() {
 }
 
 #[test]
+fn clone_within_a_file_shares_its_pages() {
+    let engine = engine();
+    for (name, len) in [(b"one", 9000), (b"two", 9000), (b"six", 50_000)] {
+        let data = bytes(len, 3);
+        let id = file(&engine, name, &data);
+        let before = used(&engine);
+        let to = len.next_multiple_of(PAGE) as u64;
+        clone(&engine, (id, 0), (id, to), PAGE_SIZE).expect("room");
+        assert!(used(&engine) <= before + 2 * PAGE_SIZE, "a node, and the last page");
+        let mut wanted = data.clone();
+        wanted.resize(to as usize, 0);
+        wanted.extend(&data[..PAGE]);
+        assert_eq!(read(&engine, id), wanted);
+        assert_clean(&engine);
+    }
+}
+
+#[test]
 fn first_clone_sets_the_feature_bit() {
     let engine = engine();
     let (source, target) = (file(&engine, b"source", &[1; 9000]), file(&engine, b"target", &[2; 10]));
