@@ -13,9 +13,9 @@
 //! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
-//! Most programs in `src/bin` run some of these tests for longer. `dax_guest` runs its steps in a virtual
-//! machine with persistent memory. `hot_calls` makes the calls whose instructions `cargo xtask instructions`
-//! counts.
+//! Most programs in `src/bin` run some of these tests for longer. `dax_guest` makes steps of `script` in a
+//! virtual machine with persistent memory. `hot_calls` makes the calls whose instructions `cargo xtask
+//! instructions` counts.
 //!
 //! Invariant: all random draws come from one seed, so a seed replays a failure that does not depend on the
 //! order of threads or on the moment of a kill.

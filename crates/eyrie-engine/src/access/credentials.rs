@@ -104,6 +104,13 @@ impl Credentials {
         }
     }
 
+    /// Returns the credentials with which `access(2)` checks rights, if they differ from these: the
+    /// capabilities of a user other than root do not count.
+    pub fn for_access_call(&self) -> Option<Credentials> {
+        let differs = !self.is_root() && !self.capabilities.is_empty();
+        differs.then(|| self.clone().with_capabilities(Capabilities::empty()))
+    }
+
     /// Returns the id of these credentials. Clones share the id, even if they have different umasks. No other
     /// credentials of this process have it.
     #[inline]

@@ -216,9 +216,9 @@ impl Pager {
     /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.
     /// The calculation adds 32 bytes for each page, which is more than its entry takes without the lines.
     pub(super) fn recorded_bytes(&self) -> u64 {
-        let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
         // The count of pages may be below zero for a moment, because a thread lists a page after it marks it.
-        self.changed_bytes.load(Ordering::Relaxed).saturating_add(pages.saturating_mul(32))
+        let pages = (self.dirty_pages.load(Ordering::Relaxed) as isize).max(0) as u64;
+        self.changed_bytes.load(Ordering::Relaxed) + pages * 32
     }
 
     /// Makes a logged page part of the cut that this drain takes next, so that the checkpoint writes the

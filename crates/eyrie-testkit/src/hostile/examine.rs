@@ -39,7 +39,7 @@ pub enum Examined {
 }
 
 /// Opens the volume on `medium`, reads reachable objects, checks the volume, changes some objects, checks the
-/// volume again, and closes it. The maximum number of objects to read is 2000.
+/// volume again, and closes it. Reads at most 2000 objects.
 pub fn examine(medium: Medium) -> Examined {
     let Ok(engine) = Scm::open_on(medium) else { return Examined::Refused };
     let found = walk(&engine);

@@ -213,16 +213,16 @@ pub const STRUCTURES: &[Structure] = &[
         "Redo slot",
         &[
             ("state", MayPass(&[1, ALL], "a closed volume has no record, and a record needs a checksum")),
-            ("place", Untested("of a free slot it has no meaning")),
+            ("place", Untested("it has no meaning in a free slot")),
             ("reserved", Untested("it has no meaning")),
-            ("words", Untested("of a free slot they have no meaning")),
+            ("words", Untested("they have no meaning in a free slot")),
         ],
     ),
     (
         "Redo word",
         &[
-            ("address", Untested("of a free slot it has no meaning")),
-            ("value", Untested("of a free slot it has no meaning")),
+            ("address", Untested("it has no meaning in a free slot")),
+            ("value", Untested("it has no meaning in a free slot")),
         ],
     ),
     (
@@ -259,14 +259,14 @@ pub const STRUCTURES: &[Structure] = &[
             ("reserved", RESERVED),
             ("stamps", Untested("see the stamp")),
             ("lines", Untested("see the line of slots")),
-            ("lengths", MayPass(&[0, ALL], "of a slot that is not live it has no meaning")),
+            ("lengths", MayPass(&[0, ALL], "they have no meaning for a slot that is not live")),
         ],
     ),
     (
         "Line of slots",
         &[
             ("slots", Untested("see the slot")),
-            ("tags", MayPass(&[0, 255], "of a slot that is not live it has no meaning")),
+            ("tags", MayPass(&[0, 255], "they have no meaning for a slot that is not live")),
             ("spilled", MayPass(&[0, 255], "a bit may be set without need")),
         ],
     ),

@@ -23,8 +23,8 @@ const REASONS: [&str; 4] = [
 
 /// The reason to refuse the repair of an image that ends before [`TABLES_END`].
 const TRUNCATED: &str = "truncated volume: segment 0 has";
-/// Offset of the end of the tables of a base volume, whose header-chunk bitmap has one page. An image that
-/// ends before this offset has no object that a repair could save.
+/// Offset at which the tables of a base volume end. Its header-chunk bitmap has one page. An image that ends
+/// before this offset has no object that a repair could save.
 const TABLES_END: u64 = CHUNK_MAP.offset() + PAGE_SIZE;
 
 /// Results of repairs. Counts are of images.

@@ -131,8 +131,8 @@ impl fmt::Display for Brief<'_> {
 /// Makes `count` calls of each of `seeds`, and the calls of `access_times`, `set_ids` and `same_size`, on the
 /// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `users` returns
 /// the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`]. `subject` returns the file
-/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs. Both
-/// file systems are emptied before each seed.
+/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs.
+/// Both file systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -171,8 +171,9 @@ struct PosixRun<P: Posix> {
 
 /// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
 /// change of a time is visible. Waits are slow, so the other runs do not wait. They compare the targets of
-/// symbolic links instead, which would set the access times that the waiting runs compare.
-const WAITING_SEEDS: u64 = 6;
+/// symbolic links instead. The waiting runs do not, because reading a target sets an access time, which these
+/// runs compare.
+const WAITING_SEEDS: u64 = 12;
 
 /// Waits until the kernel's clock for file times has advanced.
 fn wait_for_tick() {
@@ -382,8 +383,8 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     engine
 }
 
-/// Returns the next time of a clock that never shows the same time twice. A run takes less than a day of this
-/// clock, as of the kernel's, so no access time becomes a day old.
+/// Returns the next time of a clock that never shows the same time twice. A run takes less than a day on this
+/// clock and on that of the kernel, so no access time becomes a day old.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(0);
     let micros = NEXT.fetch_add(1, Ordering::Relaxed);

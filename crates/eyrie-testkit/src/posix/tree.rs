@@ -42,7 +42,7 @@ pub(super) struct Times {
 pub(super) struct Parts {
     /// The extended attributes.
     pub xattrs: bool,
-    /// The targets of symbolic links. To read them sets access times. All other reads of a tree leave the
+    /// The targets of symbolic links. Reading them sets access times. All other reads of a tree leave the
     /// access times alone.
     pub targets: bool,
 }
@@ -98,9 +98,8 @@ fn unnoticed<P: Posix, T>(
 
 /// Returns the first difference between the trees of the host (first in each pair) and of the file system
 /// under test. A modification time that a call set is compared by its value. For other modification times and
-/// for change times, only the fact of a change since `before` is compared. For an access time, the comparison
-/// checks if it equals the time that the last call set. If `times` says so, also the fact that a read has set
-/// the access time is compared.
+/// for change times, the comparison only checks if they have changed since `before`. For an access time, it
+/// checks if the time equals the one that the last call set, and, if `times` says so, if a read has set it.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),

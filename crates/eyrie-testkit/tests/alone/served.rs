@@ -408,8 +408,8 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
     );
 }
 
-/// The kills come between the stores of a service of a disk to its lanes, its board and the flags of its
-/// pages. Nothing that a client has synchronised is lost, and each number is there once.
+/// A service of a disk is killed between its stores to lanes, to its board and to the flags of pages. Nothing
+/// that a client has synchronised is lost, and each number is there once.
 #[test]
 fn synchronised_changes_outlive_a_kill_between_stores_to_shared_memory() {
     const TEST: &str = "served::synchronised_changes_outlive_a_kill_between_stores_to_shared_memory";

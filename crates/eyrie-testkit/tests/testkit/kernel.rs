@@ -4,8 +4,8 @@
 //! The host side keeps a descriptor of each object open, so Ops reach the object even after a rename. The
 //! comparison leaves out some Ops, for example: Ops on keys and attributes, Ops on extended attributes (the
 //! kernel has rules for their names), creations of devices (they need privileges), links to symbolic links
-//! and pipes, and Ops with a name that the kernel does not take as a name of an entry (an empty name, `.`, or
-//! a name with a slash).
+//! and pipes, and Ops with a name that no entry can have in the kernel (an empty name, `.`, or a name with a
+//! slash).
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 

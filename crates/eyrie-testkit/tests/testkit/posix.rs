@@ -1,5 +1,5 @@
-//! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root and as two other users. The
-//! program `long_posix` runs more seeds.
+//! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root, as two users without
+//! capabilities, and as a user with one. The program `long_posix` runs more seeds.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
@@ -10,13 +10,13 @@ use eyrie_testkit::power::Disk;
 
 #[test]
 fn the_model_behaves_as_the_kernel() {
-    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..60, 300));
+    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..120, 300));
 }
 
 #[test]
 fn random_calls_match_the_kernel() {
     in_tmpfs_root("posix::random_calls_match_the_kernel", || {
-        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..60, 300)
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..120, 300)
     });
 }
 

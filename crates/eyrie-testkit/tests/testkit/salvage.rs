@@ -135,7 +135,7 @@ fn place_of(image: &Image<'_>, wanted: &[u8]) -> u64 {
     at as u64
 }
 
-/// Returns the offset of the bytes of a name of the root directory, in the record of its entry.
+/// Returns the offset of the bytes of `name` in the record of this entry of the root directory.
 fn name_place(image: &Image<'_>, name: &[u8]) -> u64 {
     let engine = Scm::open_on(image.base.copy()).expect("sound");
     let hash = hash(engine.volume().hash_seed(), name);

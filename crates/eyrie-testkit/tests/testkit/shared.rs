@@ -17,7 +17,7 @@ use eyrie_testkit::posix::{PosixCall, compare_with_host, in_tmpfs_root, plain_us
 use tempfile::TempDir;
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
-/// clock, because a service replaces times in the future. A run takes less than a day of this clock, so no
+/// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
 /// access time becomes a day old.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(0);

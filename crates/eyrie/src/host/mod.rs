@@ -17,6 +17,8 @@ mod clones;
 mod convert;
 mod locks;
 mod store;
+#[cfg(feature = "testing")]
+mod users;
 
 pub use store::HostStore;
 
@@ -98,37 +100,6 @@ impl Host {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = named("syncfs", fs::openat(&*self.root, ".", flags, Mode::empty()))?;
         named("syncfs", fs::syncfs(root))
-    }
-
-    /// Gives the calling thread, and no other thread, the user, groups and capabilities of `credentials`. The
-    /// umask does not change. Root always has all capabilities. The process must have been started by root. A call with the credentials of root makes the
-    /// thread root again. This function needs the feature `testing`.
-    ///
-    /// # Errors
-    /// `EPERM` unless the process was started by root.
-    #[cfg(feature = "testing")]
-    pub fn become_user(credentials: &crate::Credentials) -> Result<()> {
-        use rustix::thread::{CapabilitySet, CapabilitySets};
-
-        let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
-        let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
-        // Setting groups needs the effective user id of root. The saved user id stays that of root, so that
-        // the thread can become root again.
-        let all = || {
-            rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
-            rustix::thread::set_thread_groups(&groups)?;
-            rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)?;
-            rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)?;
-            // A user other than root has no effective capabilities now. The saved user id of root has kept the
-            // permitted ones.
-            let effective = CapabilitySet::from_bits_retain(credentials.capabilities().bits().into());
-            if credentials.is_root() || effective.is_empty() {
-                return Ok(());
-            }
-            let sets = CapabilitySets { effective, ..rustix::thread::capabilities(None)? };
-            rustix::thread::set_capabilities(None, sets)
-        };
-        named("setresuid", all())
     }
 
     /// Returns the path relative to the root descriptor.

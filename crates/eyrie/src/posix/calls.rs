@@ -363,8 +363,7 @@ pub trait Posix {
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Result<()>;
 
-    /// Checks that the caller has these rights on a file. As in `access(2)`, the capabilities of a user other
-    /// than root do not count.
+    /// Checks that the caller has these rights on a file, without the capabilities of users other than root.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie_engine::access::{self, Capabilities, Rights};
+use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 use eyrie_medium::{PAGE_SIZE, epoch};
 
@@ -184,9 +184,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
-        let who = self.credentials();
-        if !who.is_root() && !who.capabilities().is_empty() {
-            let bare = who.clone().with_capabilities(Capabilities::empty());
+        if let Some(bare) = self.credentials().for_access_call() {
             return self.with_credentials(bare).access(file, access);
         }
         self.as_user().call("access", |user| {
