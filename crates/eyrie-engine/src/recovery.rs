@@ -155,7 +155,9 @@ impl MarkingWalk<'_> {
             return Ok(());
         }
         let marks = &self.marks;
-        visit_object(self.volume, id, &mut |extent| marks.mark_extent(extent).map_err(overlap(extent.addr)))?;
+        visit_object(self.volume, id, &mut |extent, is_shared| {
+            marks.mark(extent, is_shared).map_err(overlap(extent.addr))
+        })?;
         if id.is_directory() {
             let root = Header::of(id).hot(self.volume.medium())?.root;
             let count = Collection::new(self.volume, root).bucket_count()?;
