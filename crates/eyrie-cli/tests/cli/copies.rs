@@ -136,7 +136,7 @@ fn cp_shares_storage_inside_a_volume() {
     let used = || {
         let space: serde_json::Value =
             serde_json::from_str(&sandbox.succeed(["df", "--json", "vol"])).unwrap();
-        space["used_bytes"].as_u64().unwrap()
+        space[0]["used_bytes"].as_u64().unwrap()
     };
     let before = used();
     sandbox.succeed(["cp", "vol:/file", "vol:/auto"]);
