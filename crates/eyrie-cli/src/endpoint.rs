@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Target};
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, RenameMode, Stat, Target};
 
-use crate::copy::{Job, Reporter, Style, Tally, copy_tree};
+use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
 use crate::opened::{OpenVolumes, with_target, with_volumes};
 use crate::place::Place;
@@ -160,8 +160,8 @@ pub trait BetweenFileSystems {
     /// Does the work. `source` and `target` are the file systems of two endpoints.
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Self::Output>
     where
-        S: Posix + Clone + Sync + Send,
-        D: Posix + Clone + Sync + Send;
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static;
 }
 
 /// The copy of the tree `from` to `path`, which is on the file system of `to`.
@@ -169,6 +169,7 @@ struct CopyTree<'a> {
     from: &'a Endpoint,
     to: &'a Endpoint,
     path: &'a Path,
+    reflink: Reflink,
     verbose: bool,
 }
 
@@ -177,14 +178,15 @@ impl BetweenFileSystems for CopyTree<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Clone + Sync + Send,
-        D: Posix + Clone + Sync + Send,
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static,
     {
-        let Self { from, to, path, verbose } = self;
+        let Self { from, to, path, reflink, verbose } = self;
         let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
         let style = if *verbose { pairs() } else { Style::Bar };
         let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", style);
-        copy_tree(&Job { source, from: &from.path, target, to: path, except: None, reporter })
+        let (except, reflink) = (None, *reflink);
+        copy_tree(&Job { source, from: &from.path, target, to: path, except, reflink, reporter })
     }
 }
 
@@ -199,13 +201,15 @@ impl BetweenFileSystems for CopyAttributes<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<Tally>
     where
-        S: Posix + Clone + Sync + Send,
-        D: Posix + Clone + Sync + Send,
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
         let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
         let to = &to.path;
-        crate::copy::copy_attributes(&Job { source, from: &from.path, target, to, except: None, reporter })
+        let (except, reflink) = (None, Reflink::Never);
+        let job = Job { source, from: &from.path, target, to, except, reflink, reporter };
+        crate::copy::copy_attributes(&job)
     }
 }
 
@@ -226,8 +230,8 @@ pub fn between<T: BetweenFileSystems>(from: &Endpoint, to: &Endpoint, work: &mut
 ///
 /// # Errors
 /// As [`copy_tree`].
-pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, verbose: bool) -> Result<Tally> {
-    between(from, to, &mut CopyTree { from, to, path, verbose })
+pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path, reflink: Reflink, verbose: bool) -> Result<Tally> {
+    between(from, to, &mut CopyTree { from, to, path, reflink, verbose })
 }
 
 /// Gives the directory `to` the attributes of the directory `from`.

@@ -128,7 +128,7 @@ pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
         damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
     };
     let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
-    let visited = visit_object(volume, id, &mut |extent| {
+    let visited = visit_object(volume, id, &mut |extent, _| {
         hit |= is_hit(extent.addr.offset(), extent.class.bytes());
         Ok(())
     });
@@ -176,10 +176,17 @@ impl Check<'_> {
         }
         let before = self.report.findings.len();
         let marks = &self.marks;
+        let mut shares = false;
         // The walk ends at the first overlap. Therefore it also ends on a tree with a loop.
-        let visited = visit_object(self.volume, id, &mut |extent| {
-            marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.reason()))
+        let visited = visit_object(self.volume, id, &mut |extent, is_shared| {
+            shares |= is_shared;
+            marks.mark(extent, is_shared).map_err(|overlap| Error::corrupt(extent.addr, overlap.reason()))
         });
+        if shares && !self.volume.has_shared_extents() {
+            let what =
+                "shared extent in a volume whose superblock does not name the feature of shared extents";
+            self.found(addr, what);
+        }
         self.note(id, visited)?;
         let xattrs = Header::of(id).hot_and_cold(self.volume.medium()).and_then(|(_, cold)| {
             let root = XattrRoot::of(Header::of(id), &cold);

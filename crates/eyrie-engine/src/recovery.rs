@@ -186,7 +186,9 @@ impl MarkingWalk<'_> {
             return Ok(());
         }
         let marks = &self.marks;
-        visit_object(self.volume, id, &mut |extent| marks.mark_extent(extent).map_err(overlap(extent.addr)))?;
+        visit_object(self.volume, id, &mut |extent, is_shared| {
+            marks.mark(extent, is_shared).map_err(overlap(extent.addr))
+        })?;
         (self.visit)(id)?;
         if id.is_directory() {
             let root = Header::of(id).hot(self.volume.medium())?.root;

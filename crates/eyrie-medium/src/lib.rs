@@ -22,6 +22,7 @@
 
 mod addr;
 mod backing;
+mod clone_range;
 mod copy;
 mod counts;
 pub mod epoch;
@@ -48,6 +49,7 @@ mod token;
 mod truncate;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
+pub use clone_range::clone_range;
 pub use counts::OrderCounts;
 pub use fault::Fault;
 #[cfg(feature = "testing")]

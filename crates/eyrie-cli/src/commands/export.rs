@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, Style, copy_tree};
+use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
@@ -57,6 +57,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &to,
             except: None,
+            reflink: Reflink::Never,
             reporter: &Reporter::new(
                 &prefix,
                 String::new(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use eyrie::Credentials;
 
-use crate::copy::{Job, Reporter, Style, copy_tree};
+use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::Place;
@@ -65,6 +65,7 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
             target: &target,
             to: &inside.path,
             except: itself.as_deref(),
+            reflink: Reflink::Never,
             reporter: &Reporter::new(
                 &arguments.from,
                 prefix,

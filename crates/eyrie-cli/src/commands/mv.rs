@@ -4,7 +4,7 @@ use clap::Args;
 use eyrie::{Errno, RenameMode};
 
 use super::cp::{Copying, Existing, copy_one, existing};
-use crate::copy::print_line;
+use crate::copy::{Reflink, print_line};
 use crate::endpoint::{Endpoint, for_each_source};
 use crate::failure::{Doing, Result};
 use crate::place::{self, Place};
@@ -62,8 +62,12 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
     if no_clobber && existing(to)?.is_some() {
         return Ok(());
     }
-    let existing = Existing::Replace;
-    copy_one(from, to, Copying { recursive: true, merge: false, attributes: false, existing, verbose })?;
+    let (existing, reflink) = (Existing::Replace, Reflink::Auto);
+    copy_one(
+        from,
+        to,
+        Copying { recursive: true, merge: false, attributes: false, existing, reflink, verbose },
+    )?;
     // A copy in a volume must be durable before its source is removed.
     to.sync().doing("make durable", to.shown())?;
     from.remove().doing("remove after copying", from.shown())?;

@@ -1,9 +1,10 @@
 //! Copies of the bytes of one file. If the file has more than one page and its file system can seek holes,
 //! the copy has the same holes.
 
+use std::any::Any;
 use std::ops::Range;
 
-use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, Stat, WalkEntry, Whence};
+use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, PosixClones, Stat, WalkEntry, Whence};
 
 use super::side::{OnSide, Side};
 
@@ -13,6 +14,9 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 /// size of such a file may be wrong: most files of procfs and sysfs report a size of 0 or of one page,
 /// whatever number of bytes they have.
 pub const PAGE_BYTES: u64 = 4096;
+
+/// Maximum number of ranges of a file that share a page on average. A page of pointers has room for as many.
+const SHARES: u64 = 512;
 
 /// Opens the file of a walk for reading. Another program may have replaced the file since the walk found it.
 /// Therefore the call follows no symbolic link, and does not wait for the writer of a FIFO.
@@ -32,9 +36,9 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 /// The ranges of a file that have data, in order. If the file system cannot seek holes, the whole file is one
 /// range.
 ///
-/// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file.
-/// A file of a damaged volume may claim more, because the nodes of its tree may name the same page very many
-/// times. For a file of the host there is no such limit.
+/// The ranges that [`DataRuns::next`] returns have together at most [`SHARES`] times as many bytes as the
+/// volume of the file. A file of a damaged volume may claim more, because the nodes of its tree may name the
+/// same page very many times. For a file of the host there is no such limit.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
     size: u64,
@@ -97,7 +101,48 @@ pub fn max_data_bytes(source: &impl Posix) -> eyrie::Result<u64> {
         return Ok(u64::MAX);
     }
     let space = source.statvfs()?;
-    Ok(space.blocks.saturating_mul(space.block_size))
+    Ok(space.blocks.saturating_mul(space.block_size).saturating_mul(SHARES))
+}
+
+/// Decides if a copy shares the storage of its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Reflink {
+    /// Share storage where the file system can, and copy bytes elsewhere
+    #[default]
+    Auto,
+    /// Share storage, or fail
+    Always,
+    /// Copy all bytes
+    Never,
+}
+
+/// Gives the bytes of a file to its copy. Returns the number of bytes.
+pub(super) fn fill<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 'static>(
+    input: &File<Dir<S>>,
+    output: &File<Dir<D>>,
+    stat: &Stat,
+    reflink: Reflink,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Side> {
+    match clone_bytes(input, output) {
+        _ if reflink == Reflink::Never => copy_bytes(input, output, stat, buffer),
+        Ok(()) => Ok(stat.size),
+        Err(error) if reflink == Reflink::Always => Err(error).writing(),
+        // A copy of the bytes meets the same obstacle, if it is not the lack of clones.
+        Err(_) => copy_bytes(input, output, stat, buffer),
+    }
+}
+
+/// Makes `output` a clone of `input`.
+fn clone_bytes<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 'static>(
+    input: &File<Dir<S>>,
+    output: &File<Dir<D>>,
+) -> eyrie::Result<()> {
+    // Files of file systems of different types, such as the host and a volume, share no storage.
+    match (output as &dyn Any).downcast_ref::<File<Dir<S>>>() {
+        Some(output) => output.clone_range((input, 0), 0, 0),
+        None => Err(Error::new(Errno::XDEV, "clone_range")),
+    }
 }
 
 /// Copies all bytes of a file, which had the attributes `stat` before it was opened. Returns the number of
@@ -105,7 +150,7 @@ pub fn max_data_bytes(source: &impl Posix) -> eyrie::Result<u64> {
 ///
 /// The number of allocated blocks may be an estimate, so it does not show if a file has holes. The function
 /// therefore seeks holes in the source, except in a file of one page or less.
-pub(super) fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
+fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
     input: &File<S>,
     output: &File<D>,
     stat: &Stat,

@@ -6,7 +6,7 @@ use std::path::Path;
 use eyrie::Host;
 use eyrie_testkit::tree_fixture::{Manifest, grow};
 
-use super::{Job, Reporter, Tally, copy_tree};
+use super::{Job, Reflink, Reporter, Tally, copy_tree};
 use crate::failure::Result;
 
 /// Makes a directory, in `/dev/shm` if possible, because that file system keeps holes, times and devices.
@@ -16,7 +16,8 @@ fn scratch() -> tempfile::TempDir {
 
 fn copy(from: &Path, to: &Path, except: Option<&Path>) -> Result<Tally> {
     let host = Host::new("/").unwrap();
-    copy_tree(&Job { source: &host, from, target: &host, to, except, reporter: &Reporter::silent() })
+    let reflink = Reflink::Auto;
+    copy_tree(&Job { source: &host, from, target: &host, to, except, reflink, reporter: &Reporter::silent() })
 }
 
 #[test]

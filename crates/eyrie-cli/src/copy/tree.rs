@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{Dir, Errno, Kind, Ladder, Posix, PosixClones, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
-use super::file::{copy_bytes, open_entry};
+use super::file::{Reflink, fill, open_entry};
 use super::links::{Links, NameTask, reach};
 use super::progress::{Progress, Tally};
 use super::reporter::Reporter;
@@ -30,6 +30,8 @@ pub struct Job<'a, S, D> {
     pub to: &'a Path,
     /// A directory of the source to leave out.
     pub except: Option<&'a Path>,
+    /// Decides if files share the storage of their sources.
+    pub reflink: Reflink,
     /// The reporter of progress and failures.
     pub reporter: &'a Reporter,
 }
@@ -73,8 +75,8 @@ struct TargetPosition<D: Posix> {
 /// the target is full, read-only or broken. After an interrupt, fails with exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
-    S: Posix + Clone + Sync + Send,
-    D: Posix + Clone + Sync + Send,
+    S: PosixClones + Clone + Sync + Send + 'static,
+    D: PosixClones + Clone + Sync + Send + 'static,
 {
     let mut walk = job.source.walk(job.from).doing("copy", job.reporter.place(Path::new("")))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
@@ -86,8 +88,8 @@ where
 
 impl<'a, S, D> TreeCopy<'a, S, D>
 where
-    S: Posix + Clone + Sync + Send,
-    D: Posix + Clone + Sync + Send,
+    S: PosixClones + Clone + Sync + Send + 'static,
+    D: PosixClones + Clone + Sync + Send + 'static,
 {
     /// Makes all entries except files and the names that wait for the copy of their file.
     fn walk(&self, walk: &mut Walk<S>, files: &SyncSender<Task<S, D>>) -> failure::Result<()> {
@@ -282,7 +284,8 @@ where
         match stat.kind {
             Kind::File => {
                 let input = open_entry(entry).reading()?;
-                self.target.file(&spot, stat, &xattrs, |output| copy_bytes(&input, output, stat, buffer))
+                self.target
+                    .file(&spot, stat, &xattrs, |output| fill(&input, output, stat, self.job.reflink, buffer))
             }
             Kind::Symlink => {
                 let target = source.readlink((&name).into()).reading()?;

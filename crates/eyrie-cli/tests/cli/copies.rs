@@ -127,3 +127,30 @@ fn mv_keeps_files_on_demand_and_prints() {
     assert!(!output.status.success());
     assert!(sandbox.path("c").exists());
 }
+
+#[test]
+fn cp_shares_storage_inside_a_volume() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), vec![7; 8 << 20]).unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    let used = || {
+        let space: serde_json::Value =
+            serde_json::from_str(&sandbox.succeed(["df", "--json", "vol"])).unwrap();
+        space[0]["used_bytes"].as_u64().unwrap()
+    };
+    let before = used();
+    sandbox.succeed(["cp", "vol:/file", "vol:/auto"]);
+    sandbox.succeed(["cp", "--reflink=always", "vol:/file", "vol:/always"]);
+    sandbox.succeed(["cp", "--reflink", "vol:/file", "vol:/again"]);
+    assert!(used() - before < 1 << 20, "the copies share their storage");
+    sandbox.succeed(["cp", "--reflink=never", "vol:/file", "vol:/never"]);
+    assert!(used() - before >= 8 << 20, "this copy has storage of its own");
+    for name in ["auto", "always", "again", "never"] {
+        sandbox.succeed(["diff", "vol:/file", &format!("vol:/{name}")]);
+    }
+    // The host and the volume share no storage.
+    let refused = sandbox.run(["cp", "--reflink=always", "file", "vol:/other"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(!sandbox.run(["stat", "vol:/other"]).status.success(), "no incomplete copy is left");
+    sandbox.succeed(["fsck", "vol"]);
+}

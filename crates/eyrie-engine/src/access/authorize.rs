@@ -87,10 +87,14 @@ impl<E: Engine> Requester<'_, E> {
                 let set_ids = self.check_write(id, set_ids, only_allocates(mode))?;
                 Op::Fallocate { id, mode, offset, length, set_ids, time: at(time) }
             }
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+                let (source, set_ids) = (self.check_may_read(source)?, self.check_write(id, set_ids, false)?);
+                Op::CloneRange { source, source_offset, id, offset, length, set_ids, time: at(time) }
+            }
             Op::SetAttributes { id, change, time } => {
                 Op::SetAttributes { id, change: self.check_attributes(id, change)?, time: at(time) }
             }
-            Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_mark(id)?, time: at(time) },
+            Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_may_read(id)?, time: at(time) },
             Op::SetXattr { id, name, value, mode, time } => {
                 check_set_xattr(self.who, &self.protection(id)?, name)?;
                 Op::SetXattr { id, name, value, mode, time: at(time) }
@@ -259,7 +263,7 @@ impl<E: Engine> Requester<'_, E> {
     /// Checks that the user may have read an object, and returns its id. The owner may read although the mode
     /// forbids it, because a handle that was opened before the mode changed can still read. As on Linux, the
     /// inode flags do not matter.
-    fn check_mark(&self, id: ObjectId) -> Result<ObjectId> {
+    fn check_may_read(&self, id: ObjectId) -> Result<ObjectId> {
         let object = self.protection(id)?;
         if !self.who.owns(&object) {
             check(self.who, &object, Rights::READ)?;
@@ -373,6 +377,35 @@ mod tests {
         fn is_refused(&self, uid: u32, op: &Op<'_>) -> bool {
             matches!(self.ask(uid, op), Err(Error::AccessDenied | Error::NotPermitted))
         }
+    }
+
+    #[test]
+    fn clone_needs_rights_on_both_files() {
+        let nest = Nest::new();
+        let make = |name: &[u8], mode, uid| {
+            let id = nest.model.reserve(Kind::File).expect("room");
+            let owner = Owner { mode, uid, gid: uid };
+            let op =
+                Op::Create { dir: nest.shared, name, id, owner, content: Content::Bytes(b"x"), time: NOW };
+            nest.model.apply(&op).expect("it is new");
+            id
+        };
+        let (secret, open, mine) = (make(b"s", 0o200, 1), make(b"o", 0o644, 1), make(b"m", 0o400, 2));
+        let clone = |source, id| Op::CloneRange {
+            source,
+            source_offset: 0,
+            id,
+            offset: 0,
+            length: 0,
+            set_ids: SetIds::Keep,
+            time: NOW,
+        };
+        assert!(nest.is_refused(2, &clone(secret, mine)), "the user may not read the source");
+        assert!(nest.is_refused(2, &clone(mine, open)), "the user may not write to the target");
+        assert!(nest.ask(2, &clone(open, mine)).is_ok(), "an owner may have a handle for writing");
+        assert!(nest.ask(1, &clone(secret, open)).is_ok(), "an owner may have a handle for reading");
+        let drops = nest.ask(0, &clone(secret, mine)).expect("root");
+        assert_eq!(drops, clone(secret, mine));
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! Applies Ops to the model. The module `batch` applies batches, and the module `xattr` changes extended
 //! attributes.
 
-use eyrie_medium::PAGE_SIZE;
-
 use super::data::FileData;
 use super::state::{ModelBody, ModelDirectory, ModelState};
 use crate::op::{CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, is_target};
 use crate::{
-    Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
-    SetIds, Time, access,
+    Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds, Time,
+    access,
 };
 
 /// Mask of all permission bits.
@@ -41,6 +39,12 @@ impl ModelState {
             Op::Fallocate { id, mode, offset, length, set_ids, time } => {
                 self.fallocate(id, mode, offset, length)?;
                 self.written(id, set_ids, time).map(done)
+            }
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+                match self.clone_range((source, source_offset), (id, offset), length)? {
+                    true => self.written(id, set_ids, time).map(done),
+                    false => Ok(Applied::default()),
+                }
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
             Op::MarkAccess { id, time } => {
@@ -308,45 +312,7 @@ impl ModelState {
         Ok(())
     }
 
-    /// Changes the storage of a range. The checks have the same order as in ext4: the length and the end of
-    /// the range, its alignment, the size of the file after an insert, and the place of the range in the
-    /// file.
-    fn fallocate(&mut self, id: ObjectId, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
-        let data = self.file_mut(id)?;
-        if length == 0 {
-            return Err(Error::Invalid("a range has at least one byte"));
-        }
-        let end = offset.checked_add(length).filter(|&end| end <= FILE_MAX).ok_or(Error::TooLarge)?;
-        if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {
-            return Err(Error::Invalid("offset and length must be multiples of 4096"));
-        }
-        match mode {
-            FallocateMode::Allocate | FallocateMode::KeepSize => {}
-            FallocateMode::PunchHole | FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
-                data.punch(offset, end);
-            }
-            FallocateMode::CollapseRange if end < data.size() => data.collapse(offset, end),
-            FallocateMode::InsertRange if length > FILE_MAX - data.size() => return Err(Error::TooLarge),
-            FallocateMode::InsertRange if offset < data.size() => {
-                if data.end_of_storage() > FILE_MAX.next_multiple_of(PAGE_SIZE) - length {
-                    return Err(Error::Invalid("storage past the end would move past the largest offset"));
-                }
-                data.insert(offset, length);
-            }
-            FallocateMode::CollapseRange | FallocateMode::InsertRange => {
-                return Err(Error::Invalid("the range is not within the file"));
-            }
-        }
-        if mode.extends() && end > data.size() {
-            data.set_size(end);
-        }
-        if mode.allocates() {
-            data.reserve(offset, end);
-        }
-        Ok(())
-    }
-
-    fn file_mut(&mut self, id: ObjectId) -> Result<&mut FileData> {
+    pub(super) fn file_mut(&mut self, id: ObjectId) -> Result<&mut FileData> {
         check_file(id)?;
         match &mut self.object_mut(id)?.body {
             ModelBody::Data(data) => Ok(data),

@@ -169,6 +169,17 @@ impl FileData {
         self.size += length;
     }
 
+    /// Replaces the pages of a range by pages of `source`. The pages that only an allocation reserved become
+    /// holes.
+    pub(super) fn clone_range(&mut self, source: &FileData, from: u64, to: u64, length: u64) {
+        let (first, end) = (from / PAGE_SIZE, (from + length).div_ceil(PAGE_SIZE));
+        let size = self.size.max(to + length);
+        self.punch(to, to + (end - first) * PAGE_SIZE);
+        let pages = source.pages.range(first..end);
+        self.pages.extend(pages.map(|(number, page)| (number - first + to / PAGE_SIZE, Arc::clone(page))));
+        self.size = size;
+    }
+
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> usize {
         let end = self.size.min(offset.saturating_add(out.len() as u64));
         if offset >= end {

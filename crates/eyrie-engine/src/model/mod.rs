@@ -43,6 +43,7 @@ mod acl;
 mod apply;
 mod batch;
 mod data;
+mod ranges;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Pointers. A pointer is one 64-bit word that names an extent and describes it.
 //!
 //! Bits 56 to 63 are the size class, bits 6 to 55 the address, which is a multiple of 64. Bit 0 means leaf
-//! (the extent is for data), bit 1 shared, bit 2 unwritten (the data read as zeros). In the root of
-//! a file that is a node, bit 2 means that the file may have storage past its end. Only a root has a height,
-//! in bits 3 to 5. The class is part of the pointer, so an extent can be freed or filled without
-//! another read.
+//! (the extent is for data), bit 1 shared (other pointers may lead to the same pages), bit 2 unwritten (the
+//! data read as zeros). In the root of a file that is a node, bit 2 means that the file may have storage past
+//! its end. Only a root has a height, in bits 3 to 5. The class is part of the pointer, so an extent can be
+//! freed or filled without another read.
 
 use eyrie_medium::Addr;
 
@@ -38,6 +38,20 @@ impl Pointer {
     /// Makes a pointer to an unwritten extent: it reads as zeros until the first write.
     pub fn unwritten(extent: Extent) -> Pointer {
         Pointer(Pointer::leaf(extent).0 | Pointer::UNWRITTEN)
+    }
+
+    /// Returns the same pointer to data, with the bit for pages to which other pointers may lead.
+    #[must_use]
+    pub(crate) fn shared(self) -> Pointer {
+        debug_assert!(self.is_leaf() && !self.is_unwritten());
+        Pointer(self.0 | Pointer::SHARED)
+    }
+
+    /// Returns a pointer to a piece of the extent of this leaf. The piece is shared or unwritten if the leaf
+    /// is.
+    #[must_use]
+    pub(crate) fn piece(self, extent: Extent) -> Pointer {
+        Pointer(Pointer::to(extent) | self.0 & (Pointer::LEAF | Pointer::SHARED | Pointer::UNWRITTEN))
     }
 
     fn to(extent: Extent) -> u64 {
@@ -100,8 +114,7 @@ impl Pointer {
         self.0 & Pointer::LEAF != 0
     }
 
-    /// True if the pointer has the bit for extents that several objects share (reflinks). Format 1 has no
-    /// such extents: a pointer with this bit is corrupt.
+    /// True if other pointers may lead to pages of the extent. Only leaves of whole pages have this bit.
     pub(crate) const fn is_shared(self) -> bool {
         self.0 & Pointer::SHARED != 0
     }
@@ -136,6 +149,9 @@ mod tests {
         );
         let unwritten = Pointer::unwritten(extent);
         assert!(unwritten.is_leaf() && unwritten.is_unwritten() && unwritten.extent() == Some(extent));
+        let shared = Pointer::leaf(extent).shared();
+        assert!(shared.is_leaf() && shared.is_shared() && shared.extent() == Some(extent));
+        assert_eq!((shared.with_height(3).piece(extent), unwritten.piece(extent)), (shared, unwritten));
         let node = Pointer::node(extent);
         let root = node.with_height(2).preallocated();
         assert!(root.is_preallocated() && !node.is_preallocated() && !unwritten.is_preallocated());

@@ -10,14 +10,15 @@ use crate::extent::Extent;
 use crate::volume::VolumeView;
 use crate::{Error, Kind, ObjectId, Result};
 
-/// Verifies the header of an object, and calls `visit` with each extent of the object's storage.
+/// Verifies the header of an object, and calls `visit` with each extent of the object's storage, and with
+/// true if the pointer to the extent has the shared bit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.
 pub(crate) fn visit_object(
     volume: &VolumeView,
     id: ObjectId,
-    visit: &mut dyn FnMut(Extent) -> Result<()>,
+    visit: &mut dyn FnMut(Extent, bool) -> Result<()>,
 ) -> Result<()> {
     let header = Header::of(id);
     header.identity(volume.medium())?;
@@ -28,10 +29,12 @@ pub(crate) fn visit_object(
     if let Some(xattrs) = XattrRoot::of(header, &cold).extent()?
         && !broken(SafetyRule::RecoveryVisitsAttributes)
     {
-        visit(xattrs)?;
+        visit(xattrs, false)?;
     }
     match id.kind() {
-        Kind::Directory => Collection::new(volume, hot.root).visit_storage(visit),
+        Kind::Directory => {
+            Collection::new(volume, hot.root).visit_storage(&mut |extent| visit(extent, false))
+        }
         Kind::File if hot.root.height() > 1 && broken(SafetyRule::RecoveryVisitsEveryHeight) => Ok(()),
         Kind::File | Kind::Symlink => {
             mfile::visit_storage(volume.medium(), FileTree::of(header, &hot), visit)

@@ -5,12 +5,14 @@
 //! serves to record, send and replay Ops.
 
 pub mod encode;
+mod fallocate;
 mod limits;
 
 use eyrie_medium::Medium;
 
 use crate::{ObjectId, Time, Version};
 
+pub use fallocate::FallocateMode;
 pub use limits::{
     CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, NAME_MAX, TARGET_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_NAME_MAX,
     XATTR_SIZE_MAX,
@@ -125,65 +127,6 @@ pub struct Whiteout {
     pub id: ObjectId,
     /// Owner and permissions.
     pub owner: Owner,
-}
-
-/// Effect of `fallocate` on a range of a file.
-///
-/// ```
-/// use eyrie_engine::FallocateMode;
-///
-/// let keeps_the_size = [FallocateMode::KeepSize, FallocateMode::PunchHole];
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum FallocateMode {
-    /// Allocate storage for the range. If the range ends past the end of the file, extend the file.
-    Allocate,
-    /// Allocate storage for the range, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`). Storage past
-    /// the end of the file stays until a truncation, or until a hole takes its place.
-    KeepSize,
-    /// Make the range a hole, and keep the size of the file (`FALLOC_FL_PUNCH_HOLE`).
-    PunchHole,
-    /// Allocate storage for the range, and make its bytes zero (`FALLOC_FL_ZERO_RANGE`). If the range ends
-    /// past the end of the file, extend the file.
-    ZeroRange,
-    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. The storage past
-    /// the end of the file is that of `KeepSize`.
-    ZeroRangeKeepSize,
-    /// Remove the range from the file. The bytes after the range move to the start of the range
-    /// (`FALLOC_FL_COLLAPSE_RANGE`).
-    CollapseRange,
-    /// Insert a hole of the length of the range. All bytes between the start of the range and the end of the
-    /// file move behind the hole (`FALLOC_FL_INSERT_RANGE`).
-    InsertRange,
-}
-
-impl FallocateMode {
-    /// All modes.
-    pub const ALL: [FallocateMode; 7] = [
-        FallocateMode::Allocate,
-        FallocateMode::KeepSize,
-        FallocateMode::PunchHole,
-        FallocateMode::ZeroRange,
-        FallocateMode::ZeroRangeKeepSize,
-        FallocateMode::CollapseRange,
-        FallocateMode::InsertRange,
-    ];
-
-    /// True if the file grows when the range ends past the end of the file.
-    pub fn extends(self) -> bool {
-        matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
-    }
-
-    /// True if the pages of the range get storage.
-    pub fn allocates(self) -> bool {
-        use FallocateMode::{Allocate, KeepSize, ZeroRange, ZeroRangeKeepSize};
-        matches!(self, Allocate | KeepSize | ZeroRange | ZeroRangeKeepSize)
-    }
-
-    /// True if bytes of the file move to another offset.
-    pub fn shifts(self) -> bool {
-        matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
-    }
 }
 
 /// Condition of a change of an extended attribute.
@@ -391,6 +334,21 @@ pub enum Op<'a> {
     /// collapse or an insert, `offset` and `length` must be multiples of 4096. The range must then begin
     /// before the end of the file. A collapsed range must also end before the end of the file.
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
+    /// Gives the bytes of `length` bytes of the file `source`, from `source_offset` on, to the file `id` at
+    /// `offset`. Both files then share the extents of these bytes. A length of 0 means all bytes up to the
+    /// end of the source, which may be none. Offsets and length must be multiples of 4096, except that the
+    /// range may end with the source. If the length is not such a multiple, the bytes must end at the end of
+    /// the target or past it. In one file, the two ranges must not overlap, where each ends with its last
+    /// page.
+    CloneRange {
+        source: ObjectId,
+        source_offset: u64,
+        id: ObjectId,
+        offset: u64,
+        length: u64,
+        set_ids: SetIds,
+        time: Time,
+    },
     /// Sets attributes. `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
     /// Notes a read of an object. `time` becomes the access time, and the change time stays.
@@ -429,6 +387,10 @@ pub enum Op<'a> {
 /// Room in the journal of a disk for one change of a batch, in bytes. Most changes need less.
 const ROOM_OF_A_KEY: u64 = 512;
 
+/// Maximum length of a clone for which room is kept in the journal of a disk at once. A longer clone that
+/// needs more room runs again. For each page, the source and the target have a pointer of 8 bytes.
+const CLONED_WITH_ROOM: u64 = 1 << 30;
+
 impl Op<'_> {
     /// Returns the ids, reserved by the caller, of the objects that the Op may create.
     pub fn new_ids(&self) -> Vec<ObjectId> {
@@ -446,6 +408,7 @@ impl Op<'_> {
         match *self {
             Op::Batch { ops, .. } => ops.iter().map(|op| ROOM_OF_A_KEY + op.journal_room()).sum(),
             Op::Fallocate { length, .. } => Medium::room_of_new(length.min(VALUE_MAX as u64)),
+            Op::CloneRange { length, .. } => Medium::room_of_stores(length.min(CLONED_WITH_ROOM) / 512),
             // A large extent is at most about a quarter larger than the bytes that are stored in it.
             _ => Medium::room_of_new(self.data_len() / 4 * 5),
         }

@@ -7,7 +7,7 @@ use super::source::DamagedObject;
 use super::tree::{NewName, Salvage};
 use super::words;
 use crate::access::{self, AclKind};
-use crate::object::mfile::{self, SalvagedPart};
+use crate::object::mfile::{self, SalvagedData, SalvagedPart};
 use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
@@ -21,6 +21,8 @@ struct ReadableRange {
     offset: u64,
     len: u64,
     addr: Addr,
+    /// True if other files may have the same extent.
+    is_shared: bool,
 }
 
 /// A lost range of a file, and the reason.
@@ -145,14 +147,16 @@ impl Salvage<'_> {
     /// unreadable, or if the bytes are not in one extent.
     fn whole(&self, object: &DamagedObject, most: u64) -> Result<Option<Vec<u8>>> {
         let _pin = pin();
-        if object.file.size > most || object.file.root.height() != 0 {
+        // The ranges of a shared extent are cloned, except in a sealed file, which one Op must create.
+        let is_cloned = object.file.root.is_shared() && !object.is_sealed;
+        if object.file.size > most || object.file.root.height() != 0 || is_cloned {
             return Ok(None);
         }
         let mut bytes = vec![0; object.file.size as usize];
         let mut is_whole = true;
         self.parts(object, &mut |part| {
             is_whole &= match part {
-                Ok(ReadableRange { offset: 0, len, addr }) if len == object.file.size => {
+                Ok(ReadableRange { offset: 0, len, addr, .. }) if len == object.file.size => {
                     self.from.medium().read(addr, &mut bytes).is_ok()
                 }
                 _ => false,
@@ -170,10 +174,12 @@ impl Salvage<'_> {
         mfile::salvage(from.medium(), object.file, &mut |part| match part {
             SalvagedPart::Node(_) => Ok(()),
             SalvagedPart::Lost(offset, len, error) => show(Err(LostRange { offset, len, error })),
-            SalvagedPart::Data(offset, len, extent) => match from.volume.require_data(extent.addr, len) {
-                Ok(()) => show(Ok(ReadableRange { offset, len, addr: extent.addr })),
-                Err(error) => show(Err(LostRange { offset, len, error })),
-            },
+            SalvagedPart::Data(SalvagedData { offset, len, extent, is_shared }) => {
+                match from.volume.require_data(extent.addr, len) {
+                    Ok(()) => show(Ok(ReadableRange { offset, len, addr: extent.addr, is_shared })),
+                    Err(error) => show(Err(LostRange { offset, len, error })),
+                }
+            }
         })
     }
 
@@ -193,19 +199,31 @@ impl Salvage<'_> {
         }
         let mut buffer = vec![0; COPY_BYTES as usize];
         let (mut end, mut copied) = (0, 0);
-        for ReadableRange { offset, len, addr } in ranges {
+        for ReadableRange { offset, len, addr, is_shared } in ranges {
             let mut at = 0;
             // The end of a part that could not be read as a whole. The pages of this part are read one by
             // one, so that only damaged pages are lost.
             let mut single = 0;
             while at < len {
-                let most = if at < single { PAGE_SIZE } else { COPY_BYTES };
+                let (start, place) = (offset + at, addr.add(at));
+                if is_shared {
+                    let target = (id, start, len - at);
+                    let cloned = self.cloned.clone_run(self.to, place, target, object.changed)?;
+                    if cloned > 0 {
+                        at += cloned;
+                        copied += cloned;
+                        end = offset + at;
+                        continue;
+                    }
+                }
+                let whole = if is_shared { self.cloned.new_run(place, len - at) } else { COPY_BYTES };
+                let most = if at < single { PAGE_SIZE } else { COPY_BYTES.min(whole) };
                 let part = &mut buffer[..most.min(len - at) as usize];
                 let read = {
                     let _pin = pin();
-                    self.from.medium().read(addr.add(at), part)
+                    self.from.medium().read(place, part)
                 };
-                let (start, bytes) = (offset + at, part.len() as u64);
+                let bytes = part.len() as u64;
                 match read {
                     Ok(()) => {
                         self.to.apply_above_limits(&Op::Write {
@@ -217,6 +235,9 @@ impl Salvage<'_> {
                         })?;
                         copied += bytes;
                         end = start + bytes;
+                        if is_shared {
+                            self.cloned.note(place, (id, start, bytes));
+                        }
                     }
                     Err(_) if bytes > PAGE_SIZE => {
                         single = at + bytes;

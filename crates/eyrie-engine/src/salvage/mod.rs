@@ -19,6 +19,7 @@
 //!   name of such an object is `#` and the number of its id. If other objects have claimed some of its bytes,
 //!   such an object is left out, unless it is a directory.
 
+mod clones;
 mod copy;
 mod lost;
 mod source;

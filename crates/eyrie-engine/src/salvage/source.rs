@@ -140,24 +140,26 @@ impl<'v> DamagedVolume<'v> {
     /// object reports them.
     pub fn claim(&self, object: &DamagedObject) -> bool {
         let mut contested = false;
-        let mut claim = |extent: Extent| {
-            contested |=
-                matches!(self.marks.mark_extent(extent), Err(Overlap::TwoOwners | Overlap::HeaderChunk));
+        let mut claim = |extent: Extent, is_shared: bool| {
+            let marked = self.marks.mark(extent, is_shared);
+            contested |= matches!(marked, Err(Overlap::TwoOwners | Overlap::HeaderChunk));
         };
         if let Ok(Some(extent)) = object.xattrs.extent() {
-            claim(extent);
+            claim(extent, false);
         }
         if object.id.is_directory() {
             let collection = Collection::new(self.volume, object.file.root);
             // Storage behind the first damage may stay unclaimed.
             let _ = collection.visit_storage(&mut |extent| {
-                claim(extent);
+                claim(extent, false);
                 Ok(())
             });
         } else if object.id.kind().has_data() {
             let visited = mfile::salvage(self.medium(), object.file, &mut |part| {
-                if let SalvagedPart::Node(extent) | SalvagedPart::Data(_, _, extent) = part {
-                    claim(extent);
+                match part {
+                    SalvagedPart::Node(extent) => claim(extent, false),
+                    SalvagedPart::Data(data) => claim(data.extent, data.is_shared),
+                    SalvagedPart::Lost(..) => {}
                 }
                 Ok(())
             });

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use eyrie_medium::epoch::pin;
 
+use super::clones::CopiedPages;
 use super::source::{DamagedObject, DamagedVolume};
 use super::{SalvageLoss, Salvaged, words};
 use crate::object::collection::Collection;
@@ -53,6 +54,7 @@ pub(super) struct Salvage<'a> {
     pub now: Time,
     pub done: Salvaged,
     copied: HashMap<ObjectId, Copied>,
+    pub(super) cloned: CopiedPages,
     pub(super) waiting: Vec<Waiting>,
     /// Directories whose entries were walked. Their times are set last.
     filled: Vec<Waiting>,
@@ -76,6 +78,7 @@ impl<'a> Salvage<'a> {
             now,
             done: Salvaged { directories: 1, ..Salvaged::default() },
             copied: HashMap::new(),
+            cloned: CopiedPages::default(),
             waiting: Vec::new(),
             filled: Vec::new(),
             linked: Vec::new(),

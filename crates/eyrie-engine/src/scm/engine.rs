@@ -224,6 +224,7 @@ impl Scm {
             Op::Write { id, .. }
             | Op::Append { id, .. }
             | Op::SetSize { id, .. }
+            | Op::CloneRange { id, .. }
             | Op::Fallocate { id, .. } => self.notices.add(&Notice::Object(id)),
             Op::SetAttributes { id, change, .. } if change.size.is_some() => {
                 self.notices.add(&Notice::Object(id));
@@ -273,6 +274,9 @@ impl Scm {
             Op::SetSize { id, size, set_ids, time } => self.set_size(id, size, Touch { set_ids, time }),
             Op::Fallocate { id, mode, offset, length, set_ids, time } => {
                 self.fallocate(id, mode, offset, length, Touch { set_ids, time })
+            }
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+                self.clone_range((source, source_offset), (id, offset), length, Touch { set_ids, time })
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::MarkAccess { id, time } => self.mark_access(id, time),

@@ -76,6 +76,7 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
         Op::Write { time, .. } | Op::MarkAccess { time, .. } => (None, None, b"", time),
         Op::SetSize { id, time, .. }
         | Op::Fallocate { id, time, .. }
+        | Op::CloneRange { id, time, .. }
         | Op::SetAttributes { id, time, .. }
         | Op::SetXattr { id, time, .. }
         | Op::SetAcl { id, time, .. }

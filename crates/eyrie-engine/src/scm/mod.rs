@@ -23,6 +23,7 @@ mod acl;
 mod advisory;
 mod arguments;
 mod attributes;
+mod clone;
 mod counts;
 mod create;
 mod engine;

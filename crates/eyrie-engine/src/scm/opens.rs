@@ -410,7 +410,9 @@ impl Scm {
         };
         match id.kind() {
             Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
-            _ => mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut add),
+            _ => {
+                mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut |extent, _| add(extent))
+            }
         }?;
         if let Some(extent) = XattrRoot::of(header, &cold).extent()? {
             storage.push(extent);

@@ -223,10 +223,11 @@ fn counted_storage(volume: &Volume, id: ObjectId) -> Result<(Owners, u64)> {
     if id.is_directory() {
         bytes = XattrRoot::of(header, &cold).extent()?.map_or(0, Extent::bytes);
     } else {
-        // A damaged tree may contain a cycle. Therefore the number of extents is limited.
+        // A damaged tree may contain a cycle. Therefore the number of extents that are not shared, such as
+        // nodes, is limited.
         let most = volume.space().most_extents() + 1;
-        visit_object(volume, id, &mut |extent| {
-            (bytes, extents) = (bytes + extent.bytes(), extents + 1);
+        visit_object(volume, id, &mut |extent, is_shared| {
+            (bytes, extents) = (bytes + extent.bytes(), extents + usize::from(!is_shared));
             let is_endless = extents > most;
             if is_endless { Err(Error::corrupt(extent.addr, "endless storage of an object")) } else { Ok(()) }
         })?;
@@ -246,13 +247,27 @@ impl Scm {
     #[inline(always)]
     pub(super) fn commit_charged(
         &self,
+        transaction: Transaction<'_>,
+        header: Header,
+        now: Time,
+    ) -> Result<Settled> {
+        self.commit_shared(transaction, header, &[], now)
+    }
+
+    /// Works as [`Scm::commit_charged`]. The object also gets pointers to extents that it shares, each of
+    /// which counts as an extent of its own.
+    #[inline(always)]
+    pub(super) fn commit_shared(
+        &self,
         mut transaction: Transaction<'_>,
         header: Header,
+        shared: &[Extent],
         now: Time,
     ) -> Result<Settled> {
         if self.has_quotas() {
             let mut change = QuotaChange::default();
-            self.add_storage_change(&mut change, transaction.storage_change(), header)?;
+            let shared: i64 = shared.iter().map(|extent| extent.bytes() as i64).sum();
+            self.add_storage_change(&mut change, transaction.storage_change() + shared, header)?;
             return self.charging(change, now, || transaction.commit_in_place());
         }
         transaction.commit_in_place()

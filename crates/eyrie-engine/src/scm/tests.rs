@@ -2,6 +2,7 @@
 //! read or write through a damaged pointer gives an error, every call ends, and no other bytes are damaged.
 //! An unlink still removes the name of a damaged object.
 
+mod clones;
 mod quotas;
 mod unnamed;
 

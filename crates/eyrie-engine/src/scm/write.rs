@@ -6,7 +6,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::Scm;
 use super::arguments::require_file;
 use crate::object::header::{Cold, Header, Hot, HotChange};
-use crate::object::mfile::{self, FileChange, FileTree};
+use crate::object::mfile::{self, AllocatedAs, FileChange, FileTree};
 use crate::object::pointer::Pointer;
 use crate::object::xattr;
 use crate::op::{CAPABILITY_XATTR, FILE_MAX};
@@ -15,7 +15,7 @@ use crate::volume::VolumeView;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
 /// True if a write at `offset` leaves a hole of whole pages between the end of the file and `offset`.
-fn leaves_hole(now: &Hot, offset: u64) -> bool {
+pub(super) fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
 }
 
@@ -196,9 +196,15 @@ impl Scm {
             FallocateMode::Allocate
             | FallocateMode::KeepSize
             | FallocateMode::ZeroRange
-            | FallocateMode::ZeroRangeKeepSize => {
-                let zeros = matches!(mode, FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize);
-                mfile::allocate(&mut transaction, hot.selector, file, size, (offset, end), zeros)?
+            | FallocateMode::ZeroRangeKeepSize
+            | FallocateMode::UnshareRange
+            | FallocateMode::UnshareRangeKeepSize => {
+                let wanted = match mode {
+                    FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => AllocatedAs::Zeros,
+                    FallocateMode::Allocate | FallocateMode::KeepSize => AllocatedAs::Storage,
+                    _ => AllocatedAs::OwnStorage,
+                };
+                mfile::allocate(&mut transaction, hot.selector, file, size, (offset, end), wanted)?
             }
         };
         let makes_holes = matches!(mode, FallocateMode::PunchHole | FallocateMode::InsertRange)

@@ -19,8 +19,10 @@ use super::free_map::FreeMap;
 use super::headers::{HeaderSlots, slot_addr};
 use super::magazine::{COLLECT, Magazine, Shape};
 use super::padded::CachePadded;
+use super::shared::PointerCounts;
 use super::spares::Spares;
 use crate::extent::{Class, Extent};
+use crate::tables::geometry::page_of;
 use crate::tables::layout::HEADER_BYTES;
 use crate::{Error, Result, SpaceUsage};
 
@@ -31,12 +33,17 @@ fn new_magazines() -> Box<[CachePadded<Mutex<Magazine>>]> {
     (0..MAGAZINES).map(|_| CachePadded(Mutex::new(Magazine::default()))).collect()
 }
 
+fn pages_of_volume(context: &SpaceContext) -> u32 {
+    page_of(context.geometry.volume_bytes())
+}
+
 /// The space of a volume.
 pub struct Space {
     pub(super) context: SpaceContext,
     central: Mutex<Central>,
     pub(super) magazines: Box<[CachePadded<Mutex<Magazine>>]>,
     pub(super) spares: Spares,
+    pub(super) shared: PointerCounts,
     /// True if storage may be leaked: no object uses it, and the allocator does not have it. For example, an
     /// object was so corrupt that its storage could not be freed.
     has_leaks: AtomicBool,
@@ -50,10 +57,12 @@ impl Space {
     /// Returns the space in which `map` is free and the first `groups` groups are in use.
     pub(crate) fn new(context: SpaceContext, groups: u64, map: FreeMap) -> Space {
         let opened = (map.live_bytes, map.objects);
+        let shared = PointerCounts::new(pages_of_volume(&context), &map.shared);
         let central = Mutex::new(Central::new(&context, groups, map));
         Space {
             context,
             central,
+            shared,
             magazines: new_magazines(),
             spares: Spares::new(),
             has_leaks: AtomicBool::new(false),
@@ -71,6 +80,7 @@ impl Space {
     pub(crate) fn adopt(&mut self, map: FreeMap) {
         let groups = self.central().recalled_groups(&self.context);
         self.opened = (map.live_bytes, map.objects);
+        self.shared = PointerCounts::new(pages_of_volume(&self.context), &map.shared);
         self.central = Mutex::new(Central::new(&self.context, groups, map));
         self.magazines = new_magazines();
         self.spares = Spares::new();
@@ -358,6 +368,7 @@ impl Space {
         }
         self.spares.iter().for_each(|addr| Shape::Header.mark_free(&mut map, addr));
         (map.live_bytes, map.objects) = self.live();
+        map.shared = self.shared.runs();
         map
     }
 }

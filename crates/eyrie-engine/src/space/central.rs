@@ -98,8 +98,8 @@ impl Central {
         self.refused
     }
 
-    /// Returns the free memory of the shared state, without the magazines and without the counts of live
-    /// bytes and objects.
+    /// Returns the free memory of the shared state, without the magazines, the shared pages, and the counts
+    /// of live bytes and objects.
     pub(super) fn free_map(&self, context: &SpaceContext) -> FreeMap {
         let mut pages = self.buddy.pages().clone();
         pages.grow(page_of(context.end()));
@@ -111,6 +111,7 @@ impl Central {
             pages,
             slabs: self.slabs.pages().clone(),
             chunks: self.headers.free_slots().clone(),
+            shared: Vec::new(),
             live_bytes: 0,
             objects: 0,
         }

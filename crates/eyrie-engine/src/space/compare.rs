@@ -1,5 +1,6 @@
 //! Compares free memory with the memory in use, to check a volume.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -19,6 +20,9 @@ pub(crate) enum MismatchKind {
     Leaked,
     /// The storage is free, but an object reaches it. The allocator could give it to a second object.
     FreeInUse,
+    /// The allocator counts another number of pointers to the storage. It could become free too early, or
+    /// never.
+    WrongCount,
 }
 
 /// A range of storage about which the allocator and the objects disagree.
@@ -37,6 +41,7 @@ impl fmt::Display for SpaceMismatch {
         let what = match self.kind {
             MismatchKind::Leaked => "bytes are in use, but no object reaches them",
             MismatchKind::FreeInUse => "bytes are free, but an object reaches them",
+            MismatchKind::WrongCount => "bytes have another number of pointers than the allocator counts",
         };
         write!(f, "{}: {} {what}", self.addr, self.bytes)
     }
@@ -77,6 +82,12 @@ impl Space {
                     mismatches.push(SpaceMismatch { addr, bytes: HEADER_BYTES, kind });
                 }
             }
+        }
+        let known: HashSet<_> = ours.shared.iter().collect();
+        let found: HashSet<_> = theirs.shared.iter().collect();
+        for run in known.symmetric_difference(&found) {
+            let (addr, bytes) = (page_addr(run.page), u64::from(run.pages) * PAGE_SIZE);
+            mismatches.push(SpaceMismatch { addr, bytes, kind: MismatchKind::WrongCount });
         }
         mismatches.sort_unstable();
         mismatches

@@ -5,12 +5,13 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::bits::Bits;
 use super::headers::{HeaderSlots, insert_slot, slot_of};
 use super::number_map::NumberMap;
+use super::shared::SharedRun;
 use super::slab::{Freed, SlabPage, free_slot};
 use crate::extent::Extent;
 use crate::tables::geometry::page_of;
 
-/// All free memory in the groups in use. Two maps of the same groups are equal if they describe the same free
-/// memory.
+/// All free memory in the groups in use, and the counts of pointers to shared pages. Two maps of the same
+/// groups are equal if they describe the same free memory and the same counts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FreeMap {
     /// Pages that are free as a whole.
@@ -19,6 +20,8 @@ pub(crate) struct FreeMap {
     pub(crate) slabs: NumberMap<SlabPage>,
     /// The free slots of header chunks. Chunks without a free slot are absent.
     pub(crate) chunks: NumberMap<HeaderSlots>,
+    /// The pages in use to which several pointers lead, in order.
+    pub(crate) shared: Vec<SharedRun>,
     /// Bytes of live extents and headers.
     pub(crate) live_bytes: u64,
     /// Number of live objects.

@@ -14,6 +14,7 @@ use super::context::SpaceContext;
 use super::free_map::FreeMap;
 use super::headers::{CHUNK_PAGES, slot_addr, slot_of};
 use super::number_map::NumberMap;
+use super::shared::PointerCounts;
 use super::slab::{SlabPage, all_slots};
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::{Geometry, page_of};
@@ -75,6 +76,8 @@ pub struct Marks {
     pages: Box<[AtomicU64]>,
     /// The small extents of each region. A region without small extents is empty.
     regions: Box<[OnceLock<Box<SlabRegion>>]>,
+    /// The pointers to the pages that are marked as shared.
+    shared: PointerCounts,
     /// The slots in use of each header chunk.
     chunks: NumberMap<[AtomicU64; 4]>,
 }
@@ -95,7 +98,8 @@ impl Marks {
         }
         let regions = (0..page_of(end).div_ceil(REGION)).map(|_| OnceLock::new()).collect();
         let pages = pages.words().iter().map(|&word| AtomicU64::new(word)).collect();
-        Marks { geometry, end, pages, regions, chunks }
+        let shared = PointerCounts::new(page_of(end), &[]);
+        Marks { geometry, end, pages, regions, shared, chunks }
     }
 
     /// Returns the number of header slots.
@@ -125,6 +129,38 @@ impl Marks {
         let (first, last) = ((offset / CHUNK_BYTES) as u32, ((offset + bytes - 1) / CHUNK_BYTES) as u32);
         let in_chunk = (first..=last).any(|chunk| self.chunks.contains_key(&chunk));
         Err(if in_chunk { Overlap::HeaderChunk } else { Overlap::TwoOwners })
+    }
+
+    /// Marks the bytes of an extent. `is_shared` is true if the pointer to it has the shared bit.
+    ///
+    /// # Errors
+    /// [`Overlap`].
+    pub(crate) fn mark(&self, extent: Extent, is_shared: bool) -> Result<(), Overlap> {
+        if is_shared { self.mark_shared(extent) } else { self.mark_extent(extent) }
+    }
+
+    /// Marks the bytes of an extent whose pointer has the shared bit. Other such pointers may lead to its
+    /// pages, too. If other extents overlap, an error of this call may leave some of the pages marked.
+    ///
+    /// # Errors
+    /// [`Overlap`].
+    fn mark_shared(&self, extent: Extent) -> Result<(), Overlap> {
+        if extent.class.is_small() || !self.geometry.holds(extent, self.end) {
+            return Err(Overlap::OutOfRange);
+        }
+        let first = page_of(extent.addr.offset());
+        for page in first..first + (extent.bytes() / PAGE_SIZE) as u32 {
+            // The first pointer claims the page. If the page is in use already, its owner has no shared bit.
+            if self.shared.mark(page) && !self.mark_pages(page, page + 1) {
+                self.shared.unmark(page);
+                let chunk = page / CHUNK_PAGES;
+                return Err(match self.chunks.contains_key(&chunk) {
+                    true => Overlap::HeaderChunk,
+                    false => Overlap::TwoOwners,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Marks a slot of a slab page. Returns false if the slot is marked already, or the page has another use.
@@ -218,6 +254,7 @@ impl Marks {
             }
         }
         map.live_bytes += map.objects * HEADER_BYTES;
+        map.shared = self.shared.runs();
         map
     }
 

@@ -3,7 +3,8 @@
 //! While a volume is open, no record on media says which memory is free. A clean close saves the free space
 //! ([`saved`]). After a crash, everything that no object reaches is free ([`Marks`]). [`Space`] allocates
 //! from per-thread magazines over one shared state (`central`). The shared state has a `buddy` allocator of
-//! pages, `slab` pages for small extents, and chunks for the `headers` of objects.
+//! pages, `slab` pages for small extents, and chunks for the `headers` of objects. A page to which several
+//! pointers lead (`shared`) becomes free with the last of them.
 //!
 //! A [`FreeMap`] is the one value that describes all free memory. The save, the rebuild and the check of a
 //! volume share it.
@@ -31,6 +32,7 @@ mod reclaim;
 mod reserve;
 mod room;
 pub(crate) mod saved;
+mod shared;
 mod slab;
 mod spares;
 mod steps;

@@ -12,7 +12,7 @@ use eyrie_medium::sync::{lock, spin};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, SegmentId, Settled};
 
 use super::allocator::Space;
-use super::magazine::Shape;
+use super::magazine::{Magazine, Shape};
 use crate::Result;
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::page_addr;
@@ -73,8 +73,12 @@ impl Space {
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
         let mut now = epoch::now();
-        for extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
-            magazine.retire(now, Shape::Extent(extent.class), extent.addr);
+        if self.shared.is_used() {
+            self.retire_unshared(&mut magazine, extents);
+        } else {
+            for extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
+                magazine.retire(now, Shape::Extent(extent.class), extent.addr);
+            }
         }
         for &addr in headers.iter().filter(|addr| self.context.is_header(**addr)) {
             magazine.retire(now, Shape::Header, addr);
@@ -84,6 +88,45 @@ impl Space {
             now = epoch::advance();
         }
         magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
+    }
+
+    /// Retires extents, except those pages to which other pointers lead.
+    #[cold]
+    #[inline(never)]
+    fn retire_unshared(&self, magazine: &mut Magazine, extents: &[Extent]) {
+        let page = Shape::Extent(Class::PAGE);
+        for &extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
+            // The epoch is read after the count. A thread that dropped another pointer to a page may have
+            // published this after the present call began, and readers in a later epoch may have seen its
+            // pointer before.
+            let is_free = self.shared.remove(extent, |number| {
+                magazine.retire(epoch::now(), page, page_addr(number));
+            });
+            if is_free {
+                magazine.retire(epoch::now(), Shape::Extent(extent.class), extent.addr);
+            }
+        }
+    }
+
+    /// Counts one pointer more to each page of these extents, before the commit of a clone. The caller holds
+    /// the locks of both files. It has checked the extents with `VolumeView::require_own`.
+    pub(crate) fn share(&self, extents: &[Extent]) {
+        extents.iter().for_each(|&extent| self.shared.add(extent));
+    }
+
+    /// Takes back a call of [`Space::share`] whose commit failed. The pointers of the source still lead to
+    /// the pages, so no page becomes free.
+    #[cold]
+    pub(crate) fn unshare(&self, extents: &[Extent]) {
+        for &extent in extents {
+            self.shared.remove(extent, |_| ());
+        }
+    }
+
+    /// True if several pointers may lead to a page of the volume.
+    #[inline]
+    pub(crate) fn has_shared_pages(&self) -> bool {
+        self.shared.is_used()
     }
 
     /// Moves all memory that no reader can see to the shared state: from the magazines, and from the spares

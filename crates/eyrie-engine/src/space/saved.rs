@@ -10,10 +10,11 @@ use super::bits::Bits;
 use super::context::SpaceContext;
 use super::free_map::FreeMap;
 use super::headers::CHUNK_PAGES;
+use super::shared::SharedRun;
 use super::slab::{SlabPage, all_slots};
 use crate::extent::Class;
 use crate::tables::geometry::page_of;
-use crate::tables::layout::{HEADERS_PER_CHUNK, SAVED_MAGIC, SavedChunk, SavedHeader, SavedSlab};
+use crate::tables::layout::{HEADERS_PER_CHUNK, SAVED_MAGIC, SavedChunk, SavedHeader, SavedRun, SavedSlab};
 
 const VERSION: u32 = 1;
 
@@ -34,6 +35,7 @@ pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
     header.chunks.set(map.chunks.len() as u64);
     header.live_bytes.set(map.live_bytes);
     header.objects.set(map.objects);
+    header.shared.set(if broken(SafetyRule::CountsAreSaved) { 0 } else { map.shared.len() as u64 });
     let mut bytes = header.as_bytes().to_vec();
     map.pages.words().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     let mut slabs: Vec<_> = map.slabs.iter().collect();
@@ -53,16 +55,24 @@ pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
         saved.free = slots.map(Into::into);
         bytes.extend(saved.as_bytes());
     }
+    for run in map.shared.iter().take(header.shared.get() as usize) {
+        let mut saved = SavedRun::new_zeroed();
+        saved.page.set(run.page);
+        saved.pages.set(run.pages);
+        saved.pointers.set(run.pointers);
+        bytes.extend(saved.as_bytes());
+    }
     bytes
 }
 
-/// The parts of saved bytes: the header, the bitmap of free pages in words, the slab pages, and the header
-/// chunks.
+/// The parts of saved bytes: the header, the bitmap of free pages in words, the slab pages, the header
+/// chunks, and the shared pages.
 struct SavedParts<'a> {
     header: SavedHeader,
     words: &'a [u8],
     slabs: &'a [SavedSlab],
     chunks: &'a [SavedChunk],
+    shared: &'a [SavedRun],
 }
 
 /// Returns the map that `bytes` describe, or `None` when `bytes` contradict the volume or themselves.
@@ -75,6 +85,7 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
     decode_pages(&mut map, parts.words, context)?;
     decode_slabs(&mut map, parts.slabs, context)?;
     decode_chunks(&mut map, parts.chunks, context)?;
+    decode_shared(&mut map, parts.shared, context)?;
     (parts.header.objects.get() == map.objects).then_some(map)
 }
 
@@ -91,12 +102,15 @@ fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Op
     let slab_bytes = usize::try_from(header.slabs.get()).ok()?.checked_mul(size_of::<SavedSlab>())?;
     let (slabs, rest) = rest.split_at_checked(slab_bytes)?;
     let chunk_bytes = usize::try_from(header.chunks.get()).ok()?.checked_mul(size_of::<SavedChunk>())?;
-    if rest.len() != chunk_bytes {
+    let (chunks, rest) = rest.split_at_checked(chunk_bytes)?;
+    let shared_bytes = usize::try_from(header.shared.get()).ok()?.checked_mul(size_of::<SavedRun>())?;
+    if rest.len() != shared_bytes {
         return None;
     }
-    let (slabs, chunks) =
-        (<[SavedSlab]>::ref_from_bytes(slabs).ok()?, <[SavedChunk]>::ref_from_bytes(rest).ok()?);
-    Some(SavedParts { header, words, slabs, chunks })
+    let slabs = <[SavedSlab]>::ref_from_bytes(slabs).ok()?;
+    let chunks = <[SavedChunk]>::ref_from_bytes(chunks).ok()?;
+    let shared = <[SavedRun]>::ref_from_bytes(rest).ok()?;
+    Some(SavedParts { header, words, slabs, chunks, shared })
 }
 
 /// Adds the pages that are free as a whole. Returns `None` if one of them lies outside the groups in use, in
@@ -126,6 +140,27 @@ fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) 
         if map.slabs.insert(page, SlabPage { class, bits }).is_some() {
             return None;
         }
+    }
+    Some(())
+}
+
+/// Adds the counts of shared pages. Returns `None` unless the runs are in order, and their pages can be pages
+/// of extents that are in use.
+fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -> Option<()> {
+    let (mut start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    for saved in runs {
+        let (page, pages, pointers) = (saved.page.get(), saved.pages.get(), saved.pointers.get());
+        let after = page.checked_add(pages)?;
+        let in_chunk =
+            |page: u32| context.chunks.contains(page / CHUNK_PAGES) || map.slabs.contains_key(&page);
+        if page < start || pages == 0 || after > end || pointers < 2 || map.pages.any(page, after) {
+            return None;
+        }
+        if (page..after).any(in_chunk) {
+            return None;
+        }
+        map.shared.push(SharedRun { page, pages, pointers });
+        start = after;
     }
     Some(())
 }

@@ -25,7 +25,8 @@ pub(crate) const COMPAT: u64 = 0;
 pub(crate) const RO_COMPAT: u64 = 0;
 /// The features of [`Superblock::incompat`] that this crate knows. A program that reads a volume must know
 /// all of the volume's features of this kind.
-pub(crate) const INCOMPAT: u64 = CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | QUOTAS;
+pub(crate) const INCOMPAT: u64 =
+    CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS | QUOTAS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
@@ -36,6 +37,8 @@ pub(crate) const INODE_FLAGS: u64 = 4;
 pub(crate) const PREALLOCATION: u64 = 8;
 /// Objects may have `security.capability`. The bit is set before the first one is stored, and stays set.
 pub(crate) const CAPABILITIES: u64 = 16;
+/// Several pointers may lead to an extent. The bit is set before the first clone, and stays set.
+pub(crate) const SHARED_EXTENTS: u64 = 32;
 /// The volume may have quotas, and objects may have project ids. The bit is set before the first limits are
 /// stored, and stays set.
 pub(crate) const QUOTAS: u64 = 64;
@@ -255,7 +258,8 @@ pub struct OutcomeRecord {
 /// The value of the clean mark: "CLOSED" and a version.
 pub const CLEAN: u64 = u64::from_le_bytes(*b"CLOSED\x01\0");
 
-/// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s and [`SavedChunk`]s follow.
+/// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s, [`SavedChunk`]s and [`SavedRun`]s
+/// follow.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(crate) struct SavedHeader {
@@ -278,8 +282,10 @@ pub(crate) struct SavedHeader {
     pub live_bytes: U64,
     /// Number of live objects.
     pub objects: U64,
+    /// Number of [`SavedRun`]s.
+    pub shared: U64,
     /// Zero.
-    pub reserved_end: [u8; 56],
+    pub reserved_end: [u8; 48],
 }
 
 /// A slab page with free slots, in a saved allocator.
@@ -306,6 +312,20 @@ pub(crate) struct SavedChunk {
     pub reserved: U32,
     /// One bit for each slot, set if the slot is free.
     pub free: [U64; 4],
+}
+
+/// Consecutive pages with the same number of pointers, in a saved allocator.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct SavedRun {
+    /// Number of the first page in the volume.
+    pub page: U32,
+    /// Number of pages.
+    pub pages: U32,
+    /// Number of pointers to each page, at least 2.
+    pub pointers: U32,
+    /// Zero.
+    pub reserved: U32,
 }
 
 /// Address of the limit of assigned generations.
@@ -345,6 +365,7 @@ const _: () = {
     assert!(size_of::<SavedHeader>() == 128);
     assert!(size_of::<SavedSlab>() == 16);
     assert!(size_of::<SavedChunk>() == 40);
+    assert!(size_of::<SavedRun>() == 16);
     assert!(REDO_SLOT_BYTES.is_multiple_of(PAGE_SIZE));
     assert!(HEADERS_PER_CHUNK == 256);
 };
@@ -462,6 +483,7 @@ mod tests {
                 chunks,
                 live_bytes,
                 objects,
+                shared,
                 reserved_end
             }),
         );
@@ -474,6 +496,11 @@ mod tests {
             "Saved header chunk",
             size_of::<SavedChunk>(),
             &fields!(SavedChunk { chunk, reserved, free }),
+        );
+        assert_described(
+            "Saved run of shared pages",
+            size_of::<SavedRun>(),
+            &fields!(SavedRun { page, pages, pointers, reserved }),
         );
     }
 }

@@ -11,7 +11,7 @@ use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
 use crate::tables::layout::{
-    ACLS, CAPABILITIES, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION, QUOTAS,
+    ACLS, CAPABILITIES, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION, QUOTAS, SHARED_EXTENTS,
 };
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
@@ -125,6 +125,17 @@ impl VolumeView {
     /// storage. The caller is inside the gate of the medium.
     pub(crate) fn set_preallocation(&self) -> Result<()> {
         self.superblock.add_feature(&self.context.medium, PREALLOCATION)
+    }
+
+    /// True if several pointers may lead to an extent of the volume.
+    pub(crate) fn has_shared_extents(&self) -> bool {
+        self.superblock.has_feature(SHARED_EXTENTS)
+    }
+
+    /// Records that several pointers may lead to an extent, before the first clone. The caller is inside the
+    /// gate of the medium.
+    pub(crate) fn set_shared_extents(&self) -> Result<()> {
+        self.superblock.add_feature(&self.context.medium, SHARED_EXTENTS)
     }
 
     /// True if the volume may have objects with `security.capability`.

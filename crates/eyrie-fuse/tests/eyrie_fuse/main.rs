@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 mod access_times;
+mod copies;
 mod kernel;
 mod opens;
 

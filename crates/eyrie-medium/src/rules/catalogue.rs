@@ -227,6 +227,11 @@ rules! {
             "A page of small extents becomes free when the last extent in it becomes free.",
             "the page becomes free while one extent is still in use";
     }
+    Allocation in "eyrie-engine/src/space/shared.rs" {
+        LastPointerFreesThePage "last-pointer-frees-the-page" on Both, "clones":
+            "A page to which several pointers lead becomes free when a commit has dropped the last of them.",
+            "it becomes free with the first of them";
+    }
     Allocation in "eyrie-engine/src/object/mfile/copy.rs" {
         OnlyUnusedPagesAreRetired "only-unused-pages-are-retired" on Both, "reuse":
             "When an extent becomes a tree, only its pages behind the last byte of the file are given back.",
@@ -294,12 +299,25 @@ rules! {
     Files in "eyrie-engine/src/object/mfile/fill.rs" {
         SlotsPastTheEndBecomeHoles "slots-past-the-end-become-holes" on Both, "reuse":
             "A file gets storage past its end only after all slots of its nodes past the end are holes.",
-            "the slots keep the pointers that a failed append stored there";
+            "the slots keep their old pointers";
     }
     Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":
             "The bytes of a sealed file are never changed in place.",
             "one word of them is changed in place";
+        SharedBytesStay "shared-bytes-stay" on Both, "clones":
+            "A word of a page to which other pointers may lead is never changed in place.",
+            "it is changed in place, and so in all files that share the page";
+    }
+    Files in "eyrie-engine/src/object/mfile/own.rs" {
+        SharedTailIsCopied "shared-tail-is-copied" on Both, "clones":
+            "A file gets a last page of its own before bytes are stored behind its end.",
+            "the bytes go to the page that another file has, too";
+    }
+    Files in "eyrie-engine/src/object/mfile/clone.rs" {
+        SharedBitsBeforeTheClone "shared-bits-before-the-clone" on Memory, "clones":
+            "The shared bits in the pointers of the source persist before the commit of the clone.",
+            "they persist after it";
     }
     Files in "eyrie-engine/src/scm/view.rs" {
         OnlySealedBytesAreLent "only-sealed-bytes-are-lent" on Both, "readers":
@@ -341,6 +359,9 @@ rules! {
         SavedChecksumCoversAll "saved-checksum-covers-all" on Memory, "damage":
             "The checksum of the saved allocator covers all of its bytes.",
             "it covers the first 128 bytes only";
+        CountsAreSaved "counts-are-saved" on Both, "clones":
+            "A saved allocator has the counts of pointers to shared pages.",
+            "it has none, so the next owner frees a shared page too early";
     }
     Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":

@@ -21,6 +21,7 @@
 //! the other, before the power fails.
 
 mod beside;
+mod clones;
 mod damage;
 mod failure;
 pub mod faults;

@@ -4,8 +4,8 @@ use eyrie_faults::CrashRule;
 
 use super::images::{Counts, Limits};
 use super::{
-    ParallelScript, RecordError, RunMedium, StartVolume, damage, lost, readers, resizing, slots, tight,
-    workload,
+    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, lost, readers, resizing, slots,
+    tight, workload,
 };
 use crate::script::Script;
 
@@ -21,7 +21,7 @@ const TINY_JOURNAL: u64 = 64 << 10;
 
 /// Kinds whose volumes on disks have checksums of their pages. The list has kinds with small and with large
 /// journals, of one thread and of two, and of crashes and of killed processes.
-const WITH_CHECKSUMS: [&str; 11] = [
+const WITH_CHECKSUMS: [&str; 12] = [
     "one call",
     "reuse on a disk",
     "several calls in a cut",
@@ -30,6 +30,7 @@ const WITH_CHECKSUMS: [&str; 11] = [
     "two threads on a disk",
     "growth",
     "batches",
+    "clones",
     "closing",
     "killed processes",
     "random calls",
@@ -182,6 +183,7 @@ fn of_memory(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
         Some((200, 16));
     all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
+    all.scripts("clones", 0, Some(clones::setup()), alone(clones::scripts().into_iter())).closes = true;
     let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
     (reuse.medium, reuse.most_images) = (tight_medium, Some((12, 4)));
     all.scripts("closing", 0, Some(setup()), alone(closed())).closes = true;
@@ -251,6 +253,7 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     let names = [tight::wide()].into_iter().chain(tight::long_names()).collect();
     all.scripts("long names", 1, None, synced(names)).most_images = Some((4, 4));
     all.scripts("batches", 1, Some(setup()), synced(tight::batches()));
+    all.scripts("clones", 1, Some(clones::setup()), synced(clones::scripts())).closes = true;
     let reuse = all.scripts("reuse", 1, Some(tight::used_before()), synced(tight::reuse()));
     (reuse.medium, reuse.most_images) = (tight_medium, Some((4, 4)));
     all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;

@@ -146,6 +146,13 @@ fallocate /tree insert-range 8192 4096
 fallocate /sparse allocate 0 40000
 fallocate /sparse collapse-range 4096 16384
 fallocate /sparse insert-range 0 2M
+clone /b 0 /c 0 0
+clone /c 0 /b 8192 0
+clone /tree 0 /b 0 0
+clone /tree 4096 /a 8192 12288
+clone /tree 0 /tree 40960 0
+clone /b 4096 /sparse 0 0
+clone /sparse 0 /ahead 0 0
 append /ahead 5000 47
 write /ahead 9000 100 48
 truncate /ahead 5000

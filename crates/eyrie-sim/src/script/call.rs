@@ -10,7 +10,7 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// Name and syntax of each call.
-pub(super) const USAGE: [(&str, &str); 25] = [
+pub(super) const USAGE: [(&str, &str); 26] = [
     ("creat", "PATH [MODE]"),
     ("tmpfile", "DIR PATH LENGTH SEED [MODE]"),
     ("mkdir", "PATH [MODE]"),
@@ -27,6 +27,7 @@ pub(super) const USAGE: [(&str, &str); 25] = [
     ("rmdir", "PATH"),
     ("truncate", "PATH LENGTH"),
     ("fallocate", "PATH MODE OFFSET LENGTH"),
+    ("clone", "FROM OFFSET TO OFFSET LENGTH"),
     ("setxattr", "PATH NAME VALUE"),
     ("removexattr", "PATH NAME"),
     ("chmod", "PATH MODE"),
@@ -77,6 +78,9 @@ pub enum Call {
     Truncate { path: OsString, length: u64 },
     /// Changes the storage of a range of a file.
     Fallocate { path: OsString, mode: FallocateMode, offset: u64, length: u64 },
+    /// Gives the bytes of a range of a file to another file, so that both share their storage. A length of 0
+    /// means all bytes up to the end.
+    Clone { from: OsString, from_offset: u64, to: OsString, to_offset: u64, length: u64 },
     /// Sets an extended attribute.
     Setxattr { path: OsString, name: Vec<u8>, value: Vec<u8> },
     /// Removes an extended attribute.
@@ -135,6 +139,8 @@ pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
         FallocateMode::ZeroRangeKeepSize => "zero-range-keep-size",
         FallocateMode::CollapseRange => "collapse-range",
         FallocateMode::InsertRange => "insert-range",
+        FallocateMode::UnshareRange => "unshare-range",
+        FallocateMode::UnshareRangeKeepSize => "unshare-range-keep-size",
     }
 }
 
@@ -168,6 +174,7 @@ impl Call {
             Call::Rmdir { .. } => "rmdir",
             Call::Truncate { .. } => "truncate",
             Call::Fallocate { .. } => "fallocate",
+            Call::Clone { .. } => "clone",
             Call::Setxattr { .. } => "setxattr",
             Call::Removexattr { .. } => "removexattr",
             Call::Chmod { .. } => "chmod",
@@ -209,6 +216,9 @@ impl fmt::Display for Call {
             Call::Truncate { path, length } => write!(f, " {} {length}", word(path)),
             Call::Fallocate { path, mode, offset, length } => {
                 write!(f, " {} {} {offset} {length}", word(path), fallocate_name(*mode))
+            }
+            Call::Clone { from, from_offset, to, to_offset, length } => {
+                write!(f, " {} {from_offset} {} {to_offset} {length}", word(from), word(to))
             }
             Call::Setxattr { path, name, value } => {
                 write!(f, " {} {} {}", word(path), Word(name), Word(value))

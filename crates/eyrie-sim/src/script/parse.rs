@@ -107,6 +107,13 @@ fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
             offset: a.number("OFFSET")?,
             length: a.number("LENGTH")?,
         },
+        "clone" => Call::Clone {
+            from: a.path("FROM")?,
+            from_offset: a.number("OFFSET")?,
+            to: a.path("TO")?,
+            to_offset: a.number("OFFSET")?,
+            length: a.number("LENGTH")?,
+        },
         "setxattr" => Call::Setxattr { path: a.path("PATH")?, name: a.name("NAME")?, value: a.bytes()? },
         "removexattr" => Call::Removexattr { path: a.path("PATH")?, name: a.name("NAME")? },
         "chmod" => Call::Chmod { path: a.path("PATH")?, mode: a.mode()? },

@@ -4,15 +4,16 @@ use std::fmt;
 use std::path::Path;
 
 use eyrie::{
-    AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions, Posix,
-    PosixExt,
+    AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions,
+    PosixClones, PosixExt,
 };
 use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
 use super::{Call, KeyChange, Script, ScriptLine, bytes};
 
-/// A file system on which scripts run: the calls of [`Posix`], and the other calls that scripts have.
-pub trait ScriptTarget: Posix + Clone {
+/// A file system on which scripts run: the calls of [`Posix`](eyrie::Posix), and the other calls that scripts
+/// have.
+pub trait ScriptTarget: PosixClones + Clone {
     /// Makes all earlier changes durable.
     ///
     /// # Errors
@@ -124,6 +125,13 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Fallocate { path, mode, offset, length } => {
             with_file(target.options().write(true), path.as_ref(), |file| {
                 file.fallocate(*mode, *offset, *length)
+            })
+        }
+        Call::Clone { from, from_offset, to, to_offset, length } => {
+            with_file(target.options().read(true), from.as_ref(), |source| {
+                with_file(target.options().write(true), to.as_ref(), |file| {
+                    file.clone_range((source, *from_offset), *to_offset, *length)
+                })
             })
         }
         Call::Setxattr { path, name, value } => target.setxattr(path.into(), name, value, XattrMode::Set),

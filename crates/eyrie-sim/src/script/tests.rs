@@ -57,6 +57,15 @@ fn call() -> impl Strategy<Value = Call> {
         path().prop_map(|path| Call::Fdatasync { path }),
         Just(Call::Sync),
         (path(), number()).prop_map(|(path, length)| Call::Truncate { path, length }),
+        (path(), number(), path(), number(), number()).prop_map(
+            |(from, from_offset, to, to_offset, length)| Call::Clone {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                length
+            }
+        ),
         (path(), fallocate_mode, number(), number())
             .prop_map(|(path, mode, offset, length)| Call::Fallocate { path, mode, offset, length }),
     ];
@@ -175,7 +184,7 @@ fn lines_keep_their_numbers() {
 #[test]
 fn bad_scripts_are_refused_in_one_line() {
     const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, read, fsync, fdatasync, sync, \
-                         rename, link, symlink, unlink, rmdir, truncate, fallocate, setxattr, \
+                         rename, link, symlink, unlink, rmdir, truncate, fallocate, clone, setxattr, \
                          removexattr, chmod, chown, chattr, utimes, put, erase, batch";
     let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \
                   control character";
@@ -214,7 +223,7 @@ fn bad_scripts_are_refused_in_one_line() {
             "fallocate /a punch 0 1",
             "punch",
             "MODE, one of allocate, keep-size, punch-hole, zero-range, zero-range-keep-size, collapse-range, \
-             insert-range",
+             insert-range, unshare-range, unshare-range-keep-size",
         ),
         ("chown /a root 0", "root", "UID, a number below 4294967295, or -1 to leave it as it is"),
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),

@@ -11,7 +11,7 @@ use super::path_op::{
     xattr,
 };
 use super::ranges::{self, ranges};
-use super::{Case, CaseAct, CaseVolume, Opening, PathOp, set_ids};
+use super::{Case, CaseAct, CaseVolume, Opening, PathOp, clones, set_ids};
 use crate::ops::InitialContent;
 
 /// Number of pairs of Ops to draw.
@@ -71,18 +71,20 @@ fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     CaseVolume::after(name, true, &changes)
 }
 
-/// Returns volumes that together have trees, large extents, holes, split buckets, buckets with further pages,
-/// extended attributes, and a redo record that was not applied.
+/// Returns volumes that together have trees, large extents, shared extents, holes, split buckets, buckets with
+/// further pages, extended attributes, and a redo record that was not applied.
 pub(crate) fn volumes() -> Vec<CaseVolume> {
     let few = few("few");
-    vec![interrupted(&few), few, large(), crowded("two pages", 9, 220), crowded("many buckets", 180, 1)]
+    let crowds = [crowded("two pages", 9, 220), crowded("many buckets", 180, 1)];
+    [interrupted(&few), few, large(), clones::cloned()].into_iter().chain(crowds).collect()
 }
 
-/// Returns the Ops of the explorer's calls: the Ops on objects of [`large`] if `are_large` is true, otherwise
-/// the Ops on objects of [`few`].
+/// Returns the Ops of the explorer's calls, except clones, which have cases of their own: the Ops on objects of
+/// [`large`] if `are_large` is true, otherwise the Ops on objects of [`few`].
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
-    path_op::of_explorer().into_iter().filter(|op| is_large(op) == are_large).collect()
+    let is_wanted = |op: &PathOp| !matches!(op, PathOp::CloneRange { .. }) && is_large(op) == are_large;
+    path_op::of_explorer().into_iter().filter(is_wanted).collect()
 }
 
 /// Returns creations with contents, creations of kinds that scripts cannot create, a second name for a
@@ -226,6 +228,7 @@ pub fn single() -> Vec<Case> {
     all(&empty, &on_empty);
     all(&few("few"), &small_ops());
     all(&large(), &large_ops());
+    all(&clones::cloned(), &clones::changes());
     all(&set_ids::privileged(), &set_ids::changes());
     let crowds = [
         crowded("about to split", 22, 1),
@@ -242,11 +245,11 @@ pub fn single() -> Vec<Case> {
 /// Returns 1200 pairs of Ops that are drawn from `seed`, and some fixed pairs. The second Op of a pair may
 /// reuse the storage that the first Op freed.
 pub fn pairs(seed: u64) -> Vec<Case> {
-    let pools = [(few("few"), small_ops()), (large(), large_ops())];
+    let pools = [(few("few"), small_ops()), (large(), large_ops()), (clones::cloned(), clones::changes())];
     let mut random = SmallRng::seed_from_u64(seed);
     let mut cases: Vec<Case> = (0..PAIRS)
         .map(|index| {
-            let (volume, changes): &(CaseVolume, Vec<PathOp>) = &pools[usize::from(index % 4 == 3)];
+            let (volume, changes): &(CaseVolume, Vec<PathOp>) = &pools[[0, 0, 0, 1, 0, 0, 2, 1][index % 8]];
             let mut draw = || changes[random.random_range(0..changes.len())].clone();
             Case::ops(volume, &[draw(), draw()])
         })

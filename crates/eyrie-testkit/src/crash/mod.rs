@@ -12,6 +12,7 @@
 //! without the new bytes.
 
 pub mod cases;
+mod clones;
 mod creation;
 pub mod damage;
 mod explore;

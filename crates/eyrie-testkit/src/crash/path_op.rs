@@ -59,6 +59,11 @@ pub enum PathOp {
         offset: u64,
         length: u64,
     },
+    CloneRange {
+        from: (String, u64),
+        to: (String, u64),
+        length: u64,
+    },
     SetAttributes {
         path: String,
         change: AttributeChange,
@@ -212,6 +217,9 @@ fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
         Op::Fallocate { id, mode, offset, length, time, .. } => {
             Op::Fallocate { id, mode, offset, length, set_ids, time }
         }
+        Op::CloneRange { source, source_offset, id, offset, length, time, .. } => {
+            Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }
+        }
         other => other,
     }
 }
@@ -230,6 +238,7 @@ impl PathOp {
             | PathOp::Append { path, .. }
             | PathOp::SetSize { path, .. }
             | PathOp::Fallocate { path, .. }
+            | PathOp::CloneRange { to: (path, _), .. }
             | PathOp::SetAttributes { path, .. }
             | PathOp::MarkAccess { path }
             | PathOp::SetXattr { path, .. }
@@ -301,6 +310,10 @@ impl PathOp {
             &PathOp::Fallocate { ref path, mode, offset, length } => {
                 Op::Fallocate { id: find(engine, path)?, mode, offset, length, set_ids: SetIds::Keep, time }
             }
+            &PathOp::CloneRange { from: (ref from, source_offset), to: (ref to, offset), length } => {
+                let (source, id) = (find(engine, from)?, find(engine, to)?);
+                Op::CloneRange { source, source_offset, id, offset, length, set_ids: SetIds::Keep, time }
+            }
             PathOp::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
             }
@@ -355,6 +368,11 @@ fn of_call(call: &Call) -> Option<PathOp> {
         Call::Append { path, length, .. } => append(&relative(path), *length as usize),
         Call::Truncate { path, length } => set_size(&relative(path), *length),
         Call::Fallocate { path, mode, offset, length } => fallocate(&relative(path), *mode, *offset, *length),
+        Call::Clone { from, from_offset, to, to_offset, length } => PathOp::CloneRange {
+            from: (relative(from), *from_offset),
+            to: (relative(to), *to_offset),
+            length: *length,
+        },
         Call::Setxattr { path, name, value } => match AclKind::of_name(name) {
             Some(kind) => PathOp::SetAcl { path: relative(path), kind, acl: value.clone() },
             None => xattr(&relative(path), &String::from_utf8_lossy(name), value.len(), XattrMode::Set),
@@ -461,6 +479,10 @@ pub(super) fn batch(dir: &str, parts: &[(&str, Option<usize>)]) -> PathOp {
     let part =
         |&(name, length): &(&str, Option<usize>)| (name.to_string(), length.map(|length| bytes(length, 10)));
     PathOp::Batch { dir: dir.into(), parts: parts.iter().map(part).collect() }
+}
+
+pub(super) fn clone_range(from: (&str, u64), to: (&str, u64), length: u64) -> PathOp {
+    PathOp::CloneRange { from: (from.0.into(), from.1), to: (to.0.into(), to.1), length }
 }
 
 pub(super) fn fallocate(path: &str, mode: FallocateMode, offset: u64, length: u64) -> PathOp {

@@ -184,6 +184,17 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
                 for mode in FallocateMode::ALL {
                     apply(Op::Fallocate { id, mode, offset, length, set_ids: SetIds::Keep, time });
                 }
+                let (source, source_offset, set_ids) = (id, 0, SetIds::Keep);
+                apply(Op::CloneRange {
+                    source,
+                    source_offset,
+                    id,
+                    offset: 8192,
+                    length: 4096,
+                    set_ids,
+                    time,
+                });
+                apply(Op::Write { id, offset: 8192, data: &[5; 8], set_ids, time });
                 apply(Op::SetSize { id, size: 5000, set_ids: SetIds::Keep, time });
                 apply(Op::SetSize { id, size: 1 << 40, set_ids: SetIds::Keep, time });
             }

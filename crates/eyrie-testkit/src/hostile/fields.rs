@@ -130,7 +130,7 @@ pub const STRUCTURES: &[Structure] = &[
         "Pointers",
         &[
             ("leaf", MayPass(&[0, 1], "a pointer of the other kind may be right, too")),
-            ("shared", MayPass(&[1], "a pointer past the end of a file has no meaning")),
+            ("shared", MayPass(&[1], "it is harmless on the only pointer to a page")),
             ("unwritten", MayPass(&[1], "a leaf below a node and the root of a tree may have it")),
             ("height", MayPass(&[7], "a pointer past the end of a file has no meaning")),
             ("address", MayPass(&[1, (1 << 50) - 1], "a pointer past the end of a file has no meaning")),
@@ -252,11 +252,16 @@ pub const STRUCTURES: &[Structure] = &[
             ("chunks", SAVED),
             ("live_bytes", SAVED),
             ("objects", SAVED),
+            ("shared", SAVED),
             ("reserved_end", SAVED),
         ],
     ),
     ("Saved slab page", &[("page", SAVED), ("class", SAVED), ("reserved", SAVED), ("free", SAVED)]),
     ("Saved header chunk", &[("chunk", SAVED), ("reserved", SAVED), ("free", SAVED)]),
+    (
+        "Saved run of shared pages",
+        &[("page", SAVED), ("pages", SAVED), ("pointers", SAVED), ("reserved", SAVED)],
+    ),
     ("Collection table", &[("buckets", MustBeDetected(&[0, 1 << 20, ALL])), ("reserved", RESERVED)]),
     (
         "Bucket page",

@@ -30,9 +30,11 @@ const BUCKET_BYTES: u64 = 2048;
 const SAVED_WORDS: u64 = 32;
 const SAVED_SLABS: u64 = 40;
 const SAVED_CHUNKS: u64 = 48;
-/// Sizes of this head, and of one saved slab page, in bytes.
+const SAVED_SHARED: u64 = 72;
+/// Sizes of this head, of one saved slab page, and of one saved header chunk, in bytes.
 const SAVED_HEAD_BYTES: u64 = 128;
 const SAVED_SLAB_BYTES: u64 = 16;
+const SAVED_CHUNK_BYTES: u64 = 40;
 
 /// The part of a volume that a structure belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -155,6 +157,10 @@ impl Survey {
         if word(saved + SAVED_CHUNKS) > 0 {
             self.place("Saved header chunk", PartOf::Tables, chunks);
         }
+        if word(saved + SAVED_SHARED) > 0 {
+            let shared = chunks + SAVED_CHUNK_BYTES * word(saved + SAVED_CHUNKS);
+            self.place("Saved run of shared pages", PartOf::Tables, shared);
+        }
     }
 
     fn object(&mut self, volume: &Volume, id: ObjectId, part: PartOf) {
@@ -193,7 +199,7 @@ impl Survey {
             self.directory(volume, hot.root, part);
         } else if id.kind().has_data() {
             self.files.push(copy);
-            let mut add = |extent| {
+            let mut add = |extent, _| {
                 self.extents.push(extent);
                 Ok(())
             };

@@ -173,6 +173,11 @@ impl Ids {
             Action::Fallocate { object, mode, offset, length } => {
                 OpRecord::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
+            Action::CloneRange { source, target, length } => {
+                let ((source, source_offset), (target, offset)) = (source, target);
+                let (source, id) = (id(source), id(target));
+                OpRecord::new(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })
+            }
             Action::SetAttributes { object, change } => set_attributes(id(object), change, set_ids, step),
             Action::MarkAccess { object } => OpRecord::new(&Op::MarkAccess { id: id(object), time }),
             Action::SetXattr { object, name, bytes, mode } => {

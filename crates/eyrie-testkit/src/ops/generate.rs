@@ -59,6 +59,7 @@ pub struct OpMix {
     pub append: u32,
     pub set_size: u32,
     pub fallocate: u32,
+    pub clone_range: u32,
     pub set_attributes: u32,
     pub mark_access: u32,
     pub set_xattr: u32,
@@ -88,6 +89,7 @@ impl Default for OpMix {
             append: 6,
             set_size: 8,
             fallocate: 8,
+            clone_range: 7,
             set_attributes: 5,
             mark_access: 4,
             set_xattr: 6,
@@ -118,6 +120,7 @@ impl OpMix {
             append: 0,
             set_size: 0,
             fallocate: 0,
+            clone_range: 0,
             set_attributes: 0,
             mark_access: 0,
             set_xattr: 0,
@@ -196,7 +199,7 @@ impl OpGenerator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 20] = [
+        let draws: [(u32, Draw); 21] = [
             (mix.create, OpGenerator::create),
             (mix.create_unnamed, |g, u| {
                 let dir = g.dir(u);
@@ -224,6 +227,7 @@ impl OpGenerator {
                 Action::SetSize { object, size: g.offset(u, object) }
             }),
             (mix.fallocate, OpGenerator::fallocate),
+            (mix.clone_range, OpGenerator::clone_range),
             (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
             (mix.mark_access, |g, u| Action::MarkAccess { object: g.object(u) }),
             (mix.set_xattr, OpGenerator::set_xattr),
@@ -318,6 +322,21 @@ impl OpGenerator {
             (offset, length) = (offset / BLOCK * BLOCK, length.next_multiple_of(BLOCK));
         }
         Action::Fallocate { object, mode, offset, length }
+    }
+
+    /// Draws a clone. Most offsets and lengths are whole blocks, and many ranges end with the source.
+    fn clone_range(&mut self, universe: &Universe<'_>) -> Action {
+        let (source, target) = (self.file(universe), self.file(universe));
+        let mut offsets = [self.offset(universe, source), self.offset(universe, target)];
+        let mut length = self.bytes().length as u64;
+        if !self.random.random_ratio(1, 8) {
+            offsets = offsets.map(|offset| offset / BLOCK * BLOCK);
+            length = length.next_multiple_of(BLOCK);
+        }
+        if self.random.random_ratio(1, 3) {
+            (offsets, length) = ([0; 2], 0);
+        }
+        Action::CloneRange { source: (source, offsets[0]), target: (target, offsets[1]), length }
     }
 
     fn batch(&mut self, universe: &Universe<'_>) -> Action {

@@ -176,6 +176,8 @@ pub enum Action {
     SetSize { object: ObjectHandle, size: u64 },
     /// Changes the storage of a range. Offset and length are in bytes.
     Fallocate { object: ObjectHandle, mode: FallocateMode, offset: u64, length: u64 },
+    /// Clones a range. Offsets and length are in bytes.
+    CloneRange { source: (ObjectHandle, u64), target: (ObjectHandle, u64), length: u64 },
     /// Sets attributes.
     SetAttributes { object: ObjectHandle, change: AttributeChange },
     /// Sets the access time, as after a read.
@@ -222,6 +224,7 @@ impl OpStep {
             | Action::Batch { dir, .. } => vec![dir],
             Action::Link { dir, object, .. } => vec![dir, object],
             Action::Rename { from, to, .. } => vec![from.0, to.0],
+            Action::CloneRange { source, target, .. } => vec![source.0, target.0],
             Action::Write { object, .. }
             | Action::Append { object, .. }
             | Action::SetSize { object, .. }

@@ -52,6 +52,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::Append { .. } => "append",
         Op::SetSize { .. } => "set size",
         Op::Fallocate { .. } => "fallocate",
+        Op::CloneRange { .. } => "clone range",
         Op::SetAttributes { .. } => "set attributes",
         Op::MarkAccess { .. } => "mark access",
         Op::SetXattr { .. } => "set xattr",
@@ -76,7 +77,7 @@ fn every_outcome_of_every_op_is_reached() {
     const NO_ACL: &str = "an object of this kind has no such ACL";
     const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
     const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
-    let expected: [(&str, &[&str]); 20] = [
+    let expected: [(&str, &[&str]); 21] = [
         ("create", &["ok", "Stale", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
         ("create unnamed", &["ok", "Stale", "NotDirectory"]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
@@ -90,6 +91,19 @@ fn every_outcome_of_every_op_is_reached() {
         ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("set size", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("fallocate", &["ok", "TooLarge", "IsDirectory", NO_FILE, NO_BYTES, NO_BLOCKS, NOT_WITHIN]),
+        (
+            "clone range",
+            &[
+                "ok",
+                "IsDirectory",
+                NO_FILE,
+                "an offset is no multiple of 4096",
+                "the source is too short",
+                "the target would be too long",
+                "only the ends of both files may be inside a page",
+                "the ranges overlap",
+            ],
+        ),
         ("set attributes", &["ok"]),
         (
             "set xattr",

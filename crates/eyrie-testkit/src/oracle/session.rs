@@ -172,6 +172,10 @@ impl<'a> OracleSession<'a> {
             Op::Fallocate { id, offset, length, .. } => {
                 self.compare_object(id, offset..offset.saturating_add(length))
             }
+            Op::CloneRange { source, id, offset, length, .. } => {
+                self.compare_object(source, 0..0)?;
+                self.compare_object(id, offset..offset.saturating_add(length))
+            }
             Op::SetAttributes { id, .. }
             | Op::MarkAccess { id, .. }
             | Op::SetXattr { id, .. }

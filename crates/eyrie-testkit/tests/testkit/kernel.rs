@@ -171,6 +171,8 @@ fn flags(mode: FallocateMode) -> FallocateFlags {
         FallocateMode::ZeroRangeKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         FallocateMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
         FallocateMode::InsertRange => FallocateFlags::INSERT_RANGE,
+        FallocateMode::UnshareRange => FallocateFlags::UNSHARE_RANGE,
+        FallocateMode::UnshareRangeKeepSize => FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE,
     }
 }
 
@@ -221,6 +223,7 @@ fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) ->
 /// Returns a mix of all Ops that are compared.
 fn all() -> OpMix {
     OpMix {
+        clone_range: 0,
         set_attributes: 0,
         set_xattr: 0,
         remove_xattr: 0,

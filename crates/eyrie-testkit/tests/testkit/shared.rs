@@ -173,6 +173,7 @@ fn time_of(op: &Op<'_>) -> Time {
         | Op::Append { time, .. }
         | Op::SetSize { time, .. }
         | Op::Fallocate { time, .. }
+        | Op::CloneRange { time, .. }
         | Op::SetAttributes { time, .. }
         | Op::MarkAccess { time, .. }
         | Op::SetXattr { time, .. }
@@ -192,6 +193,7 @@ fn is_on_handles(op: &Op<'_>) -> bool {
             | Op::Append { .. }
             | Op::SetSize { .. }
             | Op::Fallocate { .. }
+            | Op::CloneRange { .. }
             | Op::SetAttributes { .. }
             | Op::MarkAccess { .. }
             | Op::SetXattr { .. }

@@ -19,6 +19,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "site",
             "sync",
             "truncate",
+            "clone_range",
             "range_lock",
             "fault",
             "shared",

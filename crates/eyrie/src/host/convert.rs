@@ -45,6 +45,8 @@ pub(super) fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
         FallocateMode::ZeroRangeKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
         FallocateMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
         FallocateMode::InsertRange => FallocateFlags::INSERT_RANGE,
+        FallocateMode::UnshareRange => FallocateFlags::UNSHARE_RANGE,
+        FallocateMode::UnshareRangeKeepSize => FallocateFlags::UNSHARE_RANGE | FallocateFlags::KEEP_SIZE,
     }
 }
 

@@ -13,6 +13,7 @@
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
 
+mod clones;
 mod convert;
 mod locks;
 mod store;
@@ -81,27 +82,6 @@ impl Host {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = named("open", fs::open(root, flags, Mode::empty())).map_err(|error| error.at(root))?;
         Ok(Host { root: Arc::new(root), whole })
-    }
-
-    /// Opens the store in the directory `path`, which must exist.
-    ///
-    /// ```
-    /// # use eyrie::{Host, PosixExt};
-    /// # let place = tempfile::tempdir()?;
-    /// # let fs = Host::new(place.path())?;
-    /// fs.create_dir("/eggs")?;
-    /// let eggs = fs.store("/eggs")?;
-    /// eggs.put("heron", "blue")?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As `open(2)`.
-    pub fn store(&self, path: impl AsRef<Path>) -> Result<HostStore> {
-        let path = path.as_ref();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = named("open", fs::openat(&*self.root, self.relative(path), flags, Mode::empty()));
-        dir.map(HostStore::over).map_err(|error| error.at(path))
     }
 
     /// Makes all earlier changes durable, in the whole host file system that contains the root.
@@ -241,6 +221,10 @@ impl Posix for Host {
 
     fn fallocate(&self, handle: &OwnedFd, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         named("fallocate", fs::fallocate(handle, fallocate_flags(mode), offset, length))
+    }
+
+    fn copy_file_range(&self, from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64) -> Result<u64> {
+        clones::copy_file_range(from, to, length)
     }
 
     fn mkdir(&self, path: PathAt<'_, OwnedFd>, mode: u16) -> Result<()> {

@@ -9,8 +9,8 @@ use eyrie_engine::Kind;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
 use rustix::io;
 
-use super::LIST_BUFFER;
 use super::convert::{kind_of_entry, named, stat_from};
+use super::{Host, LIST_BUFFER};
 use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{Batch, BoxedKeys, KeyChange, KeyRange, KeyValueStore, Order};
 use crate::{Errno, Error, Result, names};
@@ -57,6 +57,29 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
+}
+
+impl Host {
+    /// Opens the store in the directory `path`, which must exist.
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt};
+    /// # let place = tempfile::tempdir()?;
+    /// # let fs = Host::new(place.path())?;
+    /// fs.create_dir("/eggs")?;
+    /// let eggs = fs.store("/eggs")?;
+    /// eggs.put("heron", "blue")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn store(&self, path: impl AsRef<Path>) -> Result<HostStore> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = named("open", fs::openat(&*self.root, self.relative(path), flags, Mode::empty()));
+        dir.map(HostStore::over).map_err(|error| error.at(path))
+    }
 }
 
 impl HostStore {

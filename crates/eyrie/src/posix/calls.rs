@@ -17,9 +17,11 @@ use crate::Result;
 /// offsets are in bytes. Permission bits are at most 0o7777. A call that creates a file removes the bits of
 /// the umask from the permission bits. An error names the call and its errno.
 ///
-/// Each call on a volume is whole or undone, and a call that fails changes nothing. There is one exception: a
-/// [`fallocate`](Posix::fallocate) that allocates or zeroes more than 64 MiB has several steps, and an error
-/// does not undo the steps before it. If a medium fails, a call may fail although its whole change was made.
+/// Each call on a volume is whole or undone, and a call that fails changes nothing. There are two exceptions,
+/// which have several steps, and an error does not undo the steps before it: a
+/// [`fallocate`](Posix::fallocate) that allocates, zeroes or unshares more than 64 MiB, and a
+/// [clone](crate::PosixClones) of more than 1 GiB. If a medium fails, a call may fail although its whole
+/// change was made.
 ///
 /// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too.
 /// [`PosixExt`](crate::PosixExt) has functions in the style of [`std::fs`] over this trait.
@@ -29,21 +31,6 @@ use crate::Result;
 /// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, which may
 /// allow only smaller files (`EFBIG`). A handle of another volume gives `EBADF`, or `EXDEV` if a path begins
 /// at this handle. The methods list only their particular errors.
-///
-/// # Examples
-/// ```
-/// # use eyrie::{Host, OpenFlags, Posix, Target};
-/// # fn main() -> eyrie::Result<()> {
-/// # let place = tempfile::tempdir().unwrap();
-/// # let fs = Host::new(place.path())?;
-/// fs.mkdir("/nest".into(), 0o755)?;
-/// let nest = fs.open("/nest".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
-/// fs.symlink("egg".as_ref(), (&nest, "link").into())?; // a name in an open directory
-/// assert!(fs.stat(Target::NoFollow("/nest/link".into()))?.is_symlink());
-/// assert!(fs.stat(Target::Open(&nest))?.is_dir());
-/// fs.close(nest)
-/// # }
-/// ```
 pub trait Posix {
     /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`](crate::File)
     /// closes its handle.
@@ -197,6 +184,19 @@ pub trait Posix {
     /// file. To collapse: `EINVAL` unless the range ends before the end of the file. `EOPNOTSUPP` for a mode
     /// that a file system of the host lacks.
     fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
+
+    /// Copies bytes from one open file to another, or within one file. Returns the number of copied bytes,
+    /// which may be smaller than `length`. It is 0 at the end of the source. If both offsets are multiples of
+    /// 4096, the files share the storage of whole pages, as after a [clone](crate::PosixClones).
+    ///
+    /// # Errors
+    /// As `copy_file_range(2)`.
+    fn copy_file_range(
+        &self,
+        source: (&Self::Handle, u64),
+        target: (&Self::Handle, u64),
+        length: u64,
+    ) -> Result<u64>;
 
     /// Makes a directory.
     ///

@@ -197,6 +197,15 @@ macro_rules! pass_calls_on {
             $fs.fallocate(handle, mode, offset, length)
         }
 
+        fn copy_file_range(
+            &$self,
+            source: (&P::Handle, u64),
+            target: (&P::Handle, u64),
+            length: u64,
+        ) -> Result<u64> {
+            $fs.copy_file_range(source, target, length)
+        }
+
         fn mkdir(&$self, path: PathAt<'_, P::Handle>, mode: u16) -> Result<()> {
             $fs.mkdir($place(path), mode)
         }

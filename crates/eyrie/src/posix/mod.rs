@@ -2,8 +2,24 @@
 //!
 //! [`Posix`] has the calls. [`Pxfs`](crate::Pxfs) implements them over an engine, and [`Host`](crate::Host)
 //! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once, over [`Posix`].
+//!
+//! # Examples
+//! ```
+//! # use eyrie::{Host, OpenFlags, Posix, Target};
+//! # fn main() -> eyrie::Result<()> {
+//! # let place = tempfile::tempdir().unwrap();
+//! # let fs = Host::new(place.path())?;
+//! fs.mkdir("/nest".into(), 0o755)?;
+//! let nest = fs.open("/nest".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
+//! fs.symlink("egg".as_ref(), (&nest, "link").into())?; // a name in an open directory
+//! assert!(fs.stat(Target::NoFollow("/nest/link".into()))?.is_symlink());
+//! assert!(fs.stat(Target::Open(&nest))?.is_dir());
+//! fs.close(nest)
+//! # }
+//! ```
 
 mod calls;
+mod clones;
 mod dir;
 mod ext;
 mod file;
@@ -17,6 +33,7 @@ mod types;
 mod walk;
 
 pub use calls::Posix;
+pub use clones::PosixClones;
 pub use dir::Dir;
 pub use ext::PosixExt;
 /// The rights that [`Posix::access`] checks. Empty rights check that the path exists.

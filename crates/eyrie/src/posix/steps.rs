@@ -21,11 +21,11 @@ const LINKS_MAX: u32 = 40;
 
 /// A file that is open during one call. Unlike a [`File`](super::File), it borrows its file system, and
 /// allocates no memory.
-struct OpenInCall<'a, P: Posix> {
+pub(super) struct OpenInCall<'a, P: Posix> {
     fs: &'a P,
     path: &'a Path,
     /// `None` only after `close` or `drop` has taken the handle.
-    handle: Option<P::Handle>,
+    pub(super) handle: Option<P::Handle>,
 }
 
 impl<'a, P: Posix> OpenInCall<'a, P> {
@@ -45,7 +45,7 @@ impl<'a, P: Posix> OpenInCall<'a, P> {
     }
 
     /// Makes a call on the open file. Its error gets the path.
-    fn call<T>(&self, call: impl FnOnce(&P, &P::Handle) -> Result<T>) -> Result<T> {
+    pub(super) fn call<T>(&self, call: impl FnOnce(&P, &P::Handle) -> Result<T>) -> Result<T> {
         let Some(handle) = &self.handle else { unreachable!("the file has its handle until it is closed") };
         call(self.fs, handle).map_err(|error| error.at(self.path))
     }
@@ -62,7 +62,7 @@ impl<'a, P: Posix> OpenInCall<'a, P> {
         self.call(|fs, handle| write_all_at(fs, handle, data, offset))
     }
 
-    fn close(mut self) -> Result<()> {
+    pub(super) fn close(mut self) -> Result<()> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
         self.fs.close(handle).map_err(|error| error.at(self.path))
     }
@@ -134,21 +134,42 @@ pub(super) fn create_dir_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     }
 }
 
-/// Copies the bytes and the permission bits of a file.
-pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
+/// Opens a file for reading, and another one to be replaced by its contents. Also returns the attributes of
+/// the first file.
+pub(super) fn open_pair<'a, P: Posix>(
+    fs: &'a P,
+    (from, to): (&'a Path, &'a Path),
+    operation: &'static str,
+) -> Result<(OpenInCall<'a, P>, OpenInCall<'a, P>, Stat)> {
     let source = OpenInCall::to_read(fs, from)?;
     let stat = source.stat()?;
     if !stat.is_file() {
-        return Err(Error::with_reason(Errno::INVAL, "copy", "not a regular file").at(from));
+        return Err(Error::with_reason(Errno::INVAL, operation, "not a regular file").at(from));
     }
     let same = |other: Stat| (other.file_system, other.inode) == (stat.file_system, stat.inode);
     if fs.stat(to.into()).is_ok_and(same) {
-        return Err(Error::with_reason(Errno::INVAL, "copy", "both paths lead to one file").at(to));
+        return Err(Error::with_reason(Errno::INVAL, operation, "both paths lead to one file").at(to));
     }
     // The owner can write the new file until it is complete, whatever its permission bits will be.
     let target = OpenInCall::to_replace(fs, to, stat.mode & 0o777 | 0o200)?;
-    let mut part = vec![0; COPY_PART.min(usize::try_from(stat.size).unwrap_or(COPY_PART)).max(1)];
+    Ok((source, target, stat))
+}
+
+/// Copies the bytes and the permission bits of a file.
+pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
+    let (source, target, stat) = open_pair(fs, (from, to), "copy")?;
     let mut copied = 0;
+    let copy_range = |at: u64| {
+        let (from, to) = (source.handle.as_ref()?, target.handle.as_ref()?);
+        fs.copy_file_range((from, at), (to, at), stat.size.saturating_sub(at)).ok()
+    };
+    while let Some(count) = copy_range(copied).filter(|&count| count > 0) {
+        copied += count;
+    }
+    // The rest: files of `/proc`, whose size is 0, bytes that another program has appended meanwhile, and all
+    // bytes if the file system of the host has no `copy_file_range`.
+    let left = usize::try_from(stat.size.saturating_sub(copied)).unwrap_or(COPY_PART);
+    let mut part = vec![0; COPY_PART.min(left).max(1)];
     loop {
         match source.read_at(&mut part, copied)? {
             0 => break,

@@ -88,6 +88,10 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.as_user().call("fallocate", |user| user.fallocate_handle(handle, mode, offset, length))
     }
 
+    fn copy_file_range(&self, source: (&Handle, u64), target: (&Handle, u64), length: u64) -> Result<u64> {
+        self.as_user().call("copy_file_range", |user| user.copy_handles(source, target, length))
+    }
+
     fn mkdir(&self, path: PathAt<'_, Handle>, mode: u16) -> Result<()> {
         self.as_user().call("mkdir", |user| {
             user.make(PathWalk::new(user, path)?, Kind::Directory, mode, Content::Empty).map(drop)

@@ -22,6 +22,7 @@ mod access_times;
 mod cache;
 mod calls;
 mod change;
+mod clone;
 mod entries;
 mod handle;
 mod locks;

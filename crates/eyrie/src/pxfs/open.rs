@@ -309,6 +309,11 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(data.len())
     }
 
+    /// Makes a change through a handle durable, if the handle was opened for durable writes.
+    pub(super) fn sync_if(&self, flags: OpenFlags) -> CallResult<()> {
+        if flags.intersects(SYNCHRONOUS) { self.sync_write() } else { Ok(()) }
+    }
+
     /// Makes the write that this thread has just made durable. After an error the call does not begin again,
     /// because the bytes are written.
     #[cold]

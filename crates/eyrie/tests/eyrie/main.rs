@@ -5,6 +5,7 @@
 mod access_times;
 mod bad_input;
 mod checksums;
+mod clones;
 mod dropped;
 mod flags;
 mod lives;

@@ -5,6 +5,7 @@ mod one;
 use clap::Args;
 
 pub(super) use self::one::{Copying, Existing, copy_one, existing};
+use crate::copy::Reflink;
 use crate::endpoint::for_each_source;
 use crate::failure::Result;
 use crate::place::{self, Place};
@@ -49,6 +50,10 @@ pub struct CpArgs {
     /// Keep modes, owners and times, which is the default
     #[arg(short = 'p')]
     preserve: bool,
+    /// Share the storage of the sources inside a volume: a copy takes space only where it changes
+    #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true,
+        default_missing_value = "always")]
+    reflink: Reflink,
     /// Print each file after it is copied
     #[arg(long, short)]
     verbose: bool,
@@ -64,6 +69,7 @@ pub fn run(arguments: CpArgs) -> Result<()> {
             (false, true) => Existing::Update,
             (false, false) => Existing::Replace,
         },
+        reflink: arguments.reflink,
         verbose: arguments.verbose,
     };
     let what = "cp";

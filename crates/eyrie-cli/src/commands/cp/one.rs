@@ -4,7 +4,7 @@ use std::path::Path;
 
 use eyrie::{Errno, RenameMode, Stat};
 
-use crate::copy::Tally;
+use crate::copy::{Reflink, Tally};
 use crate::endpoint::{Endpoint, copy, copy_attributes};
 use crate::failure::{Doing, Failure, Failures, Result, print_error, require_complete};
 use crate::{interrupt, place};
@@ -19,6 +19,7 @@ pub(in crate::commands) struct Copying {
     /// True if an existing directory gets the attributes of its source.
     pub attributes: bool,
     pub existing: Existing,
+    pub reflink: Reflink,
     /// True if each copied file is printed.
     pub verbose: bool,
 }
@@ -39,14 +40,14 @@ pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Cop
         check_directory(from, to, copying.recursive)?;
     }
     let tally = match existing(to)? {
-        None => copy(from, to, &to.path, copying.verbose)?,
+        None => copy(from, to, &to.path, copying.reflink, copying.verbose)?,
         Some(there) if stat.is_dir() && there.is_dir() && copying.merge => {
             return merge(from, to, copying);
         }
         Some(there) if keeps(copying.existing, &stat, &there) => return Ok(()),
         Some(there) => {
             check_replacement(from, &stat, to, &there)?;
-            replace(from, to, copying.verbose)?
+            replace(from, to, copying)?
         }
     };
     report(from, &tally)
@@ -134,9 +135,9 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
 /// and renamed when it is complete. So a failure leaves the old file unchanged.
-fn replace(from: &Endpoint, to: &Endpoint, verbose: bool) -> Result<Tally> {
+fn replace(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<Tally> {
     let aside = place::aside(&to.path);
-    let replaced = copy_and_rename(from, to, &aside, verbose);
+    let replaced = copy_and_rename(from, to, &aside, copying);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
         // Perhaps the copy was never made, so an error of its removal is ignored. The first error is
         // reported.
@@ -145,8 +146,8 @@ fn replace(from: &Endpoint, to: &Endpoint, verbose: bool) -> Result<Tally> {
     replaced
 }
 
-fn copy_and_rename(from: &Endpoint, to: &Endpoint, aside: &Path, verbose: bool) -> Result<Tally> {
-    let tally = copy(from, to, aside, verbose)?;
+fn copy_and_rename(from: &Endpoint, to: &Endpoint, aside: &Path, copying: Copying) -> Result<Tally> {
+    let tally = copy(from, to, aside, copying.reflink, copying.verbose)?;
     if tally.failed() == 0 {
         to.rename(aside, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use eyrie::{File, Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
+use eyrie::{File, Kind, Posix, PosixClones, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use crate::copy::{DataRuns, PAGE_BYTES, comparable_xattrs, open_entry};
 use crate::endpoint::BetweenFileSystems;
@@ -93,8 +93,8 @@ impl BetweenFileSystems for Compare<'_> {
 
     fn run<S, D>(&mut self, source: &S, target: &D) -> Result<()>
     where
-        S: Posix + Clone + Sync + Send,
-        D: Posix + Clone + Sync + Send,
+        S: PosixClones + Clone + Sync + Send + 'static,
+        D: PosixClones + Clone + Sync + Send + 'static,
     {
         let mut lefts = source.walk(self.roots[0]).doing("compare", self.places[0])?;
         let mut rights = target.walk(self.roots[1]).doing("compare", self.places[1])?;

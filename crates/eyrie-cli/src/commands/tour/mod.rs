@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use self::speed::Sizes;
 use self::survey::Survey;
-use crate::copy::{Job, Reporter, copy_tree};
+use crate::copy::{Job, Reflink, Reporter, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
@@ -204,6 +204,7 @@ impl Guide<'_> {
             target: files,
             to: copy,
             except: None,
+            reflink: Reflink::Never,
             reporter: &reporter,
         })?;
         if tally.failed() > 0 {

@@ -133,6 +133,12 @@ impl Header {
         Header { addr: Addr::from_raw(id.place()), kind: id.kind() }
     }
 
+    /// Returns the address of the root pointer in the current hot copy.
+    pub(crate) fn root_at(self, now: Selector) -> Addr {
+        let copy = offset_of!(HotLine, copies) + now.hot_copy() * size_of::<HotCopy>();
+        self.hot_line().add((copy + offset_of!(HotCopy, root)) as u64)
+    }
+
     /// Returns the address of the first byte.
     pub fn addr(self) -> Addr {
         self.addr

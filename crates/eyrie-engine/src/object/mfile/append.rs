@@ -8,6 +8,7 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::copy::{compose, copy_subtree, raise};
 use super::fresh::fresh;
+use super::own::with_own_tail;
 use super::pages::{new_pages, whole_slots};
 use super::part::FilePart;
 use super::preallocated::{clear_tail, write_past_end};
@@ -25,6 +26,7 @@ pub(super) fn append(
     offset: u64,
     data: &[u8],
 ) -> Result<Pointer> {
+    let file = with_own_tail(transaction, file)?;
     let FileTree { root, size, .. } = file;
     let part = FilePart::appended(size, offset, data);
     let end = part.end();
@@ -147,7 +149,8 @@ fn extend_child(
     let subtree = Subtree { pointer, level, at };
     match subtree.look()? {
         Under::Node(_) => extend(transaction, subtree, size, part),
-        Under::Leaf(extent) => {
+        // `with_own_tail` has replaced the page if another pointer leads to it.
+        Under::Leaf(extent) | Under::Shared(extent) => {
             transaction.volume().require_own(extent)?;
             let gap_end = part.offset.min(span(level));
             if gap_end > size {
@@ -166,8 +169,12 @@ fn extend_child(
 }
 
 /// Makes the bytes between the size of the file and `end` read as zeros, for an extension of the file to
-/// `end`. With `u64::MAX`, also turns all slots past the end into holes.
-pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<()> {
+/// `end`. With `u64::MAX`, also turns all slots past the end into holes. Returns the root of the file.
+pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<Pointer> {
+    if end <= file.size {
+        return Ok(file.root);
+    }
+    let file = with_own_tail(transaction, file)?;
     let FileTree { root, size, .. } = file;
     if root.height() == 0 {
         if let Some(extent) = file.root_extent()?
@@ -176,14 +183,13 @@ pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end:
             transaction.volume().require_own(extent)?;
             transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
         }
-        return Ok(());
+        return Ok(root);
     }
     if root.is_preallocated() {
-        return clear_tail(transaction, file, end).map(drop);
+        clear_tail(transaction, file, end)?;
+    } else if !root.is_null() && size < span(root.height()) {
+        let nothing = FilePart::new(0, span(root.height()).min(end), &[]);
+        extend(transaction, file.subtree(), size, nothing)?;
     }
-    if root.is_null() || size >= span(root.height()) {
-        return Ok(());
-    }
-    let nothing = FilePart::new(0, span(root.height()).min(end), &[]);
-    extend(transaction, file.subtree(), size, nothing)
+    Ok(root)
 }

@@ -8,7 +8,7 @@ use super::pages::{new_pages, retire_written, whole_slots};
 use super::part::FilePart;
 use super::tree::{
     FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_addr, slot_of, span,
-    split_leaf, start_of,
+    split_bytes, start_of,
 };
 use super::visit::retire_under;
 use crate::extent::{Class, Extent};
@@ -93,7 +93,7 @@ pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u
     if level == 0 {
         let Some(extent) = file.root_extent()? else { return Ok(Subtree::hole(height)) };
         level = height_for(extent.bytes()).max(1);
-        pointer = pieces(transaction, extent, file.size, level)?;
+        pointer = pieces(transaction, pointer, extent, file.size, level)?;
     }
     // Add a level: a node whose first slot is the old tree.
     while level < height {
@@ -105,9 +105,15 @@ pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u
     Ok(Subtree { pointer, level, at })
 }
 
-/// Returns a node at `level` over the pieces of a root extent, up to `size` bytes. An extent smaller than a
-/// page is copied into a page.
-fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u8) -> Result<Pointer> {
+/// Returns a node at `level` over the pieces of a root extent, up to `size` bytes. `root` is the pointer to
+/// this extent. An extent smaller than a page is copied into a page.
+fn pieces(
+    transaction: &mut Transaction<'_>,
+    root: Pointer,
+    extent: Extent,
+    size: u64,
+    level: u8,
+) -> Result<Pointer> {
     if !extent.class.is_small() {
         let used = size.min(extent.bytes()).next_multiple_of(PAGE_SIZE);
         let retired = if broken(SafetyRule::OnlyUnusedPagesAreRetired) { used - PAGE_SIZE } else { used };
@@ -115,7 +121,7 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
         for page in (retired..extent.bytes()).step_by(PAGE_SIZE as usize) {
             transaction.retire(Extent { addr: extent.addr.add(page), class: Class::PAGE });
         }
-        return split_leaf(transaction, extent.addr, used, level)?.write(transaction);
+        return split_bytes(transaction, root, (extent.addr, used), level)?.write(transaction);
     }
     let page = transaction.allocate(PAGE_SIZE)?;
     transaction.copy(page.addr, extent.addr, extent.bytes())?;
@@ -212,7 +218,7 @@ pub(super) fn copy_page(
         return Ok(Pointer::leaf(extent));
     }
     let page = transaction.allocate(PAGE_SIZE)?;
-    let from = if let Under::Leaf(extent) = old { Some(extent) } else { None };
+    let from = if let Under::Leaf(extent) | Under::Shared(extent) = old { Some(extent) } else { None };
     compose(transaction, page, PAGE_SIZE, from.map(|extent| extent.addr), size.min(PAGE_SIZE), part)?;
     if let Some(extent) = from {
         transaction.retire(extent);

@@ -9,6 +9,7 @@ use eyrie_medium::{Medium, PAGE_SIZE};
 
 use super::append::clear_past;
 use super::copy::{compose, copy_page, raise};
+use super::own::own_copy;
 use super::part::FilePart;
 use super::tree::{
     COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, STORAGE_MAX, Subtree, TreeNode, Under, height_for, root_over,
@@ -30,10 +31,10 @@ static ZEROS: [u8; 2 * PAGE_SIZE as usize] = [0; 2 * PAGE_SIZE as usize];
 enum FillMode {
     /// Pages become holes. In a page that is only partly in the range, the bytes of the range become zeros.
     Hole,
-    /// Holes get storage. Other pages stay as they are.
-    Storage,
+    /// Holes get storage. If `own`, shared pages are copied. Other pages stay as they are.
+    Storage { own: bool },
     /// All pages get storage, and the bytes of the range read as zeros. If `reuse`, leaves of the tree that
-    /// lie wholly in the range keep their storage.
+    /// lie wholly in the range keep their storage, unless they are shared.
     Zeros { reuse: bool },
 }
 
@@ -61,6 +62,11 @@ impl FileRange {
         self.end > size.next_multiple_of(PAGE_SIZE)
     }
 
+    /// Returns the bytes of all pages with bytes of the range.
+    fn page_bytes(self) -> u64 {
+        self.end.next_multiple_of(PAGE_SIZE) - self.start / PAGE_SIZE * PAGE_SIZE
+    }
+
     fn has_whole_page(self) -> bool {
         self.start.next_multiple_of(PAGE_SIZE) + PAGE_SIZE <= self.end
     }
@@ -79,9 +85,20 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
     fill(transaction, file, file.size, range, FillMode::Hole)
 }
 
+/// The bytes of a range after an allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AllocatedAs {
+    /// The bytes stay.
+    Storage,
+    /// The bytes stay, and no page of the range is shared.
+    OwnStorage,
+    /// The bytes become zeros.
+    Zeros,
+}
+
 /// Prepares storage for the bytes from `offset` to `end`, which may be past the new size `to`. The new size
-/// is at least the old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the
-/// caller publishes together with the new size in the header's hot line.
+/// is at least the old size. Returns the new root, which the caller publishes together with the new size in
+/// the header's hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
@@ -91,21 +108,22 @@ pub fn allocate(
     file: FileTree,
     to: u64,
     (offset, end): (u64, u64),
-    zeros: bool,
+    wanted: AllocatedAs,
 ) -> Result<Pointer> {
+    let (zeros, own) = (wanted == AllocatedAs::Zeros, wanted == AllocatedAs::OwnStorage);
     let range = FileRange { start: offset, end };
     let is_past = range.is_past(to);
     // The slots past the end get a meaning with the commit, and must not lead to storage that a failed append
     // once stored there.
-    clear_past(
-        transaction,
-        file,
-        if is_past && !broken(SafetyRule::SlotsPastTheEndBecomeHoles) { u64::MAX } else { to },
-    )?;
+    let file = match is_past {
+        true if broken(SafetyRule::SlotsPastTheEndBecomeHoles) => file,
+        true => file.with_root(clear_past(transaction, file, u64::MAX)?),
+        false => file.with_root(clear_past(transaction, file, to)?),
+    };
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
     let valid = if is_past { STORAGE_MAX } else { file.storage_end().max(to).next_multiple_of(PAGE_SIZE) };
-    let missing = missing(transaction.medium(), FileTree { size: valid, ..file }, range, &mut nodes)?;
+    let missing = missing(transaction.medium(), FileTree { size: valid, ..file }, range, own, &mut nodes)?;
     if missing > space.usage().free {
         return Err(Error::NoSpace);
     }
@@ -114,12 +132,13 @@ pub fn allocate(
     }
     // A reused leaf becomes unwritten, and a later write stores into an unwritten leaf in place. But the
     // bytes that a view of a sealed file shows must stay unchanged. Therefore a sealed file reuses no leaf.
-    let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage };
+    let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage { own } };
     fill(transaction, file, to, range, how)
 }
 
-/// Returns the number of bytes of a range that have no storage. Reads at most `nodes` nodes.
-fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize) -> Result<u64> {
+/// Returns the number of bytes of a range that have no storage, or, if `own`, no storage that is not shared.
+/// Reads at most `nodes` nodes.
+fn missing(medium: &Medium, file: FileTree, range: FileRange, own: bool, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
     let held = match single_extent(file)? {
@@ -128,28 +147,31 @@ fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize)
         None => span(height),
     };
     let beyond = range.end.min(size).saturating_sub(range.start.max(held));
-    if height == 0 || range.start >= held.min(range.end) {
+    if range.start >= held.min(range.end) {
         return Ok(beyond);
     }
     let within = range.within(0, held);
-    Ok(beyond + missing_under(medium, file.subtree(), size, within, nodes)?)
+    if height == 0 {
+        return Ok(beyond + if own && root.is_shared() { within.page_bytes() } else { 0 });
+    }
+    Ok(beyond + missing_under(medium, file.subtree(), size, within, own, nodes)?)
 }
 
-/// Returns the number of bytes of a range under one pointer that have no storage, in whole pages. `size` and
-/// `range` count from the start of the subtree.
+/// Returns the number of bytes under one pointer that [`missing`] counts, in whole pages. `size` and `range`
+/// count from the start of the subtree.
 fn missing_under(
     medium: &Medium,
     subtree: Subtree,
     size: u64,
     range: FileRange,
+    own: bool,
     nodes: &mut usize,
 ) -> Result<u64> {
     let level = subtree.level;
     let addr = match subtree.look()? {
-        Under::Leaf(_) | Under::Unwritten(_) => return Ok(0),
-        Under::Hole => {
-            return Ok(range.end.next_multiple_of(PAGE_SIZE) - range.start / PAGE_SIZE * PAGE_SIZE);
-        }
+        Under::Shared(_) if own => return Ok(range.page_bytes()),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) => return Ok(0),
+        Under::Hole => return Ok(range.page_bytes()),
         Under::Node(addr) => addr,
     };
     *nodes = nodes.checked_sub(1).ok_or_else(|| Error::corrupt(addr, "endless storage of an object"))?;
@@ -159,7 +181,7 @@ fn missing_under(
         let (start, len) = (start_of(level, slot), span(level - 1));
         let child = if start < size { node.child(slot, level) } else { Subtree::hole(level - 1) };
         let within = range.within(start, len);
-        bytes += missing_under(medium, child, size.saturating_sub(start), within, nodes)?;
+        bytes += missing_under(medium, child, size.saturating_sub(start), within, own, nodes)?;
     }
     Ok(bytes)
 }
@@ -183,11 +205,15 @@ fn fill(
     // A single extent has no storage past the last page of the file, except by chance.
     if let Some(extent) = single_extent(file)? {
         let visible = file.size.min(extent.bytes());
-        if how != FillMode::Storage && range.covers(0) && range.end >= visible {
+        let keeps = matches!(how, FillMode::Storage { .. });
+        let must_copy = how == FillMode::Storage { own: true } && file.root.is_shared();
+        let reached = if how == FillMode::Hole { visible.next_multiple_of(PAGE_SIZE) } else { visible };
+        if !keeps && range.covers(0) && range.end >= reached {
             transaction.retire(extent);
             file = file.with_root(Pointer::NULL);
         } else if !preallocated
-            && let Some(new) = fill_single(transaction, extent, (file.size, to), range, how)?
+            && !must_copy
+            && let Some(new) = fill_single(transaction, (file.root, extent), (file.size, to), range, how)?
         {
             return Ok(new);
         }
@@ -206,25 +232,27 @@ fn fill(
     if new.is_null() { Ok(new) } else { root_over(transaction, new, height, preallocated) }
 }
 
-/// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
-/// Returns `None` if the file needs a tree. A tree is needed in two cases: the extent must be replaced but
-/// the file is too long to be copied whole, or a whole page of the range becomes a hole or unwritten.
+/// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent. `root`
+/// leads to this extent. Returns `None` if the file needs a tree. A tree is needed in two cases: the extent
+/// must be replaced but the file is too long to be copied whole, or a whole page of the range becomes a hole
+/// or unwritten.
 fn fill_single(
     transaction: &mut Transaction<'_>,
-    extent: Extent,
+    (root, extent): (Pointer, Extent),
     (from, to): (u64, u64),
     range: FileRange,
     how: FillMode,
 ) -> Result<Option<Pointer>> {
+    let keeps = matches!(how, FillMode::Storage { .. });
     let held = extent.bytes();
     let visible = from.min(held);
     let len = if how == FillMode::Hole { visible } else { visible.max(range.end) };
-    let zeroed = if how == FillMode::Storage { 0..0 } else { range.start.min(len)..range.end.min(len) };
+    let zeroed = if keeps { 0..0 } else { range.start.min(len)..range.end.min(len) };
     if len <= held && zeroed.is_empty() {
-        return Ok(Some(Pointer::leaf(extent)));
+        return Ok(Some(root));
     }
     let most = if len <= held { COPY_WHOLE_BYTES } else { PAGE_SIZE };
-    if len > most || how != FillMode::Storage && range.has_whole_page() {
+    if len > most || !keeps && range.has_whole_page() {
         return Ok(None);
     }
     let new = transaction.allocate(len)?;
@@ -250,8 +278,9 @@ fn refill(
     let whole = range.covers(level);
     match (old, how) {
         (Under::Hole, FillMode::Hole) => return Ok(Pointer::NULL),
-        (Under::Leaf(_), FillMode::Storage)
-        | (Under::Unwritten(_), FillMode::Storage | FillMode::Zeros { .. }) => {
+        (Under::Leaf(_), FillMode::Storage { .. })
+        | (Under::Shared(_), FillMode::Storage { own: false })
+        | (Under::Unwritten(_), FillMode::Storage { .. } | FillMode::Zeros { .. }) => {
             return Ok(pointer);
         }
         (_, FillMode::Hole) if whole => {
@@ -262,11 +291,18 @@ fn refill(
         (Under::Leaf(extent), FillMode::Zeros { reuse: true }) if whole => {
             return Ok(Pointer::unwritten(extent));
         }
-        (Under::Leaf(extent), FillMode::Zeros { reuse: false }) if whole => {
+        (Under::Leaf(extent) | Under::Shared(extent), FillMode::Zeros { .. }) if whole => {
             transaction.retire(extent);
             old = Under::Hole;
         }
-        (Under::Leaf(_), _) if level == 0 => {
+        (Under::Shared(extent), FillMode::Storage { own: true }) if whole || level == 0 => {
+            match own_copy(transaction, extent) {
+                // The volume has no free extent of this size, but may have single pages.
+                Err(Error::NoSpace) if level > 0 => {}
+                copied => return copied,
+            }
+        }
+        (Under::Leaf(_) | Under::Shared(_), _) if level == 0 => {
             let data = &ZEROS[..(range.end - range.start) as usize];
             return copy_page(transaction, old, FilePart::new(size, range.start, data), size);
         }

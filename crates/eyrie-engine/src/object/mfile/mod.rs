@@ -19,14 +19,20 @@
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
+//! - No byte changes in an extent whose pointer has the shared bit, also past the end of the file. The count
+//!   of pointers to a page is the affair of the allocator, which frees a retired page only if no pointer to
+//!   it is left.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
 //! word of stored bytes, a slot of a node, or the header's hot line.
 
 mod append;
+mod clone;
 mod copy;
 mod fill;
 mod fresh;
+mod leaf;
+mod own;
 mod pages;
 mod part;
 mod preallocated;
@@ -40,12 +46,13 @@ mod tree;
 mod visit;
 mod write;
 
+pub(crate) use clone::{ClonedRange, clone_range, set_shared_bits};
 pub(crate) use copy::FileChange;
-pub(crate) use fill::{allocate, punch};
+pub(crate) use fill::{AllocatedAs, allocate, punch};
 pub(crate) use fresh::fresh;
 pub(crate) use read::{allocated, contiguous, has_storage, read, seek};
 pub(crate) use resize::set_size;
-pub(crate) use salvage::{SalvagedPart, salvage};
+pub(crate) use salvage::{SalvagedData, SalvagedPart, salvage};
 pub(crate) use shift::{collapse, insert};
 pub use tree::FileTree;
 pub(crate) use visit::retire_all;

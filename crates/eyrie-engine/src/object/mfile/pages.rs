@@ -64,7 +64,7 @@ pub(super) fn retire_written(
     }
     let mut run = Run { start: Addr::NULL, bytes: 0 };
     for slot in visible {
-        if let Under::Leaf(extent) = child(slot).look()? {
+        if let Under::Leaf(extent) | Under::Shared(extent) = child(slot).look()? {
             if extent.addr != run.start.add(run.bytes) {
                 run.retire(transaction);
                 run = Run { start: extent.addr, bytes: 0 };

@@ -91,7 +91,7 @@ pub(super) fn retire_past(
     }
     let addr = match subtree.look()? {
         Under::Hole => return Ok(true),
-        Under::Leaf(_) | Under::Unwritten(_) => return Ok(false),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) => return Ok(false),
         Under::Node(addr) => addr,
     };
     let node = TreeNode::read(transaction.medium(), addr)?;
@@ -126,7 +126,7 @@ fn end_under(medium: &Medium, subtree: Subtree, nodes: &mut u64) -> Result<u64> 
     let level = subtree.level;
     let addr = match subtree.look()? {
         Under::Hole => return Ok(0),
-        Under::Leaf(_) | Under::Unwritten(_) => return Ok(span(level)),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) => return Ok(span(level)),
         Under::Node(addr) => addr,
     };
     *nodes = nodes

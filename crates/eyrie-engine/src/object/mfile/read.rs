@@ -68,7 +68,7 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
         let level = subtree.level;
         match subtree.look()? {
             Under::Hole | Under::Unwritten(_) => return Ok(FilePiece::Hole(span(level) - within)),
-            Under::Leaf(extent) => return Ok(FilePiece::Data(extent, within)),
+            Under::Leaf(extent) | Under::Shared(extent) => return Ok(FilePiece::Data(extent, within)),
             Under::Node(node) => {
                 let at = slot_addr(node, slot_of(level, within));
                 within %= span(level - 1);
@@ -183,10 +183,9 @@ fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
 pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<Option<u64>> {
     let size = file.size;
     let mut at = offset;
-    // Every piece of data has a page of its own, and every hole has a slot of a node. A tree with more pieces
-    // than the volume can hold must use some page more than once.
-    let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
-    let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
+    // Every piece of data and every hole has a slot of a node. A tree with more pieces than the volume has
+    // room for slots must use some node more than once.
+    let mut pieces = medium.segment_sizes().sum::<u64>() / PAGE_SIZE * FANOUT as u64;
     while at < size {
         // As in Linux, a page with some data has no hole. Its extent may be shorter than the page.
         let page = at / PAGE_SIZE * PAGE_SIZE;
@@ -227,7 +226,7 @@ pub fn has_storage(medium: &Medium, file: FileTree) -> Result<bool> {
 fn has_leaf(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut u64) -> Result<bool> {
     let addr = match subtree.look()? {
         Under::Hole => return Ok(false),
-        Under::Leaf(_) | Under::Unwritten(_) => return Ok(true),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) => return Ok(true),
         Under::Node(addr) => addr,
     };
     if *nodes == 0 {
@@ -325,7 +324,9 @@ fn counted(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut usize) -> Re
     let addr = match subtree.look()? {
         Under::Hole => return Ok(0),
         Under::Node(addr) if *nodes > 0 => addr,
-        Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(end, level)),
+        Under::Leaf(_) | Under::Shared(_) | Under::Unwritten(_) | Under::Node(_) => {
+            return Ok(pages(end, level));
+        }
     };
     *nodes -= 1;
     let node = medium.words(addr, FANOUT)?;

@@ -25,8 +25,7 @@ use crate::transaction::Transaction;
 pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> Result<Pointer> {
     let FileTree { root, size: from, .. } = file;
     if to > from || to == from && !root.is_preallocated() {
-        clear_past(transaction, file, to)?;
-        return Ok(root);
+        return clear_past(transaction, file, to);
     }
     if to == 0 {
         retire_all(transaction, file)?;
@@ -34,7 +33,7 @@ pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> R
     }
     if root.height() == 0 {
         let Some(extent) = file.root_extent()? else { return Ok(root) };
-        return truncate_root(transaction, extent, to);
+        return truncate_root(transaction, root, extent, to);
     }
     let (subtree, end) = (file.subtree(), file.storage_end());
     let mut kept = to;
@@ -48,10 +47,15 @@ pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> R
     Ok(truncate(transaction, subtree, end, kept)?.with_height(root.height()))
 }
 
-/// Truncates a root of height 0.
-fn truncate_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Result<Pointer> {
+/// Truncates a root of height 0, which leads to `extent`.
+fn truncate_root(
+    transaction: &mut Transaction<'_>,
+    root: Pointer,
+    extent: Extent,
+    to: u64,
+) -> Result<Pointer> {
     if to >= extent.bytes() {
-        return Ok(Pointer::leaf(extent));
+        return Ok(root);
     }
     if to <= COPY_WHOLE_BYTES {
         let new = transaction.allocate(to)?;
@@ -60,7 +64,7 @@ fn truncate_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> 
         return Ok(Pointer::leaf(new));
     }
     let height = height_for(extent.bytes()).max(1);
-    let node = split_leaf(transaction, extent.addr, extent.bytes(), height)?;
+    let node = split_leaf(transaction, root, extent, height)?;
     Ok(truncate_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
@@ -78,7 +82,7 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
     let old = subtree.look()?;
     match old {
         Under::Hole => Ok(Pointer::NULL),
-        Under::Leaf(extent) if level == 0 => {
+        Under::Leaf(extent) | Under::Shared(extent) if level == 0 => {
             let page = transaction.allocate(PAGE_SIZE)?;
             transaction.copy(page.addr, extent.addr, to)?;
             transaction.retire(extent);
@@ -88,7 +92,7 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
         Under::Unwritten(_) if level == 0 => Ok(pointer),
         // A leaf owns its whole extent, also the pages past the end of the file. Therefore all of its pages
         // past `to` are retired.
-        Under::Leaf(extent) | Under::Unwritten(extent) => {
+        Under::Leaf(extent) | Under::Shared(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, extent.bytes(), to)
         }

@@ -13,15 +13,28 @@ use crate::{Error, Result};
 pub(crate) enum SalvagedPart {
     /// A node of the tree. The parts below this node are shown after it.
     Node(Extent),
-    /// Bytes from the start of an extent: offset in the file, length, extent.
-    Data(u64, u64, Extent),
+    /// Bytes from the start of an extent.
+    Data(SalvagedData),
     /// Unreadable bytes: offset in the file, length, and the reason.
     Lost(u64, u64, Error),
 }
 
+/// Bytes of a file from the start of an extent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SalvagedData {
+    /// Offset in the file.
+    pub(crate) offset: u64,
+    /// Number of bytes.
+    pub(crate) len: u64,
+    /// The extent.
+    pub(crate) extent: Extent,
+    /// True if other pointers may lead to the extent.
+    pub(crate) is_shared: bool,
+}
+
 /// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
-/// part. It shows no extent twice, and no more bytes than the volume has. Therefore the pass terminates even
-/// if damaged pointers form a cycle.
+/// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no
+/// extent twice, except shared ones, and no more bytes of other extents than the volume has.
 ///
 /// # Errors
 /// The errors of `visit`.
@@ -39,7 +52,7 @@ pub fn salvage(
     match root.height() {
         0 => match file.root_extent() {
             Ok(None) => Ok(()),
-            Ok(Some(extent)) => walk.data(0, extent.bytes(), extent),
+            Ok(Some(extent)) => walk.data(0, extent.bytes(), extent, root.is_shared()),
             Err(error) => walk.lost(0, size, error),
         },
         1..=MAX_HEIGHT => walk.under(file.subtree(), 0),
@@ -61,8 +74,12 @@ impl SalvageWalk<'_> {
         (self.visit)(SalvagedPart::Lost(start, len.min(self.size - start), error))
     }
 
-    fn data(&mut self, start: u64, len: u64, extent: Extent) -> Result<()> {
+    fn data(&mut self, start: u64, len: u64, extent: Extent, is_shared: bool) -> Result<()> {
         let len = len.min(self.size - start);
+        let part = SalvagedPart::Data(SalvagedData { offset: start, len, extent, is_shared });
+        if is_shared {
+            return (self.visit)(part);
+        }
         if !self.seen.insert(extent.addr) {
             return self.lost(start, len, Error::corrupt(extent.addr, "extent that occurs twice in a file"));
         }
@@ -71,7 +88,7 @@ impl SalvageWalk<'_> {
             return self.lost(start, len, Error::corrupt(extent.addr, what));
         }
         self.room -= len;
-        (self.visit)(SalvagedPart::Data(start, len, extent))
+        (self.visit)(part)
     }
 
     /// Shows the contents of a subtree that begins at offset `start` of the file.
@@ -79,7 +96,8 @@ impl SalvageWalk<'_> {
         let level = subtree.level;
         let node = match subtree.look() {
             Ok(Under::Hole | Under::Unwritten(_)) => return Ok(()),
-            Ok(Under::Leaf(extent)) => return self.data(start, span(level), extent),
+            Ok(Under::Leaf(extent)) => return self.data(start, span(level), extent, false),
+            Ok(Under::Shared(extent)) => return self.data(start, span(level), extent, true),
             Ok(Under::Node(node)) => node,
             Err(error) => return self.lost(start, span(level), error),
         };

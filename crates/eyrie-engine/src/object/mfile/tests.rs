@@ -55,7 +55,14 @@ impl<'v> LooseFile<'v> {
     fn allocate(&mut self, offset: u64, end: u64, zeros: bool) {
         let to = self.size.max(end);
         self.change(to, |transaction, file, selector| {
-            allocate(transaction, selector, file, to, (offset, end), zeros)
+            allocate(
+                transaction,
+                selector,
+                file,
+                to,
+                (offset, end),
+                if zeros { AllocatedAs::Zeros } else { AllocatedAs::Storage },
+            )
         });
     }
 
@@ -63,7 +70,7 @@ impl<'v> LooseFile<'v> {
     fn keep(&mut self, offset: u64, end: u64) {
         let size = self.size;
         self.change(size, |transaction, file, selector| {
-            allocate(transaction, selector, file, size, (offset, end), false)
+            allocate(transaction, selector, file, size, (offset, end), AllocatedAs::Storage)
         });
     }
 
@@ -106,7 +113,7 @@ impl<'v> LooseFile<'v> {
     /// Returns all extents, including nodes.
     fn storage(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
-        let mut visit = |extent| {
+        let mut visit = |extent, _| {
             extents.push(extent);
             Ok(())
         };
@@ -266,7 +273,7 @@ fn oversized_allocation_fails_at_once() {
         [((0, 1 << 62), (0, 1 << 62)), ((100, 100), (0, 1 << 62)), ((0, 5 << 20), (1, 5 << 20))]
     {
         let file = FileTree { root: Pointer::NULL, size, at: Addr::NULL };
-        let refused = allocate(&mut transaction, selector, file, to, range, false);
+        let refused = allocate(&mut transaction, selector, file, to, range, AllocatedAs::Storage);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         assert_eq!(free(&volume), before);
     }
@@ -334,7 +341,7 @@ fn regression_root_above_the_maximum_height_is_corrupt() {
             allocated(medium, tree, false).map(drop),
             allocated(medium, tree, true).map(drop),
             has_storage(medium, tree).map(drop),
-            visit_storage(medium, tree, &mut |_| Ok(())),
+            visit_storage(medium, tree, &mut |_, _| Ok(())),
         ];
         for (reader, result) in results.iter().enumerate() {
             let is_corrupt =
@@ -485,7 +492,7 @@ fn written_storage_past_the_end_is_corrupt() {
     let mut file = LooseFile::new(&volume);
     file.write(0, &[1; 5000]);
     file.keep(8192, 12_288);
-    let visited = |file: &LooseFile<'_>| visit_storage(volume.medium(), file.tree(), &mut |_| Ok(()));
+    let visited = |file: &LooseFile<'_>| visit_storage(volume.medium(), file.tree(), &mut |_, _| Ok(()));
     assert!(visited(&file).is_ok());
     // The page past the end becomes a written one, as a lost bit would make it.
     let root = file.root.extent().expect("a tree").addr;

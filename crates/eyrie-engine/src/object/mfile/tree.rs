@@ -76,10 +76,14 @@ impl FileTree {
         if root.is_null() {
             return Ok(None);
         }
-        if !root.is_leaf() || root.is_shared() || root.is_unwritten() {
+        if !root.is_leaf() || root.is_unwritten() {
             return Err(Error::corrupt(at, "root of height 0 that is no leaf"));
         }
-        root.extent().map(Some).ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))
+        let extent = root.extent().ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))?;
+        if root.is_shared() && extent.class.is_small() {
+            return Err(Error::corrupt(at, "shared extent that is smaller than a page"));
+        }
+        Ok(Some(extent))
     }
 
     /// Returns the root as a subtree. Callers use [`Subtree::look`] only on the subtree of a root of height 1
@@ -147,8 +151,11 @@ pub(crate) const fn start_of(level: u8, slot: usize) -> u64 {
 pub enum Under {
     /// Zeros that have no storage.
     Hole,
-    /// An extent with data for the whole span of the level.
+    /// An extent with data for the whole span of the level. No other pointer leads to it.
     Leaf(Extent),
+    /// An extent with data for the whole span. Other pointers may lead to its pages, so no byte of them ever
+    /// changes.
+    Shared(Extent),
     /// An unwritten extent for the whole span. It reads as zeros, and its bytes do not matter.
     Unwritten(Extent),
     /// A node of 512 pointers.
@@ -163,15 +170,21 @@ fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
         return Ok(Under::Hole);
     }
     let extent = pointer.extent().ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))?;
-    // Format 1 has no shared extents, and only leaves can be unwritten.
-    if pointer.is_shared() || pointer.is_unwritten() && !pointer.is_leaf() {
+    // Only leaves can be shared or unwritten, and no leaf is both.
+    if (pointer.is_shared() || pointer.is_unwritten())
+        && (!pointer.is_leaf() || pointer.is_shared() && pointer.is_unwritten())
+    {
         return Err(Error::corrupt(at, "pointer with unknown flags"));
     }
     if pointer.is_leaf() {
         if level > MAX_LEAF_LEVEL || extent.bytes() != span(level) {
             return Err(Error::corrupt(at, "leaf with the wrong size for its level"));
         }
-        return Ok(if pointer.is_unwritten() { Under::Unwritten(extent) } else { Under::Leaf(extent) });
+        return Ok(match pointer.is_unwritten() {
+            true => Under::Unwritten(extent),
+            false if pointer.is_shared() => Under::Shared(extent),
+            false => Under::Leaf(extent),
+        });
     }
     if level == 0 || extent.class != Class::PAGE {
         return Err(Error::corrupt(at, "interior node that is no page"));
@@ -220,16 +233,9 @@ impl TreeNode {
     ) -> Result<TreeNode> {
         match old {
             Under::Hole => Ok(TreeNode::empty()),
-            Under::Leaf(extent) => split_leaf(transaction, extent.addr, extent.bytes(), level),
-            Under::Unwritten(extent) => {
-                let mut node = split_leaf(transaction, extent.addr, extent.bytes(), level)?;
-                // The pieces of unwritten storage are unwritten too.
-                for pointer in &mut node.pointers {
-                    let page = Pointer::from_raw(*pointer).extent();
-                    *pointer = page.map_or(Pointer::NULL, Pointer::unwritten).raw();
-                }
-                Ok(node)
-            }
+            Under::Leaf(extent) => split_leaf(transaction, Pointer::leaf(extent), extent, level),
+            Under::Shared(extent) => split_leaf(transaction, Pointer::leaf(extent).shared(), extent, level),
+            Under::Unwritten(extent) => split_leaf(transaction, Pointer::unwritten(extent), extent, level),
             Under::Node(addr) => {
                 transaction.retire_found(Extent { addr, class: Class::PAGE })?;
                 TreeNode::read(transaction.medium(), addr)
@@ -292,13 +298,23 @@ pub(super) fn root_over(
     Ok(node.write(transaction)?.with_height(level + 1).preallocated())
 }
 
-/// Returns a node over the pieces of a leaf of `bytes` bytes at `addr`. `bytes` is a multiple of a page.
-/// `level` is the level of the pointer to the new node. A change of a part of a large leaf begins with this
-/// division.
+/// Returns a node over the pieces of `leaf`, which leads to `extent`. `level` is the level of the pointer to
+/// the new node. A change of a part of a large leaf begins with this division.
 pub(crate) fn split_leaf(
     transaction: &mut Transaction<'_>,
-    addr: Addr,
-    bytes: u64,
+    leaf: Pointer,
+    extent: Extent,
+    level: u8,
+) -> Result<TreeNode> {
+    split_bytes(transaction, leaf, (extent.addr, extent.bytes()), level)
+}
+
+/// Returns a node over the pieces of the first `bytes` bytes at `addr`, which are a part of the extent of
+/// `leaf`. `bytes` is a multiple of a page.
+pub(crate) fn split_bytes(
+    transaction: &mut Transaction<'_>,
+    leaf: Pointer,
+    (addr, bytes): (Addr, u64),
     level: u8,
 ) -> Result<TreeNode> {
     let child_span = span(level - 1);
@@ -310,9 +326,9 @@ pub(crate) fn split_leaf(
         let pointer = if level - 1 <= MAX_LEAF_LEVEL && piece == child_span {
             let class =
                 Class::fitting(piece).ok_or_else(|| Error::corrupt(addr, "leaf of an impossible size"))?;
-            Pointer::leaf(Extent { addr: at, class })
+            leaf.piece(Extent { addr: at, class })
         } else {
-            split_leaf(transaction, at, piece, level - 1)?.write(transaction)?
+            split_bytes(transaction, leaf, (at, piece), level - 1)?.write(transaction)?
         };
         node.set((done / child_span) as usize, pointer);
         done += piece;

@@ -7,20 +7,21 @@ use crate::extent::{Class, Extent};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Calls `visit` with every extent of a file: nodes and leaves. Skips slots that have no meaning.
+/// Calls `visit` with every extent of a file, nodes and leaves, and with true if the pointer to it has the
+/// shared bit. Skips slots that have no meaning.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.
 pub fn visit_storage(
     medium: &Medium,
     file: FileTree,
-    visit: &mut dyn FnMut(Extent) -> Result<()>,
+    visit: &mut dyn FnMut(Extent, bool) -> Result<()>,
 ) -> Result<()> {
     match file.root.height() {
         _ if file.size == 0 && !file.root.is_null() && !file.root.is_preallocated() => {
             Err(Error::corrupt(file.at, "empty file with storage"))
         }
-        0 => file.root_extent()?.map_or(Ok(()), visit),
+        0 => file.root_extent()?.map_or(Ok(()), |extent| visit(extent, file.root.is_shared())),
         height if height <= MAX_HEIGHT => {
             let (end, written) = (file.storage_end(), file.size.next_multiple_of(PAGE_SIZE));
             visit_under(medium, file.subtree(), end, written, visit)
@@ -36,16 +37,17 @@ fn visit_under(
     subtree: Subtree,
     end: u64,
     written: u64,
-    visit: &mut dyn FnMut(Extent) -> Result<()>,
+    visit: &mut dyn FnMut(Extent, bool) -> Result<()>,
 ) -> Result<()> {
     match subtree.look()? {
         Under::Hole => Ok(()),
-        Under::Leaf(_) if written == 0 => {
+        Under::Leaf(_) | Under::Shared(_) if written == 0 => {
             Err(Error::corrupt(subtree.at, "written storage past the end of a file"))
         }
-        Under::Leaf(extent) | Under::Unwritten(extent) => visit(extent),
+        Under::Leaf(extent) | Under::Unwritten(extent) => visit(extent, false),
+        Under::Shared(extent) => visit(extent, true),
         Under::Node(addr) => {
-            visit(Extent { addr, class: Class::PAGE })?;
+            visit(Extent { addr, class: Class::PAGE }, false)?;
             let node = TreeNode::read(medium, addr)?;
             for slot in 0..FANOUT {
                 let start = start_of(subtree.level, slot);
@@ -62,7 +64,9 @@ fn visit_under(
 
 /// Retires all storage under one pointer, at the commit. `end` has the same meaning as in [`visit_under`].
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, end: u64) -> Result<()> {
-    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent| transaction.retire_found(extent))
+    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent, _| {
+        transaction.retire_found(extent)
+    })
 }
 
 /// Retires all storage of a file, at the commit.
@@ -71,5 +75,5 @@ pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, 
 /// `Corrupt`, `Fault`.
 pub(crate) fn retire_all(transaction: &mut Transaction<'_>, file: FileTree) -> Result<()> {
     transaction.retires_object();
-    visit_storage(transaction.medium(), file, &mut |extent| transaction.retire_found(extent))
+    visit_storage(transaction.medium(), file, &mut |extent, _| transaction.retire_found(extent))
 }

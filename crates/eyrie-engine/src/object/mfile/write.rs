@@ -6,6 +6,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::append::append;
 use super::copy::{FileChange, compose, overwrite_below_root, tree_over};
 use super::fresh::fresh;
+use super::own::is_shared_at;
 use super::part::FilePart;
 use super::preallocated::store_pages;
 use super::read::{FilePiece, find};
@@ -72,7 +73,7 @@ fn overwrite(
 }
 
 /// Overwrites bytes of one aligned word in place. Returns `None` if the bytes are in two or more words, have
-/// no stored data, or belong to a sealed object.
+/// no stored data, belong to a sealed object, or are in a shared page.
 #[inline]
 fn overwrite_word(
     transaction: &mut Transaction<'_>,
@@ -84,6 +85,7 @@ fn overwrite_word(
     if offset / 8 == (part.end() - 1) / 8
         && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
         && let FilePiece::Data(extent, from) = find(transaction.medium(), file, offset / 8 * 8)?
+        && (!is_shared_at(transaction, file, offset)? || broken(SafetyRule::SharedBytesStay))
     {
         // The pointer may be damaged. Refuse to store outside the space for extents.
         transaction.volume().require_own(extent)?;

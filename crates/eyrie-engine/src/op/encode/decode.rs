@@ -3,9 +3,10 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields,
-    HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields,
-    SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    self, BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
+    present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -173,6 +174,18 @@ impl<'a> RecordBody<'a> {
                 Op::SetSize { id: id(fields.id)?, size, set_ids, time: time(fields.stamp)? }
             }
             Tag::Fallocate => self.fallocate()?,
+            Tag::CloneRange => {
+                let fields: &CloneRangeFields = self.fields()?;
+                Op::CloneRange {
+                    source: id(fields.source)?,
+                    source_offset: fields.source_offset.get(),
+                    id: id(fields.id)?,
+                    offset: fields.offset.get(),
+                    length: fields.length.get(),
+                    set_ids: set_ids(fields.set_ids)?,
+                    time: time(fields.stamp)?,
+                }
+            }
             Tag::SetAttributes => self.set_attributes()?,
             Tag::MarkAccess => {
                 let fields: &MarkAccessFields = self.fields()?;
@@ -258,6 +271,8 @@ impl<'a> RecordBody<'a> {
             layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE => FallocateMode::ZeroRangeKeepSize,
             layout::FALLOCATE_COLLAPSE_RANGE => FallocateMode::CollapseRange,
             layout::FALLOCATE_INSERT_RANGE => FallocateMode::InsertRange,
+            layout::FALLOCATE_UNSHARE_RANGE => FallocateMode::UnshareRange,
+            layout::FALLOCATE_UNSHARE_RANGE_KEEP_SIZE => FallocateMode::UnshareRangeKeepSize,
             _ => return Err(DecodeError::Malformed("unknown mode of a fallocate")),
         };
         Ok(Op::Fallocate {

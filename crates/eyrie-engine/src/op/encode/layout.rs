@@ -6,7 +6,7 @@ pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the encoding.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 
 /// The start of every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -59,11 +59,12 @@ pub(super) enum Tag {
     SetAcl = 17,
     CreateUnnamed = 18,
     MarkAccess = 19,
+    CloneRange = 20,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 19] = [
+        const ALL: [Tag; 20] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -83,6 +84,7 @@ impl Tag {
             Tag::SetAcl,
             Tag::CreateUnnamed,
             Tag::MarkAccess,
+            Tag::CloneRange,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -273,6 +275,8 @@ pub(super) const FALLOCATE_ZERO_RANGE: u32 = 3;
 pub(super) const FALLOCATE_ZERO_RANGE_KEEP_SIZE: u32 = 4;
 pub(super) const FALLOCATE_COLLAPSE_RANGE: u32 = 5;
 pub(super) const FALLOCATE_INSERT_RANGE: u32 = 6;
+pub(super) const FALLOCATE_UNSHARE_RANGE: u32 = 7;
+pub(super) const FALLOCATE_UNSHARE_RANGE_KEEP_SIZE: u32 = 8;
 
 /// Fields of `Fallocate`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -292,6 +296,28 @@ const _: () = {
     assert!(offset_of!(FallocateFields, mode) == 24);
     assert!(offset_of!(FallocateFields, set_ids) == 28);
     assert!(offset_of!(FallocateFields, stamp) == 32);
+};
+
+/// Fields of `CloneRange`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct CloneRangeFields {
+    pub(super) source: U64,
+    pub(super) source_offset: U64,
+    pub(super) id: U64,
+    pub(super) offset: U64,
+    pub(super) length: U64,
+    pub(super) set_ids: U32,
+    pub(super) stamp: TimeFields,
+}
+const _: () = {
+    assert!(size_of::<CloneRangeFields>() == 56);
+    assert!(offset_of!(CloneRangeFields, source_offset) == 8);
+    assert!(offset_of!(CloneRangeFields, id) == 16);
+    assert!(offset_of!(CloneRangeFields, offset) == 24);
+    assert!(offset_of!(CloneRangeFields, length) == 32);
+    assert!(offset_of!(CloneRangeFields, set_ids) == 40);
+    assert!(offset_of!(CloneRangeFields, stamp) == 44);
 };
 
 /// Bits of [`SetAttributesFields::present`].

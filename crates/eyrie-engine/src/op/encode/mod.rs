@@ -18,9 +18,10 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields, FallocateFields, HEADER_SIZE,
-    LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields, RenameFields, SetAttributesFields,
-    SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields, present,
+    BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
+    present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -84,6 +85,19 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
         }
         Op::Fallocate { id, mode, offset, length, set_ids, time } => {
             encode_fallocate(out, id, mode, (offset, length), set_ids, time)
+        }
+        Op::CloneRange { source, source_offset, id, offset, length, set_ids, time } => {
+            let fields = CloneRangeFields {
+                source: raw(source),
+                source_offset: source_offset.into(),
+                id: raw(id),
+                offset: offset.into(),
+                length: length.into(),
+                set_ids: set_ids_number(set_ids).into(),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[]);
+            Tag::CloneRange
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::MarkAccess { id, time } => {
@@ -351,6 +365,8 @@ fn fallocate_mode(mode: FallocateMode) -> u32 {
         FallocateMode::ZeroRangeKeepSize => layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE,
         FallocateMode::CollapseRange => layout::FALLOCATE_COLLAPSE_RANGE,
         FallocateMode::InsertRange => layout::FALLOCATE_INSERT_RANGE,
+        FallocateMode::UnshareRange => layout::FALLOCATE_UNSHARE_RANGE,
+        FallocateMode::UnshareRangeKeepSize => layout::FALLOCATE_UNSHARE_RANGE_KEEP_SIZE,
     }
 }
 

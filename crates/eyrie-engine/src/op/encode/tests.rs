@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 18;
+const SINGLE_VARIANTS: u8 = 19;
 /// Number of kinds of records. The last kind has this number.
 const KINDS: u8 = SINGLE_VARIANTS + 1;
 
@@ -69,6 +69,10 @@ impl Sample {
                 Op::SetAcl { id, kind, acl: data, drops_set_gid, time }
             }
             16 => Op::MarkAccess { id, time },
+            17 => {
+                let (source_offset, offset, length) = (number, dir.place(), id.place());
+                Op::CloneRange { source: dir, source_offset, id, offset, length, set_ids, time }
+            }
             15 => Op::CreateUnnamed { dir, id, owner, linkable: choice == 1, time },
             _ => Op::Erase { dir, name, time },
         }
@@ -256,7 +260,7 @@ fn the_bytes_are_fixed() {
     let expected = [
         43, 0, 0, 0, 0, 0, 0, 0, // length
         0, 0, 0, 0, // checksum
-        4, 0, 11, 0, // version, kind
+        5, 0, 11, 0, // version, kind
         66, 0, 0, 0, 0, 0, 0, 0, // dir
         3, 0, 0, 0, // name size
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp
@@ -323,7 +327,7 @@ fn unknown_conditions_are_refused() {
 #[test]
 fn unknown_fallocate_fields_are_refused() {
     let id = ObjectId::new(64, Kind::File);
-    let (mode, time) = (FallocateMode::InsertRange, Time::default());
+    let (mode, time) = (FallocateMode::UnshareRangeKeepSize, Time::default());
     let mut out = Vec::new();
     encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids: SetIds::Keep, time }, &mut out);
     out[HEADER_SIZE + 24] += 1;

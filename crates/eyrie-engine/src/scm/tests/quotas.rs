@@ -286,7 +286,7 @@ fn random_ops_are_counted_exactly() {
             let (time, set_ids, mode) = (BORN, SetIds::Keep, XattrMode::Set);
             let new = engine.reserve(Kind::File).expect("room");
             let found = engine.lookup(dir, name).expect("sound");
-            let op = match (below(12), found) {
+            let op = match (below(13), found) {
                 (0, _) => Op::Create { dir, name, id: new, owner, content: Content::Bytes(data), time },
                 (1, _) => Op::Put { dir, name, id: new, owner, data, time },
                 (2, _) => Op::Unlink { dir, name, time },
@@ -302,7 +302,7 @@ fn random_ops_are_counted_exactly() {
                 },
                 (5, Some(id)) => Op::SetSize { id, size: offset, set_ids, time },
                 (6, Some(id)) => {
-                    let mode = FallocateMode::ALL[below(7) as usize];
+                    let mode = FallocateMode::ALL[below(FallocateMode::ALL.len() as u64) as usize];
                     let offset = if mode.shifts() { offset / PAGE_SIZE * PAGE_SIZE } else { offset };
                     Op::Fallocate { id, mode, offset, length: 2 * PAGE_SIZE, set_ids, time }
                 }
@@ -315,6 +315,12 @@ fn random_ops_are_counted_exactly() {
                 (8, Some(id)) => Op::SetXattr { id, name: b"user.a", value: data, mode, time },
                 (9, Some(id)) => Op::RemoveXattr { id, name: b"user.a", time },
                 (10, Some(id)) => Op::Append { id, data, set_ids, time },
+                (11, Some(source)) => {
+                    let id = engine.lookup(dir, other).expect("sound").unwrap_or(source);
+                    let (source_offset, length) = (below(2) * PAGE_SIZE, below(3) * PAGE_SIZE);
+                    let offset = below(20) * PAGE_SIZE;
+                    Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }
+                }
                 (_, Some(id)) => Op::Write { id, offset, data, set_ids, time },
                 _ => Op::CreateUnnamed { dir, id: new, owner, linkable: false, time },
             };

@@ -1,0 +1,148 @@
+//! Counts of the pointers to shared pages.
+//!
+//! A page has a count if a clone has given it a further pointer since the volume was opened, or if several
+//! pointers led to it then. All other pages have the count 0, and then one pointer leads to a page in use.
+//!
+//! Threads count without a lock. If several threads drop pointers to one page at the same time, exactly one
+//! of them learns that no pointer is left.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use eyrie_medium::PAGE_SIZE;
+use eyrie_medium::rules::{SafetyRule, broken};
+
+use crate::extent::Extent;
+use crate::tables::geometry::page_of;
+
+/// Number of pages in a region. The counts of a region take memory when the first of its pages is shared: 2
+/// KiB for 2 MiB of the volume.
+const REGION: usize = 512;
+
+type RegionCounts = [AtomicU32; REGION];
+
+/// Consecutive pages with the same count.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct SharedRun {
+    /// Number of the first page in the volume.
+    pub(crate) page: u32,
+    /// Number of pages.
+    pub(crate) pages: u32,
+    /// Number of pointers to each of the pages, at least 2.
+    pub(crate) pointers: u32,
+}
+
+/// The counts of all pages of a volume.
+pub(super) struct PointerCounts {
+    /// Number of pages of the volume.
+    pages: u32,
+    regions: OnceLock<Box<[OnceLock<Box<RegionCounts>>]>>,
+}
+
+/// Returns the numbers of the pages of an extent.
+fn pages_of(extent: Extent) -> std::ops::Range<u32> {
+    let first = page_of(extent.addr.offset());
+    first..first + (extent.bytes() / PAGE_SIZE) as u32
+}
+
+impl PointerCounts {
+    /// Returns the counts of a volume of `pages` pages, with those in `runs`. The other pages have no count.
+    pub(super) fn new(pages: u32, runs: &[SharedRun]) -> PointerCounts {
+        let shared = PointerCounts { pages, regions: OnceLock::new() };
+        for run in runs {
+            for page in run.page..run.page + run.pages {
+                shared.count(page).store(run.pointers, Ordering::Relaxed);
+            }
+        }
+        shared
+    }
+
+    /// True if any page may have a count.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.regions.get().is_some()
+    }
+
+    fn count(&self, page: u32) -> &AtomicU32 {
+        let regions = self
+            .regions
+            .get_or_init(|| (0..(self.pages as usize).div_ceil(REGION)).map(|_| OnceLock::new()).collect());
+        let region =
+            regions[page as usize / REGION].get_or_init(|| Box::new([const { AtomicU32::new(0) }; REGION]));
+        &region[page as usize % REGION]
+    }
+
+    /// Returns the count of a page, without memory for a page that has none.
+    fn get(&self, page: u32) -> Option<&AtomicU32> {
+        let region = self.regions.get()?.get(page as usize / REGION)?.get()?;
+        Some(&region[page as usize % REGION])
+    }
+
+    /// Counts one pointer more to each page of an extent. The caller holds the lock of a file with another
+    /// pointer to these pages.
+    pub(super) fn add(&self, extent: Extent) {
+        for page in pages_of(extent) {
+            // A page without a count has one pointer already. A count that has reached its maximum stays, so
+            // such a page becomes free in a recovery only.
+            let more = |count: u32| Some(count.max(1).saturating_add(1));
+            let _ = self.count(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        }
+    }
+
+    /// Counts one marked pointer to a page. Returns true if it is the first one.
+    pub(super) fn mark(&self, page: u32) -> bool {
+        let more = |count: u32| Some(count.saturating_add(1));
+        matches!(self.count(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, more), Ok(0))
+    }
+
+    /// Takes back a call of [`PointerCounts::mark`].
+    pub(super) fn unmark(&self, page: u32) {
+        self.count(page).fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Counts one pointer less to each page of an extent that a commit has dropped. Returns true if no
+    /// pointer to any of the pages is left. Otherwise calls `free` with each page to which none is left.
+    pub(super) fn remove(&self, extent: Extent, mut free: impl FnMut(u32)) -> bool {
+        if extent.class.is_small() {
+            return true;
+        }
+        let pages = pages_of(extent);
+        if pages.clone().all(|page| self.get(page).is_none_or(|count| count.load(Ordering::Acquire) == 0)) {
+            return true;
+        }
+        pages.filter(|&page| self.remove_page(page)).for_each(&mut free);
+        false
+    }
+
+    /// Counts one pointer less to a page. Returns true if no pointer is left.
+    fn remove_page(&self, page: u32) -> bool {
+        let Some(count) = self.get(page) else { return true };
+        let less = |count: u32| match count {
+            0 => None,
+            u32::MAX => Some(u32::MAX),
+            pointers => Some(pointers - 1),
+        };
+        let before = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
+        before <= 1 || broken(SafetyRule::LastPointerFreesThePage)
+    }
+
+    /// Returns the pages to which several pointers lead, in order.
+    pub(super) fn runs(&self) -> Vec<SharedRun> {
+        let mut runs: Vec<SharedRun> = Vec::new();
+        let Some(regions) = self.regions.get() else { return runs };
+        for (number, region) in regions.iter().enumerate() {
+            let Some(region) = region.get() else { continue };
+            for (within, count) in region.iter().enumerate() {
+                let (page, pointers) = ((number * REGION + within) as u32, count.load(Ordering::Acquire));
+                if pointers < 2 {
+                    continue;
+                }
+                match runs.last_mut() {
+                    Some(run) if run.page + run.pages == page && run.pointers == pointers => run.pages += 1,
+                    _ => runs.push(SharedRun { page, pages: 1, pointers }),
+                }
+            }
+        }
+        runs
+    }
+}

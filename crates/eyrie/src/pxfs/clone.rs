@@ -1,0 +1,170 @@
+//! Clones and copies of ranges of files.
+
+use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, access};
+
+use super::open::OFFSET_MAX;
+use super::{AsUser, CallError, CallResult, Handle, Pxfs};
+use crate::posix::{OpenFlags, PosixClones};
+use crate::{Errno, Result};
+
+/// Maximum number of bytes that one Op clones. On a disk other calls wait while the Op changes the pointers
+/// of both files, 4 MiB in all.
+const CLONED_AT_ONCE: u64 = 1 << 30;
+/// Maximum number of bytes that one call copies if it cannot share them. The caller makes another call.
+const COPIED_AT_ONCE: u64 = 1 << 20;
+/// Size of a page, the unit of sharing.
+const PAGE: u64 = 4096;
+
+/// A file and an offset in it.
+pub(super) type FilePlace = (ObjectId, u64);
+
+impl<E: Engine> PosixClones for Pxfs<E> {
+    fn clone_range(&self, source: (&Handle, u64), target: (&Handle, u64), length: u64) -> Result<()> {
+        self.as_user().call("clone_range", |user| user.clone_handles(source, target, length))
+    }
+}
+
+impl<E: Engine> AsUser<'_, E> {
+    /// Clones a range of an open file. The order of the checks is that of Linux.
+    pub(super) fn clone_handles(
+        &self,
+        (source, from): (&Handle, u64),
+        (target, to): (&Handle, u64),
+        length: u64,
+    ) -> CallResult<()> {
+        let (from_id, to_id) = self.files_of_copy(source, target)?;
+        self.clone_object((from_id, from), (to_id, to), length)?;
+        self.sync_if(target.flags)
+    }
+
+    /// Copies a range of an open file, or the first part of it. Returns the number of bytes.
+    pub(super) fn copy_handles(
+        &self,
+        (source, from): (&Handle, u64),
+        (target, to): (&Handle, u64),
+        length: u64,
+    ) -> CallResult<u64> {
+        let (from_id, to_id) = self.files_of_copy(source, target)?;
+        let copied = self.copy_object((from_id, from), (to_id, to), length)?;
+        if copied > 0 {
+            self.note_read(from_id, source.flags);
+            self.sync_if(target.flags)?;
+        }
+        Ok(copied)
+    }
+
+    /// Returns the files of two handles. Refuses handles that cannot be the source and the target of a copy.
+    fn files_of_copy(&self, source: &Handle, target: &Handle) -> CallResult<(ObjectId, ObjectId)> {
+        let (from, to) = (self.usable(source)?, self.usable(target)?);
+        for id in [from, to] {
+            match id.kind() {
+                Kind::File => {}
+                Kind::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+        }
+        let writes = target.flags.contains(OpenFlags::WRITE) && !target.flags.contains(OpenFlags::APPEND);
+        if source.flags.contains(OpenFlags::READ) && writes {
+            return Ok((from, to));
+        }
+        Err(Errno::BADF.into())
+    }
+
+    /// Clones a range of a file, without a permission check.
+    pub(super) fn clone_object(
+        &self,
+        (source, from): FilePlace,
+        (target, to): FilePlace,
+        length: u64,
+    ) -> CallResult<()> {
+        if from.max(to).saturating_add(length) > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        self.check_target(target)?;
+        let left = match length {
+            0 => self.engine().attributes(source)?.size.saturating_sub(from),
+            length => length,
+        };
+        if left <= CLONED_AT_ONCE {
+            return self.clone_step((source, from), (target, to), length);
+        }
+        // The first steps must not succeed if the last one fails. All steps but the last clone whole pages.
+        let size = self.engine().attributes(target)?.size;
+        let is_past = from + left > self.engine().attributes(source)?.size;
+        let overlaps = source == target && from.abs_diff(to) < left.next_multiple_of(PAGE);
+        if is_past || overlaps || !left.is_multiple_of(PAGE) && to.saturating_add(left) < size {
+            return Err(Errno::INVAL.into());
+        }
+        for at in (0..left).step_by(CLONED_AT_ONCE as usize) {
+            self.clone_step((source, from + at), (target, to + at), (left - at).min(CLONED_AT_ONCE))?;
+        }
+        Ok(())
+    }
+
+    fn clone_step(
+        &self,
+        (source, source_offset): FilePlace,
+        (id, offset): FilePlace,
+        length: u64,
+    ) -> CallResult<()> {
+        let (set_ids, time) = (self.dropped_set_ids(id)?, self.now([id]));
+        self.engine().apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })?;
+        Ok(())
+    }
+
+    /// Copies a range of a file, or the first part of it, without a permission check. Shares whole pages if
+    /// both offsets are at pages. Returns the number of bytes.
+    pub(super) fn copy_object(
+        &self,
+        (source, from): FilePlace,
+        (target, to): FilePlace,
+        length: u64,
+    ) -> CallResult<u64> {
+        self.check_target(target)?;
+        if from.max(to).saturating_add(length) > OFFSET_MAX && from.checked_add(length).is_none() {
+            return Err(Errno::OVERFLOW.into());
+        }
+        let source_size = self.engine().attributes(source)?.size;
+        let count = length.min(source_size.saturating_sub(from));
+        if to >= OFFSET_MAX && count > 0 {
+            return Err(Errno::FBIG.into());
+        }
+        let count = count.min(OFFSET_MAX.saturating_sub(to));
+        if source == target && from.abs_diff(to) < count {
+            return Err(Errno::INVAL.into());
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let is_end = from + count == source_size && to + count >= self.engine().attributes(target)?.size;
+        let shared = if is_end { count } else { count / PAGE * PAGE }.min(CLONED_AT_ONCE);
+        if shared > 0 && from.is_multiple_of(PAGE) && to.is_multiple_of(PAGE) {
+            match self.clone_step((source, from), (target, to), shared) {
+                Ok(()) => return Ok(shared),
+                // Another thread has changed the size of a file, or the ranges have one page in common.
+                Err(CallError::Engine(Error::Invalid(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.copy_bytes((source, from), (target, to), count)
+    }
+
+    /// Copies bytes by a read and a write. If both offsets are equally far from the next page, the copy ends
+    /// there, so that the next call can share pages.
+    fn copy_bytes(&self, (source, from): FilePlace, (target, to): FilePlace, count: u64) -> CallResult<u64> {
+        let to_page = PAGE - from % PAGE;
+        let most = if to_page < PAGE && from % PAGE == to % PAGE { to_page } else { COPIED_AT_ONCE };
+        let mut bytes = vec![0; count.min(most) as usize];
+        let read = self.engine().read(source, from, &mut bytes)?;
+        self.write_object(target, &bytes[..read], to)?;
+        Ok(read as u64)
+    }
+
+    /// Checks that the inode flags of a file let its bytes be replaced.
+    fn check_target(&self, id: ObjectId) -> CallResult<()> {
+        if self.engine().may_have_flags() {
+            access::check_write(self.engine().inode_flags(id)?, false)?;
+        }
+        Ok(())
+    }
+}

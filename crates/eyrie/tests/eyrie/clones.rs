@@ -1,0 +1,229 @@
+//! Tests of files that share extents: rights, errors, space, attributes, and what survives.
+
+use eyrie::{
+    Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixClones, PosixExt,
+    Whence, XattrMode,
+};
+
+use crate::space::volumes;
+use crate::{errno, side_by_side};
+
+const PAGE: u64 = 4096;
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 4096) as u8 | 1).collect()
+}
+
+fn used(files: &Files) -> u64 {
+    // The statistics count retired storage as free.
+    let space = files.statvfs().unwrap();
+    (space.blocks - space.blocks_free) * space.block_size
+}
+
+fn open(files: &Files, path: &str, flags: OpenFlags) -> File<Files> {
+    let handle = files.open(path.into(), flags, 0).unwrap();
+    File::from_handle(files.clone(), handle, false)
+}
+
+#[test]
+fn clone_takes_no_space_and_a_changed_page_takes_one() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(64 << 20) {
+        let empty = used(&files);
+        let data = bytes(5 << 20);
+        // The second write makes the file a tree, whose first bytes are in leaves of 2 MiB.
+        files.write("/source", &data).unwrap();
+        open(&files, "/source", OpenFlags::WRITE).write_all_at(&data[..100], 0).unwrap();
+        let before = used(&files);
+        files.reflink("/source", "/target").unwrap();
+        let nodes = used(&files) - before;
+        assert!(nodes <= 8 * PAGE, "{medium:?}: {nodes} bytes of nodes");
+        let stats = ["/source", "/target"].map(|path| files.metadata(path).unwrap());
+        assert_eq!((stats[0].size, stats[0].allocated), (stats[1].size, stats[1].allocated), "{medium:?}");
+        assert_eq!(files.read("/target").unwrap(), data);
+
+        let before = used(&files);
+        let target = open(&files, "/target", OpenFlags::WRITE);
+        target.write_all_at(b"twelve bytes", 3 * PAGE + 5).unwrap();
+        assert_eq!(used(&files), before + PAGE, "{medium:?}");
+        // One aligned word is stored in place only if no other file has the page.
+        target.write_all_at(b"8 bytes!", 9 * PAGE).unwrap();
+        assert_eq!(used(&files), before + 2 * PAGE, "{medium:?}");
+        assert_eq!(files.read("/source").unwrap(), data);
+        target.close().unwrap();
+
+        files.remove_file("/source").unwrap();
+        let kept = files.read("/target").unwrap();
+        assert_eq!(&kept[3 * 4096 + 5..3 * 4096 + 17], b"twelve bytes");
+        assert_eq!(kept[4 << 20..], data[4 << 20..]);
+        files.remove_file("/target").unwrap();
+        assert_eq!(used(&files), empty, "{medium:?}");
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn copy_file_range_shares_pages_and_copies_the_rest() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(64 << 20) {
+        let data = bytes(3_000_000);
+        files.write("/source", &data).unwrap();
+        let before = used(&files);
+        assert_eq!(files.copy("/source", "/whole").unwrap(), data.len() as u64);
+        assert!(used(&files) - before < 20 * PAGE, "{medium:?}");
+        assert_eq!(files.read("/whole").unwrap(), data);
+
+        // The offsets are equally far from their pages, so the copy ends at the next page, and then shares.
+        let (source, target) =
+            (open(&files, "/source", OpenFlags::READ), files.create_file("/part").unwrap());
+        let mut copied = 0;
+        let mut calls = 0;
+        while copied < 1_000_000 {
+            let count = target.copy_range((&source, 1000 + copied), 5096 + copied, 1_000_000 - copied);
+            copied += count.unwrap();
+            calls += 1;
+        }
+        assert!(calls < 5, "{medium:?}: {calls} calls");
+        let part = files.read("/part").unwrap();
+        assert_eq!((&part[5096..], &part[..5096]), (&data[1000..1_001_000], &[0; 5096][..]));
+        assert!(used(&files) - before < 40 * PAGE, "{medium:?}");
+        // These offsets are not, so all bytes are copied.
+        assert_eq!(target.copy_range((&source, 0), 1, u64::MAX).unwrap(), 1 << 20);
+        assert_eq!(files.read("/part").unwrap()[1..(1 << 20) + 1], data[..1 << 20]);
+        assert_eq!(target.copy_range((&source, 3_000_000), 0, 10).unwrap(), 0);
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn clones_have_the_errors_of_linux() {
+    let _tests = side_by_side();
+    for (_, _host, _volume, files) in volumes(16 << 20) {
+        files.write("/source", bytes(10_000)).unwrap();
+        files.write("/target", bytes(20_000)).unwrap();
+        let (source, target) =
+            (open(&files, "/source", OpenFlags::READ), open(&files, "/target", OpenFlags::WRITE));
+        let appending = open(&files, "/target", OpenFlags::WRITE | OpenFlags::APPEND);
+        let both = open(&files, "/target", OpenFlags::READ | OpenFlags::WRITE);
+        let dir = open(&files, "/", OpenFlags::READ);
+        let ranges = [
+            (target.clone_range((&target, 0), 0, PAGE), Some(Errno::BADF)),
+            (source.clone_range((&source, 0), 0, PAGE), Some(Errno::BADF)),
+            (appending.clone_range((&source, 0), 0, PAGE), Some(Errno::BADF)),
+            (target.clone_range((&dir, 0), 0, PAGE), Some(Errno::ISDIR)),
+            (target.clone_range((&source, 1), 0, PAGE), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), 1, PAGE), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), 0, 100), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), 0, 3 * PAGE), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), 0, 0), Some(Errno::INVAL)),
+            (target.clone_range((&source, u64::MAX), 0, PAGE), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), (1 << 63) - PAGE, PAGE), Some(Errno::INVAL)),
+            (both.clone_range((&both, 0), PAGE, 2 * PAGE), Some(Errno::INVAL)),
+            (target.clone_range((&source, 10_000), 0, 0), Some(Errno::INVAL)),
+            (target.clone_range((&source, 0), 0, 2 * PAGE), None),
+            (target.clone_range((&source, 8192), 16_384, 0), Some(Errno::INVAL)),
+            (target.clone_range((&source, 8192), 20_480, 0), None),
+        ];
+        for (number, (result, expected)) in ranges.into_iter().enumerate() {
+            // A range that begins at the end of the source is empty, so there is nothing to refuse.
+            let expected = if number == 12 { None } else { expected };
+            assert_eq!(errno(result), expected, "call {number}");
+        }
+        assert_eq!(files.metadata("/target").unwrap().size, 20_480 + 10_000 - 8192);
+        assert_eq!(errno(both.copy_range((&both, 0), 10, 100)), Some(Errno::INVAL));
+        assert_eq!(errno(target.copy_range((&target, 0), 0, 1)), Some(Errno::BADF));
+        files.set_inode_flags(both.handle(), InodeFlags::IMMUTABLE).unwrap();
+        assert_eq!(errno(target.clone_range((&source, 0), 0, PAGE)), Some(Errno::PERM));
+        assert_eq!(errno(target.copy_range((&source, 0), 0, PAGE)), Some(Errno::PERM));
+    }
+}
+
+#[test]
+fn clone_changes_times_and_drops_rights_of_the_target() {
+    let _tests = side_by_side();
+    for (_, _host, volume, files) in volumes(16 << 20) {
+        files.write("/source", bytes(10_000)).unwrap();
+        files.write("/target", b"a program").unwrap();
+        let capability = [&[0, 0, 0, 2][..], &[1; 16]].concat();
+        files.setxattr("/target".into(), b"security.capability", &capability, XattrMode::Set).unwrap();
+        files.chmod("/target".into(), 0o6777).unwrap();
+        let before = files.metadata("/target").unwrap();
+        let source = files.metadata("/source").unwrap();
+        let user = volume.files(Credentials::new(5, 5, &[]));
+        let target = open(&user, "/target", OpenFlags::WRITE);
+        target.clone_range((&open(&user, "/source", OpenFlags::READ), 0), 0, 0).unwrap();
+        let after = files.metadata("/target").unwrap();
+        assert_eq!(after.mode, 0o777);
+        assert!(after.modified > before.modified && after.changed > before.changed);
+        let missing = files.getxattr("/target".into(), b"security.capability", &mut []);
+        assert_eq!(errno(missing), Some(Errno::NODATA));
+        assert_eq!(files.metadata("/source").unwrap().changed, source.changed);
+    }
+}
+
+#[test]
+fn holes_and_storage_past_the_end_are_not_shared() {
+    let _tests = side_by_side();
+    for (_, _host, volume, files) in volumes(16 << 20) {
+        let source = files.create_file("/source").unwrap();
+        source.write_all_at(&bytes(4096), 8192).unwrap();
+        source.fallocate(FallocateMode::Allocate, 16_384, 8192).unwrap();
+        source.fallocate(FallocateMode::KeepSize, 0, 1 << 20).unwrap();
+        files.reflink("/source", "/target").unwrap();
+        let (from, to) = (files.metadata("/source").unwrap(), files.metadata("/target").unwrap());
+        assert_eq!((from.size, from.allocated), (24_576, 1 << 20));
+        assert_eq!((to.size, to.allocated), (24_576, 4096));
+        let target = open(&files, "/target", OpenFlags::READ);
+        let seek = |from, whence| files.seek(target.handle(), from, whence).unwrap();
+        assert_eq!((seek(0, Whence::Data), seek(8192, Whence::Hole)), (8192, 12_288));
+        assert_eq!(files.read("/source").unwrap(), files.read("/target").unwrap());
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn counts_survive_a_close() {
+    let _tests = side_by_side();
+    for (medium, host, volume, files) in volumes(16 << 20) {
+        let (data, empty) = (bytes(100_000), used(&files));
+        files.write("/source", &data).unwrap();
+        for number in 0..5 {
+            files.reflink("/source", format!("/clone-{number}")).unwrap();
+        }
+        drop(files);
+        volume.close().unwrap();
+        let volume = eyrie::Volume::open(host.path().join("v")).unwrap();
+        assert!(volume.check().unwrap().is_clean(), "{medium:?}");
+        let files = volume.files(Credentials::root());
+        files.remove_file("/source").unwrap();
+        for number in 0..4 {
+            files.remove_file(format!("/clone-{number}")).unwrap();
+            assert_eq!(files.read("/clone-4").unwrap(), data, "{medium:?}");
+        }
+        files.remove_file("/clone-4").unwrap();
+        assert_eq!(used(&files), empty, "{medium:?}");
+        assert!(volume.check().unwrap().is_clean(), "{medium:?}");
+    }
+}
+
+#[test]
+fn unshared_range_takes_its_space_at_once() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(16 << 20) {
+        files.write("/source", bytes(100 * 4096)).unwrap();
+        files.reflink("/source", "/target").unwrap();
+        let target = open(&files, "/target", OpenFlags::WRITE);
+        target.fallocate(FallocateMode::UnshareRange, 0, 100 * PAGE).unwrap();
+        let before = used(&files);
+        for page in 0..100 {
+            target.write_all_at(b"changed", page * PAGE + 1).unwrap();
+        }
+        assert_eq!(used(&files), before, "{medium:?}");
+        target.fallocate(FallocateMode::UnshareRangeKeepSize, 0, 200 * PAGE).unwrap();
+        assert_eq!(files.metadata("/target").unwrap().size, 100 * PAGE);
+        target.fallocate(FallocateMode::UnshareRange, 0, 200 * PAGE).unwrap();
+        assert_eq!(files.metadata("/target").unwrap().size, 200 * PAGE);
+        assert_eq!(files.read("/source").unwrap(), bytes(100 * 4096));
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
