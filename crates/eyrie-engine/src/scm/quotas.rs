@@ -401,8 +401,8 @@ impl Scm {
             Ok(())
         })?;
         let mut usages = std::mem::take(&mut *lock(&usages));
-        // Another thread may be about to free an orphan that it has taken from the list. It will then give the
-        // storage back.
+        // Another thread may be about to free an orphan that it has taken from the list. It will then give
+        // the storage back.
         let mut orphans = self.opens.orphans();
         let taken = self.opens.freeing().into_iter().filter(|&id| !self.must_not_free(id));
         let taken: Vec<ObjectId> = taken.filter(|id| !orphans.contains(id)).collect();
