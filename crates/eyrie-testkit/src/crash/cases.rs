@@ -71,16 +71,16 @@ fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     CaseVolume::after(name, true, &changes)
 }
 
-/// Returns volumes that together have trees, large extents, shared extents, holes, split buckets, buckets with
-/// further pages, extended attributes, and a redo record that was not applied.
+/// Returns volumes that together have trees, large extents, shared extents, holes, split buckets, buckets
+/// with further pages, extended attributes, and a redo record that was not applied.
 pub(crate) fn volumes() -> Vec<CaseVolume> {
     let few = few("few");
     let crowds = [crowded("two pages", 9, 220), crowded("many buckets", 180, 1)];
     [interrupted(&few), few, large(), clones::cloned()].into_iter().chain(crowds).collect()
 }
 
-/// Returns the Ops of the explorer's calls, except clones, which have cases of their own: the Ops on objects of
-/// [`large`] if `are_large` is true, otherwise the Ops on objects of [`few`].
+/// Returns the Ops of the explorer's calls, except clones, which have cases of their own: the Ops on objects
+/// of [`large`] if `are_large` is true, otherwise the Ops on objects of [`few`].
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
     let is_wanted = |op: &PathOp| !matches!(op, PathOp::CloneRange { .. }) && is_large(op) == are_large;
