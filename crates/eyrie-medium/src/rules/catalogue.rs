@@ -299,7 +299,7 @@ rules! {
     Files in "eyrie-engine/src/object/mfile/fill.rs" {
         SlotsPastTheEndBecomeHoles "slots-past-the-end-become-holes" on Both, "reuse":
             "A file gets storage past its end only after all slots of its nodes past the end are holes.",
-            "the slots keep the pointers that a failed append stored there";
+            "the slots keep their old pointers";
     }
     Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":

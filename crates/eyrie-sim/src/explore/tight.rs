@@ -53,7 +53,7 @@ pub fn used_before() -> Script {
 
 /// Returns scripts whose new objects reuse the storage that [`used_before`] freed.
 pub fn reuse() -> Vec<Script> {
-    vec![headers(), sparse_files(), pieces(), values(), again(), ahead()]
+    vec![ahead(), headers(), sparse_files(), pieces(), values(), again()]
 }
 
 /// Returns a script that makes so many objects that their headers need a second header chunk.

@@ -115,12 +115,11 @@ pub fn allocate(
     let is_past = range.is_past(to);
     // The slots past the end get a meaning with the commit, and must not lead to storage that a failed append
     // once stored there.
-    let root = clear_past(
-        transaction,
-        file,
-        if is_past && !broken(SafetyRule::SlotsPastTheEndBecomeHoles) { u64::MAX } else { to },
-    )?;
-    let file = file.with_root(root);
+    let file = match is_past {
+        true if broken(SafetyRule::SlotsPastTheEndBecomeHoles) => file,
+        true => file.with_root(clear_past(transaction, file, u64::MAX)?),
+        false => file.with_root(clear_past(transaction, file, to)?),
+    };
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
     let valid = if is_past { STORAGE_MAX } else { file.storage_end().max(to).next_multiple_of(PAGE_SIZE) };
