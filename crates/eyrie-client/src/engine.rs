@@ -7,6 +7,7 @@ use eyrie_engine::advisory::{HeldLock, LockOwner, LockRange, LockRequest, LockTa
 use eyrie_engine::delegate_reads;
 use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
+use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::{
     Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
     SpaceUsage, Version, Watcher,
@@ -19,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::channel::ServiceRequest;
 use crate::client::{Client, words_of};
 use crate::protocol::ServiceCall;
-use crate::sent::{SentAttributes, SentLock};
+use crate::sent::{SentAttributes, SentLock, SentQuota};
 use crate::session::OwnedLocks;
 
 /// Number of ids that a client reserves at once.
@@ -273,6 +274,24 @@ impl Engine for Client {
         let reply = self.call(ServiceCall::Apply, 0, quiet_watcher(), &bytes)?;
         let number = reply.answer.number;
         Ok(Applied { offset: number, created: reply.answer.other != 0, generation: number })
+    }
+
+    fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        let mut reports = Vec::new();
+        loop {
+            let reply = self.call(ServiceCall::Quotas, 0, reports.len() as u64, &[])?;
+            if reply.answer.number == 0 {
+                return Ok(None);
+            }
+            let before = reports.len();
+            let impossible = Error::Invalid("the service sent impossible quotas");
+            let sent = reply.data.chunks(size_of::<SentQuota>());
+            let report = |bytes| SentQuota::read_from_bytes(bytes).ok().and_then(|sent| sent.report());
+            reports.extend(sent.map(report).collect::<Option<Vec<_>>>().ok_or(impossible)?);
+            if reports.len() == before || reports.len() as u64 >= reply.answer.other {
+                return Ok(Some(reports));
+            }
+        }
     }
 
     fn reclaim(&self) -> bool {

@@ -129,10 +129,14 @@ pub enum ServiceCall {
     /// Bring pages of the `number` bytes at the address `id` into memory, at least the first page. The client
     /// holds a pin, which then keeps these pages in memory.
     BringPages,
+    /// Return the usage and the limits of accounts that the client may see, from account `number` on. The
+    /// number of the answer is 1 if the volume has quotas, and the other number is the count of all accounts.
+    /// The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
+    Quotas,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 21] = [
+    const ALL: [ServiceCall; 22] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -154,12 +158,13 @@ impl ServiceCall {
         ServiceCall::EndLocks,
         ServiceCall::EndWait,
         ServiceCall::BringPages,
+        ServiceCall::Quotas,
     ];
 
     /// True if the call means nothing in the next session, because it names or returns objects or watchers.
     pub fn is_of_session(self) -> bool {
-        use ServiceCall::{EndWait, Outcome, Reclaim, Space, Sync};
-        !matches!(self, EndWait | Outcome | Reclaim | Space | Sync)
+        use ServiceCall::{EndWait, Outcome, Quotas, Reclaim, Space, Sync};
+        !matches!(self, EndWait | Outcome | Quotas | Reclaim | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -299,6 +304,8 @@ plain_errors! {
     21 LockConflict
     22 Deadlock
     23 TooManyLocks
+    24 QuotaExceeded
+    25 OtherTree
 }
 
 /// Outcome of a request: its change was not made.

@@ -1,8 +1,51 @@
 //! Attributes and locks in messages.
 
 use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
+use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaUsage};
 use eyrie_engine::{Attributes, Kind, LockKind, ObjectId, SpaceUsage, Time};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The usage and the limits of an account in an answer.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SentQuota {
+    kind: u32,
+    number: u32,
+    bytes: u64,
+    files: u64,
+    limits: [u64; 4],
+    deadlines: [i64; 2],
+}
+
+impl SentQuota {
+    /// Returns the form of an account in an answer.
+    pub fn of(report: &QuotaReport) -> SentQuota {
+        let QuotaReport { id, usage, limits: QuotaLimits { bytes, files } } = *report;
+        SentQuota {
+            kind: id.kind as u32,
+            number: id.number,
+            bytes: usage.bytes,
+            files: usage.files,
+            limits: [bytes.soft, bytes.hard, files.soft, files.hard],
+            deadlines: [bytes.deadline, files.deadline],
+        }
+    }
+
+    /// Returns the account. `None` if its kind is unknown.
+    pub fn report(&self) -> Option<QuotaReport> {
+        let kind = QuotaKind::from_raw(self.kind)?;
+        let limit = |index: usize| QuotaLimit {
+            soft: self.limits[2 * index],
+            hard: self.limits[2 * index + 1],
+            deadline: self.deadlines[index],
+        };
+        Some(QuotaReport {
+            id: QuotaId { kind, number: self.number },
+            usage: QuotaUsage { bytes: self.bytes, files: self.files },
+            limits: QuotaLimits { bytes: limit(0), files: limit(1) },
+        })
+    }
+}
 
 /// The attributes of a directory in an answer.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -32,6 +32,7 @@ pub(crate) use file_capability::check_stored_capability;
 use flags::check_unflagged;
 
 use crate::op::{CAPABILITY_XATTR, InodeFlags, Owner, SetIds};
+use crate::quota::{QuotaId, QuotaKind};
 use crate::{Error, Kind, Result};
 
 /// Set-user-id bit.
@@ -425,6 +426,24 @@ fn has_user_xattrs(object: &Protection) -> bool {
 /// True if a list of extended attributes shows `name` to `who`.
 pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
     who.has(Capabilities::SYS_ADMIN) || Namespace::of(name).0 != Namespace::Trusted
+}
+
+/// True if `who` may see the usage and the limits of an account: of its own user and groups, as on Linux.
+pub fn sees_quota(who: &Credentials, account: QuotaId) -> bool {
+    who.has(Capabilities::SYS_ADMIN)
+        || match account.kind {
+            QuotaKind::User => account.number == who.uid(),
+            QuotaKind::Group => who.in_group(account.number),
+            QuotaKind::Tree => false,
+        }
+}
+
+/// Checks that `who` may set the project id of an object, which decides about the quota of its tree.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_set_project(who: &Credentials) -> Result<()> {
+    if who.has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the

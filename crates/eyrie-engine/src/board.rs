@@ -31,6 +31,7 @@ const SAVED: usize = 3 * LINE;
 /// Bits of the word `FEATURES`.
 const HAS_FLAGS: u64 = 1;
 const HAS_CAPABILITIES: u64 = 2;
+const HAS_QUOTAS: u64 = 4;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
@@ -264,6 +265,23 @@ impl Board {
     /// Tells writers that an object may have `security.capability`, before the first object gets it.
     pub(crate) fn set_has_capabilities(&self) {
         self.word_to_store(FEATURES).fetch_or(HAS_CAPABILITIES, Ordering::Release);
+    }
+
+    /// True if the volume counts usage for quotas.
+    #[inline(always)]
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.word(FEATURES).load(Ordering::Acquire) & HAS_QUOTAS != 0
+    }
+
+    /// Tells writers that the volume counts usage, or that it no longer does. The caller holds the locks of
+    /// all objects, or the volume has no users yet.
+    pub(crate) fn set_has_quotas(&self, counts: bool) {
+        let features = self.word_to_store(FEATURES);
+        if counts {
+            features.fetch_or(HAS_QUOTAS, Ordering::Release);
+        } else {
+            features.fetch_and(!HAS_QUOTAS, Ordering::Release);
+        }
     }
 
     /// Returns the number of orphans: objects without a name that handles keep alive.

@@ -11,6 +11,7 @@ mod guards;
 pub use guards::Guards;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
+use crate::quota::QuotaReport;
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails. If
@@ -198,6 +199,15 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Engine::attributes`].
     fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags>;
+
+    /// Returns the project id of the tree to which an object belongs, or 0.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn project(&self, id: ObjectId) -> Result<u32> {
+        let _ = id;
+        Ok(0)
+    }
 
     /// True if an object of the volume may have inode flags. If so, a caller reads the flags of an object
     /// even if it needs no other attribute of the object. In [`Scm`](crate::scm::Scm) the call costs one
@@ -407,6 +417,24 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.
     fn apply(&self, op: &Op<'_>) -> Result<Applied>;
+
+    /// Applies an Op as [`Engine::apply`] does, but no limit of a quota stops it. Callers have the capability
+    /// [`SYS_RESOURCE`](crate::access::Capabilities::SYS_RESOURCE). The engine of a client does not know
+    /// limits: its service decides.
+    ///
+    /// # Errors
+    /// As [`Engine::apply`].
+    fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        self.apply(op)
+    }
+
+    /// Returns the usage and the limits of each account that has any; `None` if the volume has no quotas.
+    ///
+    /// # Errors
+    /// `Fault`.
+    fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        Ok(None)
+    }
 
     /// Makes recently freed storage available, except storage that a reader may still see. Returns true if a
     /// call that found no space may succeed now. Callers hold no pin, because a pin delays every reclaim.

@@ -59,6 +59,12 @@ pub enum Error {
     /// The volume is full.
     #[error("no space left in the volume")]
     NoSpace,
+    /// The change would take a user, a group or a tree above a limit of its quota.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// The object belongs to another tree with a quota than the directory of its new name.
+    #[error("the file and the directory belong to different trees with quotas")]
+    OtherTree,
     /// The object no longer exists.
     #[error("the object no longer exists")]
     Stale,
@@ -144,6 +150,8 @@ impl Error {
             Error::XattrName => Errno::RANGE,
             Error::XattrTooLarge => Errno::TOOBIG,
             Error::XattrsFull | Error::NoSpace => Errno::NOSPC,
+            Error::OtherTree => Errno::XDEV,
+            Error::QuotaExceeded => Errno::DQUOT,
             Error::ConditionFailed => Errno::CANCELED,
             Error::Stale => Errno::STALE,
             Error::LockConflict => Errno::AGAIN,

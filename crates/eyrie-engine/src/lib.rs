@@ -37,6 +37,7 @@ pub mod model;
 pub mod notices;
 pub mod object;
 pub mod op;
+pub mod quota;
 pub mod recovery;
 pub mod salvage;
 pub mod scm;

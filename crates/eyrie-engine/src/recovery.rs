@@ -72,7 +72,27 @@ fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
 /// `Corrupt` at a contradiction. `Fault` if a part of the volume cannot be read.
 pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
-    let threads = match volume.medium().kind() {
+    let threads = threads(volume, &marks);
+    mark_by_threads(volume, root, marks, threads)
+}
+
+/// Calls `visit` once for each object that the root reaches.
+///
+/// # Errors
+/// Those of [`mark_reachable`] and of `visit`.
+pub(crate) fn visit_objects(
+    volume: &Volume,
+    root: ObjectId,
+    visit: &(dyn Fn(ObjectId) -> Result<()> + Sync),
+) -> Result<()> {
+    let marks = volume.marks();
+    let threads = threads(volume, &marks);
+    walk(volume, root, marks, threads, visit).map(drop)
+}
+
+/// Returns the number of threads for a walk.
+fn threads(volume: &Volume, marks: &Marks) -> usize {
+    match volume.medium().kind() {
         // On traced memory a crash test decides at each read which stores survived. A repeated run of the
         // test must make these reads in the same order, so only one thread walks.
         MediumKind::Traced => 1,
@@ -82,8 +102,7 @@ pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
             // it.
             wanted => thread::available_parallelism().map_or(1, usize::from).min(wanted),
         },
-    };
-    mark_by_threads(volume, root, marks, threads)
+    }
 }
 
 /// Works like [`mark_reachable`], with this number of threads.
@@ -93,7 +112,17 @@ pub(crate) fn mark_by_threads(
     marks: Marks,
     threads: usize,
 ) -> Result<Marks> {
-    let walk = MarkingWalk { volume, marks, queue: WalkQueue::default() };
+    walk(volume, root, marks, threads, &|_| Ok(()))
+}
+
+fn walk(
+    volume: &Volume,
+    root: ObjectId,
+    marks: Marks,
+    threads: usize,
+    visit: &(dyn Fn(ObjectId) -> Result<()> + Sync),
+) -> Result<Marks> {
+    let walk = MarkingWalk { volume, marks, visit, queue: WalkQueue::default() };
     walk.object(root)?;
     thread::scope(|scope| {
         // If the host refuses a thread, the walk uses fewer threads.
@@ -112,6 +141,8 @@ pub(crate) fn mark_by_threads(
 struct MarkingWalk<'v> {
     volume: &'v Volume,
     marks: Marks,
+    /// Called for each object.
+    visit: &'v (dyn Fn(ObjectId) -> Result<()> + Sync),
     queue: WalkQueue,
 }
 
@@ -158,6 +189,7 @@ impl MarkingWalk<'_> {
         visit_object(self.volume, id, &mut |extent, is_shared| {
             marks.mark(extent, is_shared).map_err(overlap(extent.addr))
         })?;
+        (self.visit)(id)?;
         if id.is_directory() {
             let root = Header::of(id).hot(self.volume.medium())?.root;
             let count = Collection::new(self.volume, root).bucket_count()?;

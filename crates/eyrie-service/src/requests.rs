@@ -8,8 +8,8 @@ use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
     REQUEST_AT, ServiceCall, data_of, head_of, request_number, send_error, state,
 };
-use eyrie_client::sent::{SentAttributes, sent_space};
-use eyrie_engine::access::{AccessRules, Credentials, Requester};
+use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
+use eyrie_engine::access::{AccessRules, Capabilities, Credentials, Requester, sees_quota};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
@@ -24,6 +24,8 @@ use crate::session::{Joined, Session};
 const MOST_RESERVED: usize = 4096;
 /// Maximum number of ids in one answer.
 const MOST_IDS: u64 = 64;
+/// Maximum number of accounts in one answer.
+const MOST_ACCOUNTS: usize = 1024;
 /// Largest buffer for requests, in bytes, that the service keeps for the next request.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -201,6 +203,7 @@ impl Requests {
             ServiceCall::WaitFor => engine.wait_for(id()?)?,
             ServiceCall::Sync => engine.sync()?,
             ServiceCall::Space => return Ok(Done::words(&sent_space(&engine.space()))),
+            ServiceCall::Quotas => return quotas(engine, who, request.number),
             ServiceCall::Closed => engine.close_claimed(id()?),
             ServiceCall::IsOrphan if engine.is_orphan(id()?) => {}
             ServiceCall::IsOrphan => return Err(Error::Stale),
@@ -274,7 +277,11 @@ impl Requests {
         let op = requester(engine, who, time).authorize(&op)?;
         self.last = time;
         engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
-        let applied = joined.watchers.quietly(request.number, || engine.apply(&op)).inspect_err(|error| {
+        let apply = || match who.has(Capabilities::SYS_RESOURCE) {
+            true => engine.apply_above_limits(&op),
+            false => engine.apply(&op),
+        };
+        let applied = joined.watchers.quietly(request.number, apply).inspect_err(|error| {
             for id in &new {
                 // A failed Op may have written the header of its new object. Without a reset, the client
                 // could give the object a name, and also give the id back.
@@ -300,6 +307,15 @@ impl Requests {
         };
         Ok(Done { number, other: applied.created.into(), ..Done::default() })
     }
+}
+
+/// Returns some of the accounts that a user may see, from the account number `from` on, and their number.
+fn quotas(engine: &Scm, who: &Credentials, from: u64) -> Result<Done> {
+    let Some(reports) = engine.quotas()? else { return Ok(Done::default()) };
+    let seen: Vec<_> = reports.iter().filter(|report| sees_quota(who, report.id)).collect();
+    let sent = seen.iter().skip(from as usize).take(MOST_ACCOUNTS);
+    let data = sent.flat_map(|report| SentQuota::of(report).as_bytes().to_vec()).collect();
+    Ok(Done { number: 1, other: seen.len() as u64, data, waits: false })
 }
 
 fn reserve(engine: &Scm, joined: &mut Joined, request: &LaneRequest) -> Result<Done> {

@@ -84,6 +84,10 @@ pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, 
 #[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
+pub use eyrie_engine::quota::{
+    QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable, QuotaUsage,
+};
+#[doc(inline)]
 pub use eyrie_engine::{
     Canceller, Condition, Engine, Errno, Error as EngineError, FallocateMode, InodeFlags, Kind, LockKind,
     LockWait, Notice, ObjectId, RenameMode, Time, Version, Watcher, XattrMode,

@@ -16,8 +16,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Volumes",
         &[
-            "mkfs", "mount", "umount", "serve", "sessions", "info", "df", "stats", "resize", "trim", "sync",
-            "import", "export", "dump", "load",
+            "mkfs", "mount", "umount", "serve", "sessions", "info", "df", "quota", "stats", "resize", "trim",
+            "sync", "import", "export", "dump", "load",
         ],
     ),
     ("Keys", &["kv"]),

@@ -29,6 +29,7 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod quota;
 mod replay;
 mod resize;
 mod rm;
@@ -126,6 +127,7 @@ enum Command {
     Fsck(fsck::FsckArgs),
     Scrub(scrub::ScrubArgs),
     Df(df::DfArgs),
+    Quota(quota::QuotaArgs),
     Stats(stats::StatsArgs),
     Sync(sync::SyncArgs),
     Tour(tour::TourArgs),
@@ -199,6 +201,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Fsck(arguments) => fsck::run(&arguments, output),
         Command::Scrub(arguments) => scrub::run(&arguments, output),
         Command::Df(arguments) => df::run(&arguments, output),
+        Command::Quota(arguments) => quota::run(&arguments, output),
         Command::Stats(arguments) => stats::run(&arguments, output),
         Command::Sync(arguments) => sync::run(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),

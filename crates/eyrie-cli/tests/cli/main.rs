@@ -25,6 +25,7 @@ mod mutants;
 mod paged;
 mod pages;
 mod quiet;
+mod quotas;
 mod readers;
 mod repair;
 mod scripts;

@@ -9,9 +9,9 @@
 use super::flags::only_allocates;
 use super::{
     AccessRules, Credentials, Protection, Rights, acl_drops_set_gid, check, check_add, check_device,
-    check_new_name, check_remove, check_set_acl, check_set_flags, check_set_times, check_set_xattr,
-    check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids, owner_of_new,
-    protection, set_ids_after_write,
+    check_new_name, check_remove, check_set_acl, check_set_flags, check_set_project, check_set_times,
+    check_set_xattr, check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids,
+    owner_of_new, protection, set_ids_after_write,
 };
 use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, Kind, ObjectId, Result, Time};
@@ -236,6 +236,9 @@ impl<E: Engine> Requester<'_, E> {
             }
         } else if change.size.is_some() || change.set_ids != SetIds::Keep {
             change.set_ids = self.check_write(id, change.set_ids, false)?;
+        }
+        if change.project.is_some() {
+            check_set_project(self.who)?;
         }
         if let Some(flags) = change.flags {
             check_set_flags(self.who, &object, flags)?;

@@ -33,6 +33,8 @@ bitflags::bitflags! {
         /// Sees and sets `trusted` extended attributes, and sets `security` ones except
         /// `security.capability`.
         const SYS_ADMIN = 1 << 21;
+        /// Takes storage and makes files above the limits of quotas.
+        const SYS_RESOURCE = 1 << 24;
         /// Makes devices.
         const MKNOD = 1 << 27;
         /// Sets and removes the capabilities of programs (`security.capability`).

@@ -13,6 +13,7 @@ use crate::object::header::{Cold, Header, Hot, Identity};
 use crate::object::mfile::{self, FileTree};
 use crate::object::xattr::{self, XattrRoot};
 use crate::op::{CAPABILITY_XATTR, DEVICE_MAX, TARGET_MAX, is_xattr_name};
+use crate::quota::{QUOTA_XATTR, QuotaTable};
 use crate::tables::layout::{VOLUME_PAGE, VolumePage};
 use crate::volume::Volume;
 use crate::{Error, Kind, ObjectId, Result, Time};
@@ -48,6 +49,7 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     })?;
     acls(volume, header, &cold, found_acls)?;
     capability(volume, header, &cold, has_capability)?;
+    quotas(volume, id, &cold)?;
     if !cold.inode_flags().is_empty() && !volume.has_flags() {
         let what = "inode flags in a volume whose superblock does not name the feature of inode flags";
         return Err(Error::corrupt(header.addr(), what));
@@ -100,6 +102,23 @@ fn capability(volume: &Volume, header: Header, cold: &Cold, found: bool) -> Resu
     }
 }
 
+/// Checks the project id of an object, and the limits that the root directory holds.
+fn quotas(volume: &Volume, id: ObjectId, cold: &Cold) -> Result<()> {
+    let corrupt = |what| Err(Error::corrupt(Header::of(id).addr(), what));
+    if !volume.has_quota_feature() {
+        let what = "project id in a volume whose superblock does not name the feature of quotas";
+        return if cold.project == 0 { Ok(()) } else { corrupt(what) };
+    }
+    if volume.root() != Some(id) {
+        return Ok(());
+    }
+    let value = xattr::value(volume.medium(), XattrRoot::of(Header::of(id), cold), QUOTA_XATTR)?;
+    match value.is_none_or(|value| QuotaTable::decode(&value).is_ok()) {
+        true => Ok(()),
+        false => corrupt("impossible table of quotas"),
+    }
+}
+
 fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static str> {
     let created = Time::new(identity.created_seconds, identity.created_nanoseconds);
     if identity.reserved_flags != [0; 3] || identity.reserved != [0; 4] {
@@ -140,8 +159,6 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
         Some("device number of more than 32 bits")
     } else if !kind.has_data() && hot.size != 0 {
         Some("size of an object that has no bytes")
-    } else if cold.reserved != 0 {
-        Some("reserved bytes of attributes are not zero")
     } else {
         None
     }

@@ -27,6 +27,10 @@ macro_rules! delegate_reads {
             self.$reading(|view| view.read_inode_flags(id))
         }
 
+        fn project(&self, id: $crate::ObjectId) -> $crate::Result<u32> {
+            self.$reading(|view| view.read_project(id))
+        }
+
         fn parent_of(&self, dir: $crate::ObjectId) -> $crate::Result<Option<$crate::ObjectId>> {
             self.$reading(|view| view.read_parent(dir))
         }

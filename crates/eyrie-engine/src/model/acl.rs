@@ -1,7 +1,7 @@
 //! ACLs of the model.
 
-use super::apply::check_xattr_room;
 use super::state::{ModelState, ModelXattrs};
+use super::xattr::check_xattr_room;
 use crate::access::{self, Acl, AclKind};
 use crate::{Error, Kind, ObjectId, Owner, Result, Time};
 

@@ -1,15 +1,12 @@
-//! Applies Ops to the model. The module `batch` applies batches.
+//! Applies Ops to the model. The module `batch` applies batches, and the module `xattr` changes extended
+//! attributes.
 
 use super::data::FileData;
-use super::state::{ModelBody, ModelDirectory, ModelState, ModelXattrs};
-use crate::access::AclKind;
-use crate::op::{
-    CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target,
-    is_xattr_name,
-};
+use super::state::{ModelBody, ModelDirectory, ModelState};
+use crate::op::{CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, VALUE_MAX, Whiteout, is_target};
 use crate::{
     Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds, Time,
-    XattrMode, access,
+    access,
 };
 
 /// Mask of all permission bits.
@@ -101,6 +98,7 @@ impl ModelState {
         self.check_new(id, owner)?;
         self.insert(id, owner, body, time);
         self.object_mut(id)?.xattrs = xattrs;
+        self.object_mut(id)?.project = self.tree_of(dir)?;
         self.directory_mut(dir)?.set(name, id);
         self.touch(dir, time)
     }
@@ -120,9 +118,11 @@ impl ModelState {
         }
         let (owner, xattrs) = self.inherited(dir, id.kind(), owner)?;
         self.check_new(id, owner)?;
+        let project = self.tree_of(dir)?;
         self.insert(id, owner, ModelBody::Data(FileData::default()), time);
         let object = self.object_mut(id)?;
         object.xattrs = xattrs;
+        object.project = project;
         object.names = 0;
         object.is_linkable = linkable;
         Ok(())
@@ -147,6 +147,7 @@ impl ModelState {
         if id.is_directory() {
             return Err(Error::NotPermitted);
         }
+        self.check_tree(dir, id)?;
         if object.names == 0 && !object.is_linkable {
             return Err(Error::NotFound);
         }
@@ -229,11 +230,16 @@ impl ModelState {
             }
         }
 
+        self.check_tree(to_dir, moved)?;
+        if let Some(target) = target.filter(|_| exchange) {
+            self.check_tree(from_dir, target)?;
+        }
         if let Some(Whiteout { id, owner }) = whiteout {
             let (owner, xattrs) = self.inherited(from_dir, id.kind(), owner)?;
             self.check_new(id, owner)?;
             self.insert(id, owner, ModelBody::Device(0), time);
             self.object_mut(id)?.xattrs = xattrs;
+            self.object_mut(id)?.project = self.tree_of(from_dir)?;
         }
 
         if moved.is_directory() || target.is_some_and(ObjectId::is_directory) {
@@ -315,8 +321,18 @@ impl ModelState {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags } =
-            change;
+        let AttributeChange {
+            mode,
+            size,
+            set_ids,
+            drops_capability,
+            uid,
+            gid,
+            accessed,
+            modified,
+            flags,
+            project,
+        } = change;
         self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
         if flags.is_some() && !id.kind().has_inode_flags() {
@@ -337,45 +353,11 @@ impl ModelState {
         object.modified = modified.unwrap_or(object.modified);
         object.changed = time;
         object.flags = flags.unwrap_or(object.flags);
+        object.project = project.unwrap_or(object.project);
         object.changes += u64::from(size.is_some());
         if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some() || flags.is_some()) {
             self.directory_changes += 1;
         }
-        Ok(())
-    }
-
-    fn set_xattr(
-        &mut self,
-        id: ObjectId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        time: Time,
-    ) -> Result<()> {
-        let object = self.object_mut(id)?;
-        check_xattr_name(name)?;
-        if name == CAPABILITY_XATTR {
-            access::check_stored_capability(value)?;
-        }
-        if value.len() > XATTR_SIZE_MAX {
-            return Err(Error::XattrTooLarge);
-        }
-        match (mode, object.xattrs.contains_key(name)) {
-            (XattrMode::Create, true) => return Err(Error::Exists),
-            (XattrMode::Replace, false) => return Err(Error::NoXattr),
-            _ => {}
-        }
-        check_xattr_room(&object.xattrs, name, value)?;
-        object.xattrs.insert(name.to_vec(), value.to_vec());
-        object.changed = time;
-        Ok(())
-    }
-
-    fn remove_xattr(&mut self, id: ObjectId, name: &[u8], time: Time) -> Result<()> {
-        let object = self.object_mut(id)?;
-        check_xattr_name(name)?;
-        object.xattrs.remove(name).ok_or(Error::NoXattr)?;
-        object.changed = time;
         Ok(())
     }
 
@@ -417,26 +399,6 @@ fn done((): ()) -> Applied {
 
 fn check_mode(mode: u16) -> Result<()> {
     if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode has at most twelve bits")) }
-}
-
-fn check_xattr_name(name: &[u8]) -> Result<()> {
-    match AclKind::of_name(name) {
-        None if is_xattr_name(name) => Ok(()),
-        None => Err(Error::XattrName),
-        Some(_) => Err(Error::Invalid("only the calls for ACLs change an ACL")),
-    }
-}
-
-/// Checks that an object with these extended attributes has room for `value` under `name`: as a new
-/// attribute, or in place of the value that `name` has.
-pub(super) fn check_xattr_room(xattrs: &ModelXattrs, name: &[u8], value: &[u8]) -> Result<()> {
-    let others = || xattrs.iter().filter(|(other, _)| *other != name);
-    let names: usize = others().map(|(name, _)| name.len() + 1).sum();
-    let values: usize = others().map(|(_, value)| value.len()).sum();
-    if names + name.len() + 1 > XATTR_LIST_MAX || values + value.len() > XATTR_SIZE_MAX {
-        return Err(Error::XattrsFull);
-    }
-    Ok(())
 }
 
 pub(super) fn check_file(id: ObjectId) -> Result<()> {

@@ -47,6 +47,8 @@ mod ranges;
 mod state;
 #[cfg(test)]
 mod tests;
+mod trees;
+mod xattr;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -127,6 +129,10 @@ impl Engine for Model {
 
     fn inode_flags(&self, id: ObjectId) -> Result<InodeFlags> {
         Ok(self.lock().object(id)?.flags)
+    }
+
+    fn project(&self, id: ObjectId) -> Result<u32> {
+        Ok(self.lock().object(id)?.project)
     }
 
     fn birth(&self, id: ObjectId) -> Result<Birth> {

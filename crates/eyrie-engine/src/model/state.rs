@@ -40,6 +40,8 @@ pub(super) struct ModelObject {
     pub(super) changes: u64,
     pub(super) xattrs: ModelXattrs,
     pub(super) flags: InodeFlags,
+    /// Project id of the tree to which the object belongs, or 0.
+    pub(super) project: u32,
     pub(super) body: ModelBody,
 }
 
@@ -208,6 +210,7 @@ impl ModelState {
             changes: 0,
             xattrs: BTreeMap::new(),
             flags: InodeFlags::empty(),
+            project: 0,
             body,
         };
         self.objects.insert(id, object);

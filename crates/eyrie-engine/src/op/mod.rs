@@ -277,6 +277,9 @@ pub struct AttributeChange {
     pub modified: Option<Time>,
     /// Inode flags of a file or a directory.
     pub flags: Option<InodeFlags>,
+    /// Project id of the tree to which the object belongs, or 0. New objects in a directory inherit it while
+    /// the volume has quotas.
+    pub project: Option<u32>,
 }
 
 /// One change of a volume, whole or not at all.

@@ -90,7 +90,7 @@ impl Salvage<'_> {
 
     pub(super) fn set_attributes(&self, object: &DamagedObject, id: ObjectId) -> Result<()> {
         let (change, time) = (object.change(), object.changed);
-        self.to.apply(&Op::SetAttributes { id, change, time })?;
+        self.to.apply_above_limits(&Op::SetAttributes { id, change, time })?;
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Salvage<'_> {
                 // The new volume has refused a part of the file, for example because the volume is full. The
                 // incomplete copy is removed.
                 let time = object.changed;
-                self.to.apply(&Op::Unlink { dir: place.dir, name: place.name, time })?;
+                self.to.apply_above_limits(&Op::Unlink { dir: place.dir, name: place.name, time })?;
                 Err(error)
             }
         }
@@ -226,7 +226,7 @@ impl Salvage<'_> {
                 let bytes = part.len() as u64;
                 match read {
                     Ok(()) => {
-                        self.to.apply(&Op::Write {
+                        self.to.apply_above_limits(&Op::Write {
                             id,
                             offset: start,
                             data: part,
@@ -250,7 +250,7 @@ impl Salvage<'_> {
         }
         // The file may end with a hole or a lost range. No write covered that end, so the size is set.
         if end != object.file.size {
-            self.to.apply(&Op::SetSize {
+            self.to.apply_above_limits(&Op::SetSize {
                 id,
                 size: object.file.size,
                 set_ids: SetIds::Keep,
@@ -289,7 +289,7 @@ impl Salvage<'_> {
                     access::restore_mode(&mut value, object.owner().mode);
                 }
                 let (acl, drops_set_gid) = (&value[..], false);
-                match self.to.apply(&Op::SetAcl { id, kind, acl, drops_set_gid, time }) {
+                match self.to.apply_above_limits(&Op::SetAcl { id, kind, acl, drops_set_gid, time }) {
                     Err(Error::Invalid(_) | Error::Unsupported(_)) => {
                         self.lose(path, "a damaged ACL is lost")
                     }
@@ -297,7 +297,7 @@ impl Salvage<'_> {
                 }
                 continue;
             }
-            match self.to.apply(&Op::SetXattr { id, name: &name, value: &value, mode, time }) {
+            match self.to.apply_above_limits(&Op::SetXattr { id, name: &name, value: &value, mode, time }) {
                 Err(Error::Invalid(_)) => self.lose(path, "a damaged security.capability is lost"),
                 done => done.map(drop)?,
             }

@@ -32,6 +32,7 @@ pub(super) struct DamagedObject {
     times_version: u32,
     attributes: (u16, u32, u32),
     flags: InodeFlags,
+    project: u32,
     accessed: Time,
     modified: Time,
 }
@@ -53,6 +54,7 @@ impl DamagedObject {
             accessed: Some(self.accessed),
             modified: Some(self.modified),
             flags: (has_flags && !self.flags.is_empty()).then_some(self.flags),
+            project: (self.project != 0).then_some(self.project),
             ..AttributeChange::default()
         }
     }
@@ -113,6 +115,7 @@ impl<'v> DamagedVolume<'v> {
             times_version: cold.times_version,
             attributes: (cold.mode, cold.uid, cold.gid),
             flags: cold.inode_flags(),
+            project: cold.project,
             accessed: time(cold.accessed()),
             modified: time(hot.modified),
         })

@@ -232,7 +232,7 @@ impl<'a> Salvage<'a> {
             // Op uses the creation time of the object, which is no later than the last change of the old
             // directory.
             let time = object.created;
-            let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
+            let linked = self.to.apply_above_limits(&Op::Link { dir, name, id: new, time }).map(|_| ());
             return self.lose_unless_fault(&path, linked);
         }
         let found = {
@@ -307,7 +307,7 @@ impl<'a> Salvage<'a> {
     /// Creates an object of this kind by an Op.
     pub fn make<'o>(&self, kind: Kind, op: impl FnOnce(ObjectId) -> Op<'o>) -> Result<ObjectId> {
         let id = self.to.reserve(kind)?;
-        match self.to.apply(&op(id)) {
+        match self.to.apply_above_limits(&op(id)) {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.to.unreserve(id);

@@ -129,16 +129,16 @@ impl Scm {
         header.change_cold(&mut transaction, hot, &cold, HotChange::cold(hot))?;
         // New rights of a directory make cached paths invalid.
         if header.kind() == Kind::Directory {
-            self.volume.board().changing_directories(|| transaction.commit())?;
+            self.volume.board().changing_directories(|| self.commit_charged(transaction, header, time))?;
         } else {
-            transaction.commit()?;
+            self.commit_charged(transaction, header, time)?;
         }
         Ok(Applied::default())
     }
 
-    /// Gives a new object the ACLs that it inherits from its directory. The object is written, but nothing
-    /// leads to it yet. The caller holds the lock of an entry of the directory. Returns `Stale` if the mode
-    /// of `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
+    /// Gives a new object the project id and the ACLs that it inherits from its directory. The object is
+    /// written, but nothing leads to it yet. The caller holds the lock of an entry of the directory. Returns
+    /// `Stale` if the mode of `owner` has [`Owner::INHERITS`], but the directory has no default ACL any more.
     #[inline]
     pub(super) fn inherit(
         &self,
@@ -147,10 +147,20 @@ impl Scm {
         id: ObjectId,
         owner: Owner,
     ) -> Result<()> {
+        if parent.project != 0 {
+            self.inherit_project(transaction, parent.project, id)?;
+        }
         if !parent.has_default_acl {
             return if owner.mode & Owner::INHERITS == 0 { Ok(()) } else { Err(Error::Stale) };
         }
         if id.kind() == Kind::Symlink { Ok(()) } else { self.inherit_from(transaction, parent.id, id) }
+    }
+
+    #[cold]
+    fn inherit_project(&self, transaction: &mut Transaction<'_>, project: u32, id: ObjectId) -> Result<()> {
+        let place = Header::of(id).cold_line(0);
+        let new = Cold { project, ..self.medium().read_value(place)? };
+        transaction.write(place, new.as_bytes())
     }
 
     #[cold]

@@ -2,11 +2,13 @@
 
 use super::Scm;
 use super::arguments::{check_mode, require_file};
+use super::quotas::{Owners, QuotaChange, without_limits};
 use super::write::makes_hole;
 use crate::object::header::{Cold, HotChange};
 use crate::object::pointer::Pointer;
 use crate::object::xattr::{self, XattrRoot};
 use crate::op::CAPABILITY_XATTR;
+use crate::quota::{QUOTA_XATTR, QuotaTable};
 use crate::transaction::Transaction;
 use crate::volume::VolumeView;
 use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time, XattrMode, access};
@@ -25,6 +27,7 @@ impl Scm {
                 Err(Error::Invalid("only files and directories have inode flags"))
             }
             Some(flags) if !flags.is_empty() => self.with_feature(VolumeView::set_flags, set),
+            _ if change.project.is_some() => self.with_feature(VolumeView::set_quota_feature, set),
             _ => set(),
         }
     }
@@ -49,6 +52,7 @@ impl Scm {
         }
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);
+        cold.project = change.project.unwrap_or(cold.project);
         if let Some(accessed) = change.accessed {
             cold.set_accessed(accessed);
         }
@@ -66,15 +70,25 @@ impl Scm {
             cold.flags |= if makes_hole(&hot, size) { Cold::SPARSE } else { 0 };
         }
         next.modified = change.modified.unwrap_or(next.modified);
+        let mut quota = None;
+        if self.has_quotas() {
+            let mut moved = QuotaChange::default();
+            self.add_move(&mut moved, id, Owners::of(&cold), transaction.storage_change())?;
+            quota = Some(moved);
+        }
         header.change_cold(&mut transaction, &hot, &cold, next)?;
+        let commit = || match quota {
+            Some(change) => self.charging(change, time, || transaction.commit()),
+            None => transaction.commit(),
+        };
         let owner = change.uid.is_some() || change.gid.is_some();
         let rights = change.mode.is_some() || owner || change.flags.is_some();
         // Front-ends cache paths whose directories they were allowed to search. New rights of a directory
         // make these paths invalid.
         if id.is_directory() && rights {
-            self.volume.board().changing_directories(|| transaction.commit())?;
+            self.volume.board().changing_directories(commit)?;
         } else {
-            transaction.commit()?;
+            commit()?;
         }
         Ok(Applied::default())
     }
@@ -100,6 +114,9 @@ impl Scm {
         mode: XattrMode,
         time: Time,
     ) -> Result<Applied> {
+        if id == self.root && name == QUOTA_XATTR {
+            return self.set_quota_xattr(Some(value), mode, time);
+        }
         let is_capability = name == CAPABILITY_XATTR;
         let set = || {
             let flags = |flags| if is_capability { flags | Cold::CAPABILITY } else { flags };
@@ -116,6 +133,9 @@ impl Scm {
 
     /// Removes an extended attribute that is no ACL.
     pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
+        if id == self.root && name == QUOTA_XATTR {
+            return self.set_quota_xattr(None, XattrMode::Replace, time);
+        }
         let flags = |flags| if name == CAPABILITY_XATTR { flags & !Cold::CAPABILITY } else { flags };
         self.change_xattrs(id, time, flags, |transaction, root| {
             xattr::check_no_acl(name)?;
@@ -132,15 +152,72 @@ impl Scm {
         flags: impl FnOnce(u16) -> u16,
         change: impl FnOnce(&mut Transaction<'_>, XattrRoot) -> Result<Pointer>,
     ) -> Result<Applied> {
-        let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
+        self.change_xattrs_held(id, time, flags, change)
+    }
+
+    /// Changes extended attributes. The caller holds the lock of the object.
+    fn change_xattrs_held(
+        &self,
+        id: ObjectId,
+        time: Time,
+        flags: impl FnOnce(u16) -> u16,
+        change: impl FnOnce(&mut Transaction<'_>, XattrRoot) -> Result<Pointer>,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         let mut transaction = Transaction::begin(&self.volume);
         cold.xattr_root = change(&mut transaction, XattrRoot::of(header, &cold))?.raw();
         cold.flags = flags(cold.flags);
         cold.set_changed(time);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
-        transaction.commit()?;
+        self.commit_charged(transaction, header, time)?;
         Ok(Applied::default())
+    }
+
+    /// Sets or removes the limits of the volume. No Op runs meanwhile.
+    #[cold]
+    fn set_quota_xattr(&self, value: Option<&[u8]>, mode: XattrMode, time: Time) -> Result<Applied> {
+        let table = value.map(QuotaTable::decode).transpose()?;
+        let change = || {
+            let _held = self.locks.hold_everything();
+            let begins = table.is_some() && !self.has_quotas();
+            if begins {
+                self.start_counting(QuotaTable::default())?;
+            }
+            let result = self.change_xattrs_held(
+                self.root,
+                time,
+                |flags| flags,
+                |transaction, root| match value {
+                    Some(value) => xattr::set(transaction, root, QUOTA_XATTR, value, mode),
+                    None => xattr::remove(transaction, root, QUOTA_XATTR),
+                },
+            );
+            match table {
+                Some(table) if result.is_ok() => self.set_limits(table),
+                None if result.is_ok() => self.stop_counting(),
+                _ if begins => self.stop_counting(),
+                _ => {}
+            }
+            result
+        };
+        if value.is_some() { self.with_feature(VolumeView::set_quota_feature, change) } else { change() }
+    }
+
+    /// Stores the grace times that have begun or ended, so that they go on at the next open. The volume has
+    /// no users any more.
+    pub(super) fn store_deadlines(&self) {
+        let Some(table) = self.changed_quotas() else { return };
+        let store = || {
+            let _gate = self.medium().enter()?;
+            let set = |transaction: &mut Transaction<'_>, root: XattrRoot| {
+                xattr::set(transaction, root, QUOTA_XATTR, &table, XattrMode::Set)
+            };
+            let (_, cold) = self.header(self.root)?.hot_and_cold(self.medium())?;
+            without_limits(|| self.change_xattrs(self.root, cold.changed(), |flags| flags, set))
+        };
+        // Without room for the change, the grace times begin again.
+        let _ = store();
     }
 }

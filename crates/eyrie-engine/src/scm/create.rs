@@ -197,7 +197,8 @@ impl Scm {
                 continue;
             }
             self.inherit(&mut transaction, &parent, id, owner)?;
-            self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+            let added = [EntryChange::added(&parent, name, id)];
+            self.charging_for_new(id, time, || self.commit_entries(&mut transaction, time, &added))?;
             return Ok(Applied { created: true, ..Applied::default() });
         }
     }
@@ -217,6 +218,7 @@ impl Scm {
         if id.is_directory() {
             return Err(Error::NotPermitted);
         }
+        self.check_tree(&parent, id)?;
         if selector.unlinked() {
             return self.link_unnamed(parent, name, id, time);
         }
@@ -251,7 +253,7 @@ impl Scm {
         let parent = self.parent_even_if_removed(dir, lock)?;
         self.inherit(&mut transaction, &parent, id, owner)?;
         header.remove_first_name(&mut transaction, linkable)?;
-        transaction.commit()?;
+        self.charging_for_new(id, time, || transaction.commit())?;
         self.opens.add_orphan(id, self.volume.board());
         Ok(Applied { created: true, ..Applied::default() })
     }

@@ -6,12 +6,14 @@ use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
 
 use super::Scm;
+use super::quotas::without_limits;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::notices::may_have_changed;
 use crate::object::header::Header;
+use crate::quota::QuotaReport;
 use crate::{
     Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
     SpaceUsage, Version, Watcher,
@@ -154,6 +156,18 @@ impl Engine for Scm {
             self.shrink_after(op);
         }
         result
+    }
+
+    fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        if self.has_quotas() { without_limits(|| self.apply(op)) } else { self.apply(op) }
+    }
+
+    fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        if self.read_only && !self.has_quotas() {
+            // Without Ops only a report needs the counts.
+            self.sound(self.load_quotas())?;
+        }
+        self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))
     }
 
     fn reclaim(&self) -> bool {

@@ -9,6 +9,7 @@ use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
 use super::create::Inserted;
 use super::locks::{EntryLock, LockedParent};
+use super::quotas::QuotaChange;
 use crate::extent::Class;
 use crate::notices::Notice;
 use crate::object::collection::{self, Collection};
@@ -128,7 +129,7 @@ impl Scm {
                 }
                 if let Some(existing) = existing {
                     self.replace_value(&mut transaction, existing, root, value)?;
-                    transaction.commit()?;
+                    self.commit_charged(transaction, self.header(existing)?, time)?;
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }
@@ -140,7 +141,8 @@ impl Scm {
                     continue;
                 }
                 self.inherit(&mut transaction, &parent, id, owner)?;
-                self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
+                let added = [EntryChange::added(&parent, name, id)];
+                self.charging_for_new(id, time, || self.commit_entries(&mut transaction, time, &added))?;
                 return Ok(Applied { created: true, ..Applied::default() });
             }
         }
@@ -232,6 +234,7 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         let mut unnamed: SmallVec<[ObjectId; 16]> = SmallVec::new();
         let mut changes: SmallVec<[EntryChange<'_>; 16]> = SmallVec::new();
+        let mut quota = self.has_quotas().then(QuotaChange::default);
         for (op, &existing) in ops.iter().zip(targets) {
             match (*op, existing) {
                 (Op::Put { name, id, owner, data, .. }, existing) => {
@@ -241,11 +244,21 @@ impl Scm {
                         changes.push(EntryChange::added(&parent, name, id));
                     }
                     let value = NewValue { id, owner, data, time };
+                    let before = quota.as_ref().map(|_| transaction.storage_change());
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
                         self.replace_value(&mut transaction, existing, root, value)?;
                     } else {
                         self.inherit(&mut transaction, &parent, id, owner)?;
+                    }
+                    if let (Some(quota), Some(before)) = (&mut quota, before) {
+                        match existing {
+                            Some(existing) => {
+                                let bytes = transaction.storage_change() - before;
+                                self.add_storage_change(quota, bytes, self.header(existing)?)?;
+                            }
+                            None => self.add_new_object(quota, id)?,
+                        }
                     }
                 }
                 (Op::Erase { name, .. }, Some(id)) => {
@@ -260,7 +273,11 @@ impl Scm {
                 _ => {}
             }
         }
-        let settled = self.commit_entries(&mut transaction, time, &changes)?;
+        let mut commit = || self.commit_entries(&mut transaction, time, &changes);
+        let settled = match quota {
+            Some(quota) => self.charging(quota, time, commit)?,
+            None => commit()?,
+        };
         unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
         for (op, existing) in ops.iter().zip(targets) {
             if let (Op::Put { id, .. }, &Some(existing)) = (op, existing) {

@@ -123,6 +123,13 @@ impl Locks {
         self.stripes.iter().for_each(|stripe| drop(lock(&stripe.mutex)));
     }
 
+    /// Locks all objects.
+    pub(super) fn hold_everything(&self) -> HeldLocks<'_> {
+        let mut held = HeldLocks { stripes: SmallVec::new() };
+        self.stripes.iter().for_each(|stripe| held.add(stripe));
+        held
+    }
+
     /// Locks these objects.
     #[inline]
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {
@@ -251,6 +258,8 @@ pub(super) struct LockedParent {
     pub(super) times_version: u32,
     /// True if new objects inherit ACLs.
     pub(super) has_default_acl: bool,
+    /// Project id that new objects inherit, or 0. Always 0 in a volume that counts no usage.
+    pub(super) project: u32,
 }
 
 /// An entry that was looked up without a lock.
@@ -297,7 +306,8 @@ impl Scm {
         }
         let (hot, cold) = self.header(id)?.hot_and_cold(self.medium())?;
         let has_default_acl = cold.flags & Cold::DEFAULT_ACL != 0;
-        Ok(LockedParent { id, lock, hot, times_version: cold.times_version, has_default_acl })
+        let project = if cold.project != 0 && self.has_quotas() { cold.project } else { 0 };
+        Ok(LockedParent { id, lock, hot, times_version: cold.times_version, has_default_acl, project })
     }
 
     /// Looks up the entry of `name` without a lock. The Op then locks the entry and the object, and

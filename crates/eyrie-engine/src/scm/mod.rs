@@ -32,6 +32,7 @@ mod keys;
 mod locks;
 mod open;
 mod opens;
+mod quotas;
 mod read;
 mod remove;
 mod rename;
@@ -58,6 +59,7 @@ use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
 use locks::Locks;
 use opens::Opens;
+use quotas::Quotas;
 use summaries::Summaries;
 
 /// The engine: one volume, which this process holds alone.
@@ -72,6 +74,7 @@ pub struct Scm {
     moves: Mutex<()>,
     notices: Arc<Notices>,
     advisory: LockTable,
+    quotas: Quotas,
     /// Distinguishes the versions of this open from those of all other opens. A crash may lose changes whose
     /// versions a program has seen. Without this number, later changes would get the same versions.
     open_number: u64,

@@ -10,6 +10,7 @@ use eyrie_medium::{Fault, Medium, PagedOptions};
 use super::Scm;
 use super::locks::Locks;
 use super::opens::Opens;
+use super::quotas::Quotas;
 use super::summaries::Summaries;
 use crate::advisory::LockTable;
 use crate::engine::next_instance;
@@ -103,7 +104,7 @@ impl Scm {
     /// The errors of [`Scm::open`].
     pub fn open_read_only(path: &Path, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_copy(path, paged)?;
-        let mut engine = Scm::start(volume, opened)?;
+        let mut engine = Scm::start_uncounted(volume, opened)?;
         engine.read_only = true;
         Ok(engine)
     }
@@ -178,7 +179,14 @@ impl Scm {
         volume.resize_on_medium(bytes)
     }
 
-    fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
+    fn start(volume: Volume, opened: Opened) -> Result<Scm> {
+        let engine = Scm::start_uncounted(volume, opened)?;
+        engine.load_quotas()?;
+        Ok(engine)
+    }
+
+    /// Begins to use a volume without counting usage for quotas.
+    fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
         engine.settle_request()?;
@@ -196,6 +204,7 @@ impl Scm {
             moves: Mutex::new(()),
             notices: Arc::default(),
             advisory: LockTable::default(),
+            quotas: Quotas::default(),
             // The keys of a `RandomState` are random. So the hash of an empty value with these keys is
             // random, too.
             open_number: RandomState::new().hash_one(()),
@@ -211,7 +220,11 @@ impl Scm {
     /// # Errors
     /// `Fault`. Damage of the volume is not an error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
-        check::check(&self.volume, self.root, &self.opens.orphans())
+        let mut report = check::check(&self.volume, self.root, &self.opens.orphans())?;
+        if report.is_clean() {
+            report.findings = self.compare_usages()?;
+        }
+        Ok(report)
     }
 
     /// Checks a volume that was just opened, or reports the corruption that prevented the open. The open and
@@ -255,6 +268,7 @@ impl Scm {
             return Ok(self.medium().check()?);
         }
         self.free_open_orphans();
+        self.store_deadlines();
         self.volume.save()
     }
 

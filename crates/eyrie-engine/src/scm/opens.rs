@@ -45,6 +45,8 @@ pub(super) struct Opens {
     claims: RwLock<Vec<Arc<Claims>>>,
     /// Length of `claims`. While it is 0, [`Opens::is_closed`] does not lock `claims`.
     claims_count: AtomicUsize,
+    /// Orphans that a thread has taken from the list and is about to free.
+    freeing: Mutex<Vec<ObjectId>>,
 }
 
 impl Default for Opens {
@@ -55,6 +57,7 @@ impl Default for Opens {
             orphans: Mutex::default(),
             claims: RwLock::default(),
             claims_count: AtomicUsize::new(0),
+            freeing: Mutex::default(),
         }
     }
 }
@@ -179,7 +182,20 @@ impl Opens {
             *stripe.get_mut() = open;
         }
         board.add_orphans(-(closed.len() as i64));
+        lock(&self.freeing).extend_from_slice(&closed);
         closed
+    }
+
+    /// Forgets orphans that were taken from the list and freed.
+    fn end_free(&self, freed: &[ObjectId]) {
+        if !freed.is_empty() {
+            lock(&self.freeing).retain(|id| !freed.contains(id));
+        }
+    }
+
+    /// Returns the orphans that threads have taken from the list. They may be freed already.
+    pub(super) fn freeing(&self) -> Vec<ObjectId> {
+        lock(&self.freeing).clone()
     }
 
     /// Removes all orphans from the list, open or not.
@@ -234,7 +250,9 @@ impl Scm {
     fn free_closed_of_stripe(&self, id: ObjectId) {
         // The pin keeps the headers of the orphans from a second use until `free_orphans` has looked at them.
         let _pin = pin();
-        self.free_orphans(&self.opens.remove_closed_of_stripe(id, self.volume.board()));
+        let closed = self.opens.remove_closed_of_stripe(id, self.volume.board());
+        self.free_orphans(&closed);
+        self.opens.end_free(&closed);
     }
 
     /// Begins to count the opens of another process, which reads the volume.
@@ -284,6 +302,7 @@ impl Scm {
                 let _pin = pin();
                 if self.opens.remove_if_closed(id, self.volume.board()) {
                     self.free_orphans(&[id]);
+                    self.opens.end_free(&[id]);
                 }
             });
         }
@@ -309,6 +328,7 @@ impl Scm {
             // The last close may have come before the object was on the list.
             if self.opens.remove_if_closed(id, self.volume.board()) {
                 self.free_object(id, settled);
+                self.opens.end_free(&[id]);
             }
         }
     }
@@ -348,7 +368,7 @@ impl Scm {
     /// given the object a name meanwhile. An `Unlink` may have removed that name again. Then the caller must
     /// not free the object either. The `Unlink` has freed the object, so its header is stale, or it has put
     /// the object on the list again. The caller holds the object's lock.
-    fn must_not_free(&self, id: ObjectId) -> bool {
+    pub(super) fn must_not_free(&self, id: ObjectId) -> bool {
         match self.header(id).and_then(|header| header.selector(self.medium())) {
             Ok(selector) => !selector.unlinked() || self.opens.is_orphan(id),
             Err(error) => matches!(error, Error::Stale),
@@ -361,6 +381,9 @@ impl Scm {
     fn free_object(&self, id: ObjectId, settled: &Settled) {
         if id.is_directory() {
             self.summaries.forget(id);
+        }
+        if self.has_quotas() {
+            self.give_back(id);
         }
         match self.detach_storage(id) {
             Ok(storage) => {

@@ -197,6 +197,16 @@ impl VolumeView {
         Ok(cold.inode_flags())
     }
 
+    /// Works as [`Engine::project`](crate::Engine::project).
+    ///
+    /// # Errors
+    /// Those of that call.
+    pub fn read_project(&self, id: ObjectId) -> Result<u32> {
+        let _pin = pin();
+        let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
+        Ok(cold.project)
+    }
+
     /// Returns the root of the extended attributes of an object. The caller's pin keeps the storage of the
     /// attributes from reuse.
     fn xattrs(&self, id: ObjectId) -> Result<XattrRoot> {

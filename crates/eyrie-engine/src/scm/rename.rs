@@ -79,6 +79,7 @@ impl Scm {
             if target == Some(moved) {
                 return Ok(Applied::default());
             }
+            self.check_trees(&request, &ready)?;
             let inserted = if moves_directory {
                 self.volume.board().changing_directories(|| self.commit_move(&request, &mut ready))?
             } else {
@@ -182,6 +183,16 @@ impl Scm {
         }
     }
 
+    /// Refuses to move an object into another tree with a quota.
+    #[inline]
+    fn check_trees(&self, request: &MoveRequest<'_>, ready: &LockedMove) -> Result<()> {
+        self.check_tree(&ready.to, ready.moved.id)?;
+        match &ready.target {
+            Some(target) if request.mode == RenameMode::Exchange => self.check_tree(&ready.from, target.id),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses to move a directory into itself or below itself. The caller holds the lock `moves` if the two
     /// directories of the rename differ.
     fn refuse_cycle(&self, moved: ObjectId, into: ObjectId) -> Result<()> {
@@ -267,7 +278,11 @@ impl Scm {
                 after: Some(moved.id),
             },
         ];
-        let settled = self.commit_entries(&mut transaction, time, &changes)?;
+        let mut commit = || self.commit_entries(&mut transaction, time, &changes);
+        let settled = match request.whiteout {
+            Some(new) => self.charging_for_new(new.id, time, commit)?,
+            None => commit()?,
+        };
         gone.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
         Ok(inserted)
     }

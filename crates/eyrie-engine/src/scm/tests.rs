@@ -3,6 +3,7 @@
 //! An unlink still removes the name of a damaged object.
 
 mod clones;
+mod quotas;
 mod unnamed;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

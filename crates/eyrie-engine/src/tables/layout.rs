@@ -26,7 +26,7 @@ pub(crate) const RO_COMPAT: u64 = 0;
 /// The features of [`Superblock::incompat`] that this crate knows. A program that reads a volume must know
 /// all of the volume's features of this kind.
 pub(crate) const INCOMPAT: u64 =
-    CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS;
+    CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS | QUOTAS;
 /// The incompatible feature of a volume on a disk whose pages have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
@@ -39,6 +39,9 @@ pub(crate) const PREALLOCATION: u64 = 8;
 pub(crate) const CAPABILITIES: u64 = 16;
 /// Several pointers may lead to an extent. The bit is set before the first clone, and stays set.
 pub(crate) const SHARED_EXTENTS: u64 = 32;
+/// The volume may have quotas, and objects may have project ids. The bit is set before the first limits are
+/// stored, and stays set.
+pub(crate) const QUOTAS: u64 = 64;
 
 /// The volume is in shared memory of the host.
 pub(crate) const MEDIUM_DRAM: u8 = 1;

@@ -11,7 +11,7 @@ use crate::extent::Extent;
 use crate::space::SpaceContext;
 use crate::tables::Geometry;
 use crate::tables::layout::{
-    ACLS, CAPABILITIES, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION, SHARED_EXTENTS,
+    ACLS, CAPABILITIES, INODE_FLAGS, MEDIUM_PAGED, MEDIUM_PMEM, PREALLOCATION, QUOTAS, SHARED_EXTENTS,
 };
 use crate::tables::superblock::{self, VerifiedSuperblock};
 use crate::{Error, ObjectId, Result, Time};
@@ -149,6 +149,17 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, CAPABILITIES)?;
         self.board.set_has_capabilities();
         Ok(())
+    }
+
+    /// True if the volume may have quotas.
+    pub(crate) fn has_quota_feature(&self) -> bool {
+        self.superblock.has_feature(QUOTAS)
+    }
+
+    /// Records that the volume may have quotas, before the first limits are stored. The caller is inside the
+    /// gate of the medium.
+    pub(crate) fn set_quota_feature(&self) -> Result<()> {
+        self.superblock.add_feature(&self.context.medium, QUOTAS)
     }
 
     /// Tells the users of a new board if objects may have inode flags or capabilities.

@@ -34,6 +34,7 @@ mod epochs;
 mod holds;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod quotas;
 mod shards;
 mod shrinking;
 mod versions;

@@ -390,6 +390,17 @@ rules! {
             "A directory grows under the lock of the shard whose bucket is split.",
             "it grows under the lock of the new entry's shard";
     }
+    Threads in "eyrie-engine/src/scm/quotas.rs" {
+        ChargeBeforeTheCommit "charge-before-the-commit" on Scheduler, "quotas::limit":
+            "An Op is charged to its quotas, or refused, before its commit.",
+            "it is charged after the commit";
+        ChownMovesUsage "chown-moves-usage" on Scheduler, "quotas::owners":
+            "A change of owner takes the usage of the object from the old owner and gives it to the new one.",
+            "the old owner keeps the usage, too";
+        FreedObjectGivesBack "freed-object-gives-back" on Scheduler, "quotas::freed":
+            "The free of an object gives its storage back to its quotas.",
+            "it gives nothing back";
+    }
     Threads in "eyrie-engine/src/object/collection/grow.rs" {
         FewBucketsGrowUnderEveryShard "few-buckets-grow-under-every-shard" on Scheduler, "shards::overtaken":
             "Growth that gives entries another shard holds the locks of all shards.",

@@ -164,6 +164,7 @@ setxattr /b user.one forty-one
 setxattr /b user.three three
 setxattr /s trusted.one link
 setxattr / user.one root
+setxattr / trusted.eyrie.quota sixteen-bytes-ok
 removexattr /b user.one
 removexattr /d/x user.one
 removexattr /e user.one

@@ -28,6 +28,7 @@ const SECOND: u64 = 1_000_000_000;
 const NANOSECONDS: FieldValues = MustBeDetected(&[SECOND, 0xffff_ffff]);
 const SECONDS: FieldValues = Untested("a time may have any number of seconds");
 const RESERVED: FieldValues = MayPass(&[1], "no reader looks at it");
+const IN_THE_ENGINE: FieldValues = Untested("impossible_tables_are_refused tries impossible values");
 const EXTREMES: FieldValues = MustBeDetected(&[0, 1, ALL]);
 const FEATURES: FieldValues = MustBeDetected(&[1, ALL]);
 const COMPUTED: FieldValues = Untested("the checksum is computed again after each change of a field");
@@ -192,7 +193,7 @@ pub const STRUCTURES: &[Structure] = &[
             ("parent_or_device", MayPass(&[1, ALL], "only directories and devices have one")),
             ("xattr_root", MustBeDetected(&[1, 2, ALL])),
             ("times_version", NUMBER),
-            ("reserved", MustBeDetected(&[1])),
+            ("project", MustBeDetected(&[1])),
         ],
     ),
     (
@@ -207,6 +208,20 @@ pub const STRUCTURES: &[Structure] = &[
         &[
             ("value_bytes", MustBeDetected(&[65_537, 0xffff_ffff])),
             ("name_bytes", MustBeDetected(&[0, 256, 0xffff])),
+        ],
+    ),
+    ("Head of the limits", &[("bytes_grace", NUMBER), ("files_grace", NUMBER)]),
+    (
+        "Limits of an account",
+        &[
+            ("kind", IN_THE_ENGINE),
+            ("number", IN_THE_ENGINE),
+            ("bytes_soft", IN_THE_ENGINE),
+            ("bytes_hard", IN_THE_ENGINE),
+            ("bytes_deadline", SECONDS),
+            ("files_soft", IN_THE_ENGINE),
+            ("files_hard", IN_THE_ENGINE),
+            ("files_deadline", SECONDS),
         ],
     ),
     (

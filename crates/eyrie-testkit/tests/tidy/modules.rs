@@ -52,6 +52,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "advisory",
             "holds",
             "op",
+            "quota",
             "notices",
             "engine",
             "access",

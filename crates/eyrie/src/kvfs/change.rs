@@ -180,7 +180,7 @@ impl<E: Engine> Kvfs<E> {
         if engine.may_have_flags() {
             access::check_key_flags(engine, op)?;
         }
-        engine.apply(op)
+        if self.store.is_above_limits { engine.apply_above_limits(op) } else { engine.apply(op) }
     }
 
     /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.

@@ -28,7 +28,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::access::{self, Protection};
+use eyrie_engine::access::{self, Capabilities, Protection};
 use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 use eyrie_engine::{Engine, FileView, Kind, ObjectId, Owner, Version};
 use eyrie_medium::epoch::{self, Guard};
@@ -68,6 +68,8 @@ struct OpenStore<E: Engine> {
     engine: Arc<E>,
     dir: KeptId,
     owner: Owner,
+    /// True if limits of quotas do not stop the user.
+    is_above_limits: bool,
     clock: Clock,
 }
 
@@ -108,7 +110,8 @@ impl<E: Engine> Kvfs<E> {
             // dropped.
             Ok(owner) => {
                 let (dir, clock) = (handle.into_kept(), pxfs.clock());
-                Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, clock }) })
+                let is_above_limits = pxfs.credentials().has(Capabilities::SYS_RESOURCE);
+                Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, is_above_limits, clock }) })
             }
             Err(error) => {
                 pxfs.close(handle)?;

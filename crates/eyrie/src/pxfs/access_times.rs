@@ -108,7 +108,7 @@ impl<E: Engine> AsUser<'_, E> {
         let time = self.now([]);
         let object = self.engine().attributes(id);
         if object.is_ok_and(|object| self.shared.access_times.needs_update(&object, time)) {
-            let _ = self.engine().apply(&Op::MarkAccess { id, time });
+            let _ = self.apply(&Op::MarkAccess { id, time });
         }
     }
 }

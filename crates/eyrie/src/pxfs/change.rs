@@ -27,7 +27,7 @@ impl<E: Engine> AsUser<'_, E> {
         let now = self.now([id]);
         let (accessed, modified) = self.times(&self.protection(id)?, (accessed, modified), now)?;
         let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
-        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
+        self.apply(&Op::SetAttributes { id, change, time: now })?;
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         if access::mode_after(mode, set_ids) != mode {
             let change = AttributeChange { set_ids, ..AttributeChange::default() };
-            self.engine().apply(&Op::SetAttributes { id, change, time: changed })?;
+            self.apply(&Op::SetAttributes { id, change, time: changed })?;
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     fn set_attributes(&self, id: ObjectId, change: AttributeChange) -> CallResult<()> {
-        self.engine().apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
+        self.apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ impl<E: Engine> AsUser<'_, E> {
         let owner = access::owner_of_new(self.credentials(), &dir.protection, kind, mode);
         let made = with_reserved(self.engine(), kind, |id| {
             let time = self.now([dir.id]);
-            let applied = self.engine().apply(&Op::Create { dir: dir.id, name, id, owner, content, time })?;
+            let applied = self.apply(&Op::Create { dir: dir.id, name, id, owner, content, time })?;
             Ok((id, applied.generation))
         })?;
         Ok(made)
@@ -84,12 +84,7 @@ impl<E: Engine> AsUser<'_, E> {
         if id.is_directory() {
             return Err(Errno::PERM.into());
         }
-        self.engine().apply(&Op::Link {
-            dir: parent.dir.id,
-            name,
-            id,
-            time: self.now([parent.dir.id, id]),
-        })?;
+        self.apply(&Op::Link { dir: parent.dir.id, name, id, time: self.now([parent.dir.id, id]) })?;
         Ok(())
     }
 
@@ -118,7 +113,7 @@ impl<E: Engine> AsUser<'_, E> {
         if let Some((dir, name)) = self.entry_quickly(path)
             && self.may_change_any(&dir.protection)
         {
-            self.engine().apply(&Op::Unlink { dir: dir.id, name, time: self.clock().stamp_of_any() })?;
+            self.apply(&Op::Unlink { dir: dir.id, name, time: self.clock().stamp_of_any() })?;
             return Ok(());
         }
         self.unlink_walked(PathWalk::new(*self, path)?)
@@ -137,7 +132,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         self.check_remove(&dir.protection, id)?;
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine().apply(&Op::Unlink { dir: dir.id, name, time: self.now([dir.id, id]) })?;
+        self.apply(&Op::Unlink { dir: dir.id, name, time: self.now([dir.id, id]) })?;
         Ok(())
     }
 
@@ -156,11 +151,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Err(Errno::NOTDIR.into());
         }
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine().apply(&Op::RemoveDirectory {
-            dir: parent.dir.id,
-            name,
-            time: self.now([parent.dir.id, id]),
-        })?;
+        self.apply(&Op::RemoveDirectory { dir: parent.dir.id, name, time: self.now([parent.dir.id, id]) })?;
         cache::remove(&scope, self.engine().directory_changes(), id);
         Ok(())
     }
@@ -180,15 +171,7 @@ impl<E: Engine> AsUser<'_, E> {
             && !mode.leaves_whiteout()
         {
             let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.clock().stamp_of_any());
-            self.engine().apply(&Op::Rename {
-                from_dir,
-                from_name,
-                to_dir,
-                to_name,
-                mode,
-                whiteout: None,
-                time,
-            })?;
+            self.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time })?;
             return Ok(());
         }
         // As on Linux, an error of the first path comes before any error of the second one.
@@ -232,7 +215,7 @@ impl<E: Engine> AsUser<'_, E> {
         let (from_dir, to_dir) = (from_parent.dir.id, to_parent.dir.id);
         let rename = |whiteout| {
             let time = self.now([from_dir, to_dir, old, new.unwrap_or(old)]);
-            self.engine().apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time })
+            self.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time })
         };
         if !mode.leaves_whiteout() {
             rename(None)?;

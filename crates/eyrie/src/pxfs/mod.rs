@@ -29,6 +29,7 @@ mod locks;
 mod nodes;
 mod open;
 mod path;
+mod quotas;
 mod size;
 mod view;
 mod watch;
@@ -43,8 +44,8 @@ pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions, WatchStopper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_engine::access::{AccessRules, Credentials};
-use eyrie_engine::{Engine, ObjectId, Time};
+use eyrie_engine::access::{AccessRules, Capabilities, Credentials};
+use eyrie_engine::{Applied, Engine, ObjectId, Op, Time};
 use eyrie_medium::epoch;
 
 use crate::posix::Stat;
@@ -237,6 +238,16 @@ impl<'a, E: Engine> AsUser<'a, E> {
     #[inline]
     fn clock(&self) -> Clock {
         self.shared.clock
+    }
+
+    /// Applies an Op. Limits of quotas do not stop a user with the capability for that.
+    #[inline]
+    fn apply(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
+        if self.credentials().has(Capabilities::SYS_RESOURCE) {
+            self.engine().apply_above_limits(op)
+        } else {
+            self.engine().apply(op)
+        }
     }
 
     /// Returns the stamp of a change of these objects.

@@ -112,7 +112,7 @@ impl<E: Engine> AsUser<'_, E> {
         let linkable = !flags.contains(OpenFlags::EXCLUSIVE);
         let id = with_reserved(self.engine(), Kind::File, |id| {
             let time = self.now([dir]);
-            self.engine().apply(&Op::CreateUnnamed { dir, id, owner, linkable, time })?;
+            self.apply(&Op::CreateUnnamed { dir, id, owner, linkable, time })?;
             Ok(id)
         })?;
         // The file has no name and is not open yet, so a close of another file may free it meanwhile. The
@@ -327,7 +327,7 @@ impl<E: Engine> AsUser<'_, E> {
         check_range(offset, data.len())?;
         if !data.is_empty() {
             let set_ids = self.dropped_set_ids(id)?;
-            self.engine().apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
+            self.apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
         Ok(())
     }
@@ -375,7 +375,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Ok(0..0);
         }
         let set_ids = self.dropped_set_ids(id)?;
-        match self.engine().apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
+        match self.apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
             Ok(Applied { offset, .. }) => Ok(offset..offset + data.len() as u64),
             Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(id, data, set_ids),
             Err(error) => Err(error.into()),
@@ -392,7 +392,7 @@ impl<E: Engine> AsUser<'_, E> {
             if fitting.is_empty() {
                 return Err(Errno::FBIG.into());
             }
-            match self.engine().apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
+            match self.apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) }) {
                 Ok(Applied { offset, .. }) => return Ok(offset..offset + fitting.len() as u64),
                 // The file has grown since its size was read, so fewer bytes fit.
                 Err(eyrie_engine::Error::TooLarge) => {}

@@ -80,14 +80,7 @@ impl<E: Engine> AsUser<'_, E> {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let length = (end - at).min(step);
-            self.engine().apply(&Op::Fallocate {
-                id,
-                mode,
-                offset: at,
-                length,
-                set_ids,
-                time: self.now([id]),
-            })?;
+            self.apply(&Op::Fallocate { id, mode, offset: at, length, set_ids, time: self.now([id]) })?;
             at += length;
         }
         Ok(())
@@ -129,7 +122,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     pub(super) fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
         let set_ids = self.dropped_set_ids(id)?;
-        self.engine().apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
+        self.apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl<E: Engine> AsUser<'_, E> {
         let stored = if name == CAPABILITY_XATTR { Some(access::stored_capability(value)?) } else { None };
         let value = stored.as_deref().unwrap_or(value);
         access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
-        self.engine().apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
+        self.apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl<E: Engine> AsUser<'_, E> {
             return self.set_acl(id, kind, &[]);
         }
         access::check_set_xattr(self.credentials(), &self.protection(id)?, name)?;
-        self.engine().apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
+        self.apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Ok(());
         }
         let drops_set_gid = kind == AclKind::Access && access::acl_drops_set_gid(self.credentials(), &object);
-        self.engine().apply(&Op::SetAcl { id, kind, acl: bytes, drops_set_gid, time: self.now([id]) })?;
+        self.apply(&Op::SetAcl { id, kind, acl: bytes, drops_set_gid, time: self.now([id]) })?;
         Ok(())
     }
 }

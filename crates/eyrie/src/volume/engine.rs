@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eyrie_client::{Client, SOCKET_NAME, is_absent};
 use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
+use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
@@ -163,6 +164,10 @@ impl Engine for VolumeEngine {
         each!(self, inode_flags(id))
     }
 
+    fn project(&self, id: ObjectId) -> Result<u32> {
+        each!(self, project(id))
+    }
+
     #[inline]
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         each!(self, parent_of(dir))
@@ -296,6 +301,15 @@ impl Engine for VolumeEngine {
     #[inline]
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         each!(self, apply(op))
+    }
+
+    #[inline]
+    fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        each!(self, apply_above_limits(op))
+    }
+
+    fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        each!(self, quotas())
     }
 
     fn reclaim(&self) -> bool {

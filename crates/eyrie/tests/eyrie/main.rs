@@ -11,6 +11,7 @@ mod flags;
 mod lives;
 mod nodes;
 mod opens;
+mod quotas;
 mod read_only;
 mod refusals;
 mod space;

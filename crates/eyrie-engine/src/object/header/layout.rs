@@ -92,8 +92,8 @@ pub struct Cold {
     /// Each stamp in a bucket page also has such a version. A stamp with an earlier version does not count
     /// for the directory's modification time.
     pub times_version: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Project id of the tree to which the object belongs. 0 if it belongs to none.
+    pub project: u32,
 }
 
 impl Cold {
@@ -194,7 +194,7 @@ mod tests {
             parent_or_device,
             xattr_root,
             times_version,
-            reserved
+            project
         });
         assert_described("Cold copy", size_of::<Cold>(), &cold);
         assert_eq!(&Identity::MAGIC.to_le_bytes(), b"EYOB");

@@ -107,7 +107,7 @@ impl Header {
             parent_or_device: new.parent_or_device,
             xattr_root: 0,
             times_version: 0,
-            reserved: 0,
+            project: 0,
         };
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[..64].copy_from_slice(identity.as_bytes());

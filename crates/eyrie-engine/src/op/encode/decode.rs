@@ -338,6 +338,7 @@ impl<'a> RecordBody<'a> {
             modified: optional(bits & present::MODIFIED, time(fields.modified)?)?,
             size: optional(bits & present::SIZE, fields.size.get())?,
             flags: optional(bits & present::FLAGS, inode_flags)?,
+            project: optional(bits & present::PROJECT, fields.project.get())?,
         };
         Ok(Op::SetAttributes { id: id(fields.id)?, change, time: time(fields.stamp)? })
     }

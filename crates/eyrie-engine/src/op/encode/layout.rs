@@ -6,7 +6,7 @@ pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the encoding.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 5;
 
 /// The start of every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -333,7 +333,8 @@ pub(super) mod present {
     pub(in super::super) const IMMUTABLE: u32 = 1 << 7;
     pub(in super::super) const APPEND_ONLY: u32 = 1 << 8;
     pub(in super::super) const DROPS_CAPABILITY: u32 = 1 << 9;
-    pub(in super::super) const ALL: u32 = (1 << 10) - 1;
+    pub(in super::super) const PROJECT: u32 = 1 << 10;
+    pub(in super::super) const ALL: u32 = (1 << 11) - 1;
 }
 
 /// Fields of `SetAttributes`. A field that has a bit in `present` is 0 if this bit is not set.
@@ -348,9 +349,10 @@ pub(super) struct SetAttributesFields {
     pub(super) modified: TimeFields,
     pub(super) stamp: TimeFields,
     pub(super) size: U64,
+    pub(super) project: U32,
 }
 const _: () = {
-    assert!(size_of::<SetAttributesFields>() == 72);
+    assert!(size_of::<SetAttributesFields>() == 76);
     assert!(offset_of!(SetAttributesFields, present) == 8);
     assert!(offset_of!(SetAttributesFields, set_ids) == 12);
     assert!(offset_of!(SetAttributesFields, owner) == 16);

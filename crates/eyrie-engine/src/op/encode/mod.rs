@@ -231,8 +231,18 @@ fn encode_fallocate(
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
-    let AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags } =
-        change;
+    let AttributeChange {
+        mode,
+        size,
+        set_ids,
+        drops_capability,
+        uid,
+        gid,
+        accessed,
+        modified,
+        flags,
+        project,
+    } = change;
     let mut bits = 0;
     for (is_set, bit) in [
         (mode.is_some(), present::MODE),
@@ -243,6 +253,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         (size.is_some(), present::SIZE),
         (flags.is_some(), present::FLAGS),
         (drops_capability, present::DROPS_CAPABILITY),
+        (project.is_some(), present::PROJECT),
         (flags.is_some_and(|flags| flags.contains(InodeFlags::IMMUTABLE)), present::IMMUTABLE),
         (flags.is_some_and(|flags| flags.contains(InodeFlags::APPEND_ONLY)), present::APPEND_ONLY),
     ] {
@@ -257,6 +268,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         modified: stamp(modified.unwrap_or_default()),
         stamp: stamp(time),
         size: size.unwrap_or(0).into(),
+        project: project.unwrap_or(0).into(),
     };
     put(out, &fields, &[]);
     Tag::SetAttributes

@@ -94,11 +94,28 @@ fn changes() -> impl Strategy<Value = AttributeChange> {
         option::of(any::<u32>()),
         option::of(times()),
         option::of(times()),
-        (option::of(any::<u8>().prop_map(InodeFlags::from_bits_truncate)), any::<bool>()),
+        (
+            option::of(any::<u8>().prop_map(InodeFlags::from_bits_truncate)),
+            any::<bool>(),
+            option::of(any::<u32>()),
+        ),
     )
-        .prop_map(|((mode, set_ids, size), uid, gid, accessed, modified, (flags, drops_capability))| {
-            AttributeChange { mode, size, set_ids, drops_capability, uid, gid, accessed, modified, flags }
-        })
+        .prop_map(
+            |((mode, set_ids, size), uid, gid, accessed, modified, (flags, drops_capability, project))| {
+                AttributeChange {
+                    mode,
+                    size,
+                    set_ids,
+                    drops_capability,
+                    uid,
+                    gid,
+                    accessed,
+                    modified,
+                    flags,
+                    project,
+                }
+            },
+        )
 }
 
 fn samples() -> impl Strategy<Value = Sample> {
@@ -243,7 +260,7 @@ fn the_bytes_are_fixed() {
     let expected = [
         43, 0, 0, 0, 0, 0, 0, 0, // length
         0, 0, 0, 0, // checksum
-        3, 0, 11, 0, // version, kind
+        5, 0, 11, 0, // version, kind
         66, 0, 0, 0, 0, 0, 0, 0, // dir
         3, 0, 0, 0, // name size
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp

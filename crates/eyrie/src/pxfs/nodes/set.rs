@@ -67,7 +67,7 @@ impl<E: Engine> AsUser<'_, E> {
             let times = (set.accessed, set.modified);
             (change.accessed, change.modified) = self.times(&protection, times, now)?;
         }
-        self.engine().apply(&Op::SetAttributes { id, change, time: now })?;
+        self.apply(&Op::SetAttributes { id, change, time: now })?;
         Ok(())
     }
 }

@@ -1,0 +1,98 @@
+//! Quotas: reading usage and limits, and setting limits.
+
+use eyrie_engine::access::{self, Credentials};
+use eyrie_engine::op::XATTR_SIZE_MAX;
+use eyrie_engine::quota::{QUOTA_XATTR, QuotaReport, QuotaTable};
+use eyrie_engine::{AttributeChange, Engine, Op};
+
+use super::{AsUser, CallResult, Handle, Pxfs};
+use crate::posix::Target;
+use crate::{Errno, Result, XattrMode};
+
+impl<E: Engine> Pxfs<E> {
+    /// Returns the usage and the limits of the accounts that the user may see: those of the user and of its
+    /// groups, or all accounts for a user with the capability `SYS_ADMIN`. `None` if the volume has no
+    /// quotas.
+    ///
+    /// # Errors
+    /// `EIO` if the volume is damaged.
+    pub fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        self.as_user().call("read quotas", |user| {
+            let mut reports = user.engine().quotas()?;
+            if let Some(reports) = &mut reports {
+                reports.retain(|report| access::sees_quota(user.credentials(), report.id));
+            }
+            Ok(reports)
+        })
+    }
+
+    /// Returns all limits of the volume; `None` if it has no quotas.
+    ///
+    /// # Errors
+    /// `EPERM` without the capability `SYS_ADMIN`. `EIO` if the volume is damaged.
+    pub fn quota_table(&self) -> Result<Option<QuotaTable>> {
+        self.as_user().call("read quotas", |user| {
+            check_admin(user.credentials())?;
+            let mut value = vec![0; XATTR_SIZE_MAX];
+            let size = user.engine().xattr(user.engine().root(), QUOTA_XATTR, &mut value)?;
+            Ok(size.map(|size| QuotaTable::decode(&value[..size])).transpose()?)
+        })
+    }
+
+    /// Sets all limits of the volume, which has quotas from then on. `None` removes the limits, and ends the
+    /// counting of usage.
+    ///
+    /// # Errors
+    /// `EPERM` without the capability `SYS_ADMIN`. `E2BIG` for more than 1,170 accounts.
+    pub fn set_quota_table(&self, table: Option<&QuotaTable>) -> Result<()> {
+        self.as_user().call("set quotas", |user| user.set_quota_table(table))
+    }
+
+    /// Returns the project id of an object: the number of the tree to whose quota it counts, or 0.
+    ///
+    /// # Errors
+    /// As [`Posix::stat`](crate::Posix::stat).
+    pub fn project(&self, file: Target<'_, Handle>) -> Result<u32> {
+        self.as_user().call("read project id", |user| {
+            let id = user.usable_target(file)?;
+            Ok(user.engine().project(id)?)
+        })
+    }
+
+    /// Sets the project id of an object. While the volume has quotas, objects that are made in a directory
+    /// inherit its project id.
+    ///
+    /// # Errors
+    /// `EPERM` without the capability `SYS_ADMIN`. `EDQUOT` if the tree would get above its limit.
+    pub fn set_project(&self, file: Target<'_, Handle>, project: u32) -> Result<()> {
+        self.as_user().call("set project id", |user| {
+            let id = user.usable_target(file)?;
+            access::check_set_project(user.credentials())?;
+            let change = AttributeChange { project: Some(project), ..AttributeChange::default() };
+            user.apply(&Op::SetAttributes { id, change, time: user.now([id]) })?;
+            Ok(())
+        })
+    }
+}
+
+fn check_admin(who: &Credentials) -> CallResult<()> {
+    if who.has(access::Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM.into()) }
+}
+
+impl<E: Engine> AsUser<'_, E> {
+    fn set_quota_table(&self, table: Option<&QuotaTable>) -> CallResult<()> {
+        check_admin(self.credentials())?;
+        let root = self.engine().root();
+        let (id, name, time) = (root, QUOTA_XATTR, self.now([root]));
+        match table {
+            Some(table) => {
+                let value = &table.encode();
+                self.apply(&Op::SetXattr { id, name, value, mode: XattrMode::Set, time })?;
+            }
+            None => {
+                self.apply(&Op::RemoveXattr { id, name, time })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Tests of quotas through files and stores.
+
+use eyrie::{
+    Credentials, Errno, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Target,
+};
+
+use crate::{errno, small_volume};
+
+const ADA: QuotaId = QuotaId { kind: QuotaKind::User, number: 7 };
+
+#[test]
+fn limits_stop_users_and_not_root() {
+    let (_place, volume) = small_volume();
+    let root = volume.files(Credentials::root());
+    let ada = root.with_credentials(Credentials::new(7, 70, &[]));
+    root.create_dir("/dir").unwrap();
+    root.chown(Target::Follow("/dir".into()), Some(7), Some(70)).unwrap();
+    assert!(root.quotas().unwrap().is_none() && root.quota_table().unwrap().is_none());
+
+    let mut table = QuotaTable::default();
+    let bytes = QuotaLimit { hard: 8192, ..QuotaLimit::default() };
+    table.set(ADA, QuotaLimits { bytes, ..QuotaLimits::default() }).unwrap();
+    assert_eq!(errno(ada.set_quota_table(Some(&table))), Some(Errno::PERM));
+    root.set_quota_table(Some(&table)).unwrap();
+    assert_eq!(root.quota_table().unwrap(), Some(table));
+    assert_eq!(errno(ada.quota_table()), Some(Errno::PERM));
+
+    ada.write("/dir/file", [1; 4096]).unwrap();
+    assert_eq!(errno(ada.write("/dir/large", [1; 8192])), Some(Errno::DQUOT));
+    let file = ada.options().write(true).open("/dir/file").unwrap();
+    assert_eq!(errno(file.write_at(&[2; 12_288], 4096)), Some(Errno::DQUOT));
+    file.write_at(&[2; 4096], 0).unwrap();
+    assert_eq!(ada.read("/dir/file").unwrap(), [2; 4096]);
+    let as_root = root.options().write(true).open("/dir/file").unwrap();
+    as_root.write_at(&[3; 12_288], 4096).unwrap();
+    let store = volume.store("/dir", Credentials::new(7, 70, &[])).unwrap();
+    assert_eq!(errno(store.put("key", [1; 100])), Some(Errno::DQUOT));
+
+    let seen = ada.quotas().unwrap().expect("switched on");
+    let ids: Vec<QuotaId> = seen.iter().map(|report| report.id).collect();
+    assert_eq!(ids, [ADA, QuotaId { kind: QuotaKind::Group, number: 70 }]);
+    assert!(root.quotas().unwrap().expect("switched on").len() > ids.len());
+    assert_eq!(errno(ada.set_project(Target::Follow("/dir".into()), 5)), Some(Errno::PERM));
+    assert!(volume.check().unwrap().is_clean());
+}
