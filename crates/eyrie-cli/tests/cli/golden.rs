@@ -72,7 +72,9 @@ fn every_golden_volume_opens_and_can_be_changed() {
         let segment = sandbox.path("vol/segment-0000");
         let golden = bytes_of(&fixture(&format!("{name}.od")));
         assert_eq!(golden[FORMAT_VERSION], format, "{name}");
-        assert_eq!(golden[INCOMPATIBLE_FEATURES], features, "{name}");
+        // The superblock of a disk gets the bits with the next checkpoint, which these volumes have not seen.
+        let in_place = if journal.is_none() { features } else { features & 1 };
+        assert_eq!(golden[INCOMPATIBLE_FEATURES], in_place, "{name}");
         assert_eq!(journal.map(|_| journal_version(&golden)), journal, "{name}");
         fs::create_dir(sandbox.path("vol")).unwrap();
         fs::write(sandbox.path("vol/lock"), "").unwrap();
@@ -92,8 +94,9 @@ fn every_golden_volume_opens_and_can_be_changed() {
         assert_eq!(sandbox.succeed(["kv", "get", "vol:/store", "new"]), "value", "{name}");
         if journal.is_some() {
             // The journal may get records of the present version, so its anchor must have this version, too.
-            let version = if features & 1 == 0 { 2 } else { 3 };
-            assert_eq!(journal_version(&fs::read(&segment).unwrap()), version, "{name}");
+            let (after, version) = (fs::read(&segment).unwrap(), if features & 1 == 0 { 2 } else { 3 });
+            assert_eq!(journal_version(&after), version, "{name}");
+            assert_eq!(after[INCOMPATIBLE_FEATURES], features, "{name}");
         }
     }
 }

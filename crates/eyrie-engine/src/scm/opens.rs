@@ -400,7 +400,7 @@ impl Scm {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
         let most = self.volume.space().most_extents();
-        let mut add = |extent: Extent| {
+        let mut add = |extent: Extent, _: bool| {
             storage.push(extent);
             if storage.len() <= most {
                 Ok(())
@@ -409,10 +409,10 @@ impl Scm {
             }
         };
         match id.kind() {
-            Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
-            _ => {
-                mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut |extent, _| add(extent))
+            Kind::Directory => {
+                Collection::new(&self.volume, hot.root).visit_storage(&mut |extent| add(extent, false))
             }
+            _ => mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut add),
         }?;
         if let Some(extent) = XattrRoot::of(header, &cold).extent()? {
             storage.push(extent);

@@ -12,7 +12,7 @@ use eyrie_medium::sync::{lock, spin};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, SegmentId, Settled};
 
 use super::allocator::Space;
-use super::magazine::{Magazine, Shape};
+use super::magazine::Shape;
 use crate::Result;
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::page_addr;
@@ -67,18 +67,23 @@ impl Space {
     /// Retires extents and headers as [`Space::retire`] does, under one lock.
     #[inline(always)]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
+        if self.shared.is_used() {
+            return self.retire_unshared(extents, headers);
+        }
+        self.retire_last(extents, headers);
+    }
+
+    /// Retires extents and headers whose last pointer is gone.
+    #[inline(always)]
+    fn retire_last(&self, extents: &[Extent], headers: &[Addr]) {
         let mut magazine = self.magazine();
         // The epoch must be read after the publish that made the storage unreachable is visible to other
         // processors. On x86-64, taking the lock is a full fence. Other processors need the explicit fence.
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
         let mut now = epoch::now();
-        if self.shared.is_used() {
-            self.retire_unshared(&mut magazine, extents);
-        } else {
-            for extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
-                magazine.retire(now, Shape::Extent(extent.class), extent.addr);
-            }
+        for extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
+            magazine.retire(now, Shape::Extent(extent.class), extent.addr);
         }
         for &addr in headers.iter().filter(|addr| self.context.is_header(**addr)) {
             magazine.retire(now, Shape::Header, addr);
@@ -90,22 +95,22 @@ impl Space {
         magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
     }
 
-    /// Retires extents, except those pages to which other pointers lead.
+    /// Retires headers, and extents except those pages to which other pointers lead.
+    ///
+    /// The epoch of the retirement is read after the counts. A thread that dropped another pointer to a page
+    /// may have published this after the present call began, and readers in a later epoch may have seen its
+    /// pointer before.
     #[cold]
     #[inline(never)]
-    fn retire_unshared(&self, magazine: &mut Magazine, extents: &[Extent]) {
-        let page = Shape::Extent(Class::PAGE);
+    fn retire_unshared(&self, extents: &[Extent], headers: &[Addr]) {
+        let mut unshared = Vec::with_capacity(extents.len());
         for &extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
-            // The epoch is read after the count. A thread that dropped another pointer to a page may have
-            // published this after the present call began, and readers in a later epoch may have seen its
-            // pointer before.
-            let is_free = self.shared.remove(extent, |number| {
-                magazine.retire(epoch::now(), page, page_addr(number));
-            });
-            if is_free {
-                magazine.retire(epoch::now(), Shape::Extent(extent.class), extent.addr);
+            let page = |number| Extent { addr: page_addr(number), class: Class::PAGE };
+            if self.shared.remove(extent, |number| unshared.push(page(number))) {
+                unshared.push(extent);
             }
         }
+        self.retire_last(&unshared, headers);
     }
 
     /// Counts one pointer more to each page of these extents, before the commit of a clone. The caller holds

@@ -227,3 +227,42 @@ fn unshared_range_takes_its_space_at_once() {
         assert!(volume.check().unwrap().is_clean());
     }
 }
+
+#[test]
+fn threads_share_and_change_the_same_pages() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(64 << 20) {
+        let (data, empty) = (bytes(40 * 4096), used(&files));
+        files.write("/base", &data).unwrap();
+        open(&files, "/base", OpenFlags::WRITE).write_all_at(&data[..100], 0).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_usize {
+                let (files, data) = (files.clone(), &data);
+                scope.spawn(move || {
+                    let own = format!("/own-{thread}");
+                    for round in 0..200 {
+                        files.reflink("/base", &own).unwrap();
+                        let file = open(&files, &own, OpenFlags::READ | OpenFlags::WRITE);
+                        let mut wanted = data.clone();
+                        let at = (round * 7 + thread) % 39 * 4096 + round % 5 * 8;
+                        file.write_all_at(&[thread as u8; 8], at as u64).unwrap();
+                        wanted[at..at + 8].fill(thread as u8);
+                        if round % 3 == 0 {
+                            file.append(&[9; 5000]).unwrap();
+                            wanted.extend([9; 5000]);
+                        }
+                        assert!(files.read(&own).unwrap() == wanted, "{medium:?}");
+                        assert!(files.read("/base").unwrap() == *data, "{medium:?}");
+                        if round % 2 == 0 {
+                            files.remove_file(&own).unwrap();
+                        }
+                    }
+                    let _ = files.remove_file(&own);
+                });
+            }
+        });
+        assert!(volume.check().unwrap().is_clean(), "{medium:?}");
+        files.remove_file("/base").unwrap();
+        assert_eq!(used(&files), empty, "{medium:?}");
+    }
+}
