@@ -13,7 +13,7 @@ use super::{
     check_set_xattr, check_store, check_unflagged, check_write, chmod, chown, is_sticky, keeps_set_ids,
     owner_of_new, protection, set_ids_after_write,
 };
-use crate::op::{AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
+use crate::op::{AclKind, AttributeChange, Content, Op, Owner, RenameMode, SetIds, Whiteout};
 use crate::{Engine, Error, Kind, ObjectId, Result, Time};
 
 /// A user who makes Ops through a service.
@@ -96,17 +96,13 @@ impl<E: Engine> Requester<'_, E> {
             }
             Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_may_read(id)?, time: at(time) },
             Op::SetXattr { id, name, value, mode, time } => {
-                check_set_xattr(self.who, &self.protection(id)?, name)?;
-                Op::SetXattr { id, name, value, mode, time: at(time) }
+                Op::SetXattr { id: self.check_xattr(id, name)?, name, value, mode, time: at(time) }
             }
             Op::RemoveXattr { id, name, time } => {
-                check_set_xattr(self.who, &self.protection(id)?, name)?;
-                Op::RemoveXattr { id, name, time: at(time) }
+                Op::RemoveXattr { id: self.check_xattr(id, name)?, name, time: at(time) }
             }
             Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
-                let object = self.protection(id)?;
-                check_set_acl(self.who, &object, kind, acl)?;
-                let drops_set_gid = drops_set_gid || acl_drops_set_gid(self.who, &object);
+                let drops_set_gid = self.check_acl(id, kind, acl)? || drops_set_gid;
                 Op::SetAcl { id, kind, acl, drops_set_gid, time: at(time) }
             }
             Op::Put { dir, name, id, owner, data, time } => {
@@ -143,6 +139,19 @@ impl<E: Engine> Requester<'_, E> {
             return Ok(());
         }
         check(self.who, &object, Rights::WRITE)
+    }
+
+    /// Checks that the user may set or remove an extended attribute, and returns the object.
+    fn check_xattr(&self, id: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        check_set_xattr(self.who, &self.protection(id)?, name)?;
+        Ok(id)
+    }
+
+    /// Checks that the user may set an ACL. Returns true if the object then loses its set-group-id bit.
+    fn check_acl(&self, id: ObjectId, kind: AclKind, acl: &[u8]) -> Result<bool> {
+        let object = self.protection(id)?;
+        check_set_acl(self.who, &object, kind, acl)?;
+        Ok(acl_drops_set_gid(self.who, &object))
     }
 
     fn protection(&self, id: ObjectId) -> Result<Protection> {

@@ -174,18 +174,7 @@ impl<'a> RecordBody<'a> {
                 Op::SetSize { id: id(fields.id)?, size, set_ids, time: time(fields.stamp)? }
             }
             Tag::Fallocate => self.fallocate()?,
-            Tag::CloneRange => {
-                let fields: &CloneRangeFields = self.fields()?;
-                Op::CloneRange {
-                    source: id(fields.source)?,
-                    source_offset: fields.source_offset.get(),
-                    id: id(fields.id)?,
-                    offset: fields.offset.get(),
-                    length: fields.length.get(),
-                    set_ids: set_ids(fields.set_ids)?,
-                    time: time(fields.stamp)?,
-                }
-            }
+            Tag::CloneRange => self.clone_range()?,
             Tag::SetAttributes => self.set_attributes()?,
             Tag::MarkAccess => {
                 let fields: &MarkAccessFields = self.fields()?;
@@ -210,6 +199,19 @@ impl<'a> RecordBody<'a> {
                 Op::Expect { dir: id(fields.dir)?, name: self.name(fields.name_size)?, condition }
             }
             Tag::Batch => return Err(DecodeError::Malformed("a batch within a batch")),
+        })
+    }
+
+    fn clone_range(&mut self) -> Result<Op<'a>> {
+        let fields: &CloneRangeFields = self.fields()?;
+        Ok(Op::CloneRange {
+            source: id(fields.source)?,
+            source_offset: fields.source_offset.get(),
+            id: id(fields.id)?,
+            offset: fields.offset.get(),
+            length: fields.length.get(),
+            set_ids: set_ids(fields.set_ids)?,
+            time: time(fields.stamp)?,
         })
     }
 
