@@ -176,28 +176,7 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
                 apply(Op::Unlink { dir: id, name: b"\x01new", time });
                 apply(Op::RemoveDirectory { dir: from, name, time });
             }
-            Kind::File => {
-                apply(Op::Write { id, offset: 3, data: &[1; 300], set_ids: SetIds::Keep, time });
-                apply(Op::Write { id, offset: 10_000, data: &[2; 5000], set_ids: SetIds::Keep, time });
-                apply(Op::Append { id, data: &[3; 200], set_ids: SetIds::Keep, time });
-                let (offset, length) = (4096, 8192);
-                for mode in FallocateMode::ALL {
-                    apply(Op::Fallocate { id, mode, offset, length, set_ids: SetIds::Keep, time });
-                }
-                let (source, source_offset, set_ids) = (id, 0, SetIds::Keep);
-                apply(Op::CloneRange {
-                    source,
-                    source_offset,
-                    id,
-                    offset: 8192,
-                    length: 4096,
-                    set_ids,
-                    time,
-                });
-                apply(Op::Write { id, offset: 8192, data: &[5; 8], set_ids, time });
-                apply(Op::SetSize { id, size: 5000, set_ids: SetIds::Keep, time });
-                apply(Op::SetSize { id, size: 1 << 40, set_ids: SetIds::Keep, time });
-            }
+            Kind::File => change_bytes(engine, id),
             _ => {}
         }
         apply(Op::SetAttributes {
@@ -250,6 +229,23 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
         let _ = engine.apply(&Op::Append { id, data: &[9; 40_000], set_ids: SetIds::Keep, time });
         let _ = engine.apply(&Op::Unlink { dir: root, name: b"\x01file", time });
     }
+}
+
+/// Applies Ops that change the bytes of a file.
+fn change_bytes(engine: &Scm, id: ObjectId) {
+    let (time, set_ids) = (NOW, SetIds::Keep);
+    let apply = |op: Op<'_>| _ = engine.apply(&op);
+    apply(Op::Write { id, offset: 3, data: &[1; 300], set_ids, time });
+    apply(Op::Write { id, offset: 10_000, data: &[2; 5000], set_ids, time });
+    apply(Op::Append { id, data: &[3; 200], set_ids, time });
+    for mode in FallocateMode::ALL {
+        apply(Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids, time });
+    }
+    let (source, source_offset, offset, length) = (id, 0, 8192, 4096);
+    apply(Op::CloneRange { source, source_offset, id, offset, length, set_ids, time });
+    apply(Op::Write { id, offset, data: &[5; 8], set_ids, time });
+    apply(Op::SetSize { id, size: 5000, set_ids, time });
+    apply(Op::SetSize { id, size: 1 << 40, set_ids, time });
 }
 
 fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, content: Content<'_>) -> Option<ObjectId> {

@@ -6,7 +6,7 @@ use crate::acls::acl;
 use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::op::encode::{self, Decoded};
 use eyrie_engine::{
-    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Whiteout,
+    AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Time, Whiteout,
 };
 
 use super::{Action, BatchPart, Bytes, InitialContent, ObjectHandle, OpStep};
@@ -174,15 +174,13 @@ impl Ids {
                 OpRecord::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
             Action::CloneRange { source, target, length } => {
-                let ((source, source_offset), (target, offset)) = (source, target);
-                let (source, id) = (id(source), id(target));
-                OpRecord::new(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })
+                clone_range((id(source.0), source.1), (id(target.0), target.1), length, set_ids, time)
             }
             Action::SetAttributes { object, change } => set_attributes(id(object), change, set_ids, step),
             Action::MarkAccess { object } => OpRecord::new(&Op::MarkAccess { id: id(object), time }),
             Action::SetXattr { object, name, bytes, mode } => {
-                let (id, name, value) = (id(object), name.xattr(), &xattr_value(name.xattr(), bytes)[..]);
-                OpRecord::new(&Op::SetXattr { id, name, value, mode, time })
+                let (name, value) = (name.xattr(), &xattr_value(name.xattr(), bytes)[..]);
+                OpRecord::new(&Op::SetXattr { id: id(object), name, value, mode, time })
             }
             Action::RemoveXattr { object, name } => {
                 OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.xattr(), time })
@@ -191,14 +189,10 @@ impl Ids {
                 let (acl, drops_set_gid) = (acl(index, rights), step.number.is_multiple_of(2));
                 OpRecord::new(&Op::SetAcl { id: id(object), kind, acl: &acl, drops_set_gid, time })
             }
-            Action::Put { dir, name, bytes, owner } => OpRecord::new(&Op::Put {
-                dir: id(dir),
-                name: name.bytes(),
-                id: new(0),
-                owner,
-                data: &bytes.make(),
-                time,
-            }),
+            Action::Put { dir, name, bytes, owner } => {
+                let (dir, name, id, data) = (id(dir), name.bytes(), new(0), &bytes.make()[..]);
+                OpRecord::new(&Op::Put { dir, name, id, owner, data, time })
+            }
             Action::Erase { dir, name } => {
                 OpRecord::new(&Op::Erase { dir: id(dir), name: name.bytes(), time })
             }
@@ -206,6 +200,16 @@ impl Ids {
             Action::Open { .. } | Action::Close { .. } => unreachable!("no Op"),
         }
     }
+}
+
+fn clone_range(
+    (source, source_offset): (ObjectId, u64),
+    (id, offset): (ObjectId, u64),
+    length: u64,
+    set_ids: SetIds,
+    time: Time,
+) -> OpRecord {
+    OpRecord::new(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })
 }
 
 /// Returns the bytes of a new object. The target of a symbolic link never has a zero byte.
