@@ -264,6 +264,32 @@ fn unshared_range_has_pages_of_its_own() {
     assert_clean(&engine);
 }
 
+/// Makes the change of a write in a vector.
+fn store(content: &mut Vec<u8>, offset: u64, data: &[u8]) {
+    let (from, end) = (offset as usize, offset as usize + data.len());
+    content.resize(content.len().max(end), 0);
+    content[from..end].copy_from_slice(data);
+}
+
+/// Makes the change of a successful `fallocate` in a vector.
+fn change_storage(content: &mut Vec<u8>, mode: FallocateMode, offset: u64, length: u64) {
+    let (from, end) = (offset as usize, (offset + length) as usize);
+    if mode.extends() {
+        content.resize(content.len().max(end), 0);
+    }
+    let (from, end) = (from.min(content.len()), end.min(content.len()));
+    match mode {
+        FallocateMode::CollapseRange => drop(content.drain(from..end)),
+        FallocateMode::InsertRange => {
+            content.splice(from..from, std::iter::repeat_n(0, length as usize));
+        }
+        FallocateMode::PunchHole | FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
+            content[from..end].fill(0);
+        }
+        _ => {}
+    }
+}
+
 /// Random Ops on three files, compared with vectors of bytes.
 #[test]
 fn random_clones_keep_every_byte() {
@@ -286,15 +312,12 @@ fn random_clones_keep_every_byte() {
                 1 => below(40) * PAGE_SIZE,
                 _ => size,
             };
-            let length = [1, 8, 100, 4096, 8192, 30_000, 100_000][below(7) as usize];
+            let length: u64 = [1, 8, 100, 4096, 8192, 30_000, 100_000][below(7) as usize];
             match below(10) {
                 0..=2 => {
                     let data = bytes(length as usize, step);
                     write(&engine, id, offset, &data);
-                    let content = &mut files[which].1;
-                    let end = (offset + length) as usize;
-                    content.resize(content.len().max(end), 0);
-                    content[offset as usize..end].copy_from_slice(&data);
+                    store(&mut files[which].1, offset, &data);
                 }
                 3 => {
                     let size = offset;
@@ -315,23 +338,8 @@ fn random_clones_keep_every_byte() {
                         set_ids: SetIds::Keep,
                         time: BORN,
                     });
-                    let content = &mut files[which].1;
-                    let (from, end) = (offset as usize, (offset + length) as usize);
                     if done.is_ok() {
-                        if mode.extends() {
-                            content.resize(content.len().max(end), 0);
-                        }
-                        let (from, end) = (from.min(content.len()), end.min(content.len()));
-                        match mode {
-                            FallocateMode::CollapseRange => drop(content.drain(from..end)),
-                            FallocateMode::InsertRange => {
-                                content.splice(from..from, std::iter::repeat_n(0, length as usize));
-                            }
-                            FallocateMode::PunchHole
-                            | FallocateMode::ZeroRange
-                            | FallocateMode::ZeroRangeKeepSize => content[from..end].fill(0),
-                            _ => {}
-                        }
+                        change_storage(&mut files[which].1, mode, offset, length);
                     }
                 }
                 5 if below(6) == 0 => {
@@ -348,10 +356,7 @@ fn random_clones_keep_every_byte() {
                         let end = if length == 0 { source.len() } else { (from + length) as usize };
                         let part = &source[(from as usize).min(end)..end];
                         if !part.is_empty() {
-                            let content = &mut files[which].1;
-                            let new_end = to as usize + part.len();
-                            content.resize(content.len().max(new_end), 0);
-                            content[to as usize..new_end].copy_from_slice(part);
+                            store(&mut files[which].1, to, part);
                         }
                     }
                 }
