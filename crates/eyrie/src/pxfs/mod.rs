@@ -1,10 +1,9 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
 //! A call walks its path, checks permissions with [`eyrie_engine::access`], and then reads, or changes the
-//! volume by one [`Op`](eyrie_engine::Op), which a crash leaves whole or undone. (A long `fallocate` applies
-//! several Ops.) Each attempt of a call holds one pin ([`Guard`](crate::Guard)), so no id is reused between
-//! look-up and use. If another thread removes the object in between, the engine returns `Stale`, and the call
-//! begins again.
+//! volume by one [`Op`], which a crash leaves whole or undone. (A long `fallocate` applies several Ops.) Each
+//! attempt of a call holds one pin ([`Guard`](crate::Guard)), so no id is reused between look-up and use. If
+//! another thread removes the object in between, the engine returns `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:
 //! - Reads set no access times, as with the mount option `noatime`, unless [`Pxfs::with_access_times`] says
