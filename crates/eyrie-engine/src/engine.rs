@@ -217,6 +217,11 @@ pub trait Engine: Send + Sync {
         true
     }
 
+    /// True if several files may share an extent.
+    fn may_share_extents(&self) -> bool {
+        true
+    }
+
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains
     /// itself. In [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it
     /// never walks a directory.

@@ -36,8 +36,8 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 /// The ranges of a file that have data, in order. If the file system cannot seek holes, the whole file is one
 /// range.
 ///
-/// The ranges that [`DataRuns::next`] returns have together at most [`SHARES`] times as many bytes as the
-/// volume of the file. A file of a damaged volume may claim more, because the nodes of its tree may name the
+/// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file,
+/// or [`SHARES`] times as many if files may share storage there. A file of a damaged volume may claim more, because the nodes of its tree may name the
 /// same page very many times. For a file of the host there is no such limit.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
@@ -101,7 +101,8 @@ pub fn max_data_bytes(source: &impl Posix) -> eyrie::Result<u64> {
         return Ok(u64::MAX);
     }
     let space = source.statvfs()?;
-    Ok(space.blocks.saturating_mul(space.block_size).saturating_mul(SHARES))
+    let shares = if source.may_share_storage() { SHARES } else { 1 };
+    Ok(space.blocks.saturating_mul(space.block_size).saturating_mul(shares))
 }
 
 /// Decides if a copy shares the storage of its source.

@@ -57,6 +57,7 @@ fn cloned_length(
 
 impl Scm {
     /// Gives the bytes of a range of `source` to `target`. A length of 0 means the bytes up to the end.
+    #[inline(never)]
     pub(super) fn clone_range(
         &self,
         source: FilePlace,

@@ -97,6 +97,10 @@ impl Engine for Scm {
         self.volume.board().has_flags()
     }
 
+    fn may_share_extents(&self) -> bool {
+        self.volume.has_shared_extents()
+    }
+
     #[inline]
     fn may_have_locks(&self) -> bool {
         !self.advisory.is_empty()
@@ -136,22 +140,14 @@ impl Engine for Scm {
         space.stop_on_panic(|| space.release_header(Addr::from_raw(id.place())));
     }
 
+    // One copy is enough for both callers: with limits and above limits.
+    #[inline(never)]
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.check_change()?;
         let space = self.volume.space();
         let sparse = Cell::new(false);
-        let result = space.with_room(
-            || op.journal_room(),
-            || op.data_len(),
-            || {
-                let _pin = pin();
-                let result = space.stop_on_panic(|| self.sound(self.apply_one(op, &sparse)));
-                if self.notices.is_watched() && may_have_changed(&result) {
-                    self.notify_of_object(op);
-                }
-                result
-            },
-        );
+        let result =
+            space.with_room(|| op.journal_room(), || op.data_len(), || self.apply_in_room(op, &sparse));
         if sparse.get() {
             self.shrink_after(op);
         }
@@ -247,6 +243,17 @@ impl Scm {
             | Op::Expect { .. }
             | Op::Batch { .. } => {}
         }
+    }
+
+    /// Applies an Op for which the medium has room.
+    #[inline(always)]
+    fn apply_in_room(&self, op: &Op<'_>, sparse: &Cell<bool>) -> Result<Applied> {
+        let _pin = pin();
+        let result = self.volume.space().stop_on_panic(|| self.sound(self.apply_one(op, sparse)));
+        if self.notices.is_watched() && may_have_changed(&result) {
+            self.notify_of_object(op);
+        }
+        result
     }
 
     /// Calls the method for an Op. The method sets `sparse` if it leaves few entries in a page of a

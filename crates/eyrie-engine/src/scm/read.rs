@@ -294,7 +294,8 @@ impl VolumeView {
     /// # Errors
     /// Those of that call.
     pub fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole))
+        let shares = self.has_shared_extents();
+        self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole, shares))
     }
 
     /// Works as [`Engine::has_storage`](crate::Engine::has_storage).

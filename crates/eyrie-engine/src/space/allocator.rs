@@ -157,7 +157,7 @@ impl Space {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn allocate_shape(&self, shape: Shape) -> Result<Addr> {
         let mut magazine = self.magazine();

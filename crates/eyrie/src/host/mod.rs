@@ -157,6 +157,10 @@ impl Posix for Host {
         true
     }
 
+    fn may_share_storage(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn open(&self, path: PathAt<'_, OwnedFd>, flags: OpenFlags, mode: u16) -> Result<OwnedFd> {
         let flags = named("open", open_flags(flags))?;

@@ -174,7 +174,7 @@ impl<E: Engine> Kvfs<E> {
     }
 
     /// Applies a change of keys if inode flags do not forbid it.
-    #[inline]
+    #[inline(always)]
     fn apply_op(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
         let engine = &*self.store.engine;
         if engine.may_have_flags() {

@@ -37,17 +37,15 @@ pub trait Posix {
     type Handle: std::fmt::Debug + Send + Sync;
 
     /// Returns the maximum number of directories that one walk keeps open at a time.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(fs: &Host) {
-    /// let walk_keeps_open = fs.open_dirs_max();
-    /// # }
-    /// ```
     fn open_dirs_max(&self) -> usize;
 
     /// Returns true if other file systems may be mounted in this one. A directory may then have several
     /// names, and its entry may have another inode number than the directory itself.
     fn has_mounts(&self) -> bool;
+
+    /// Returns true if several files may share storage. The files may then have more data than the file
+    /// system has room for.
+    fn may_share_storage(&self) -> bool;
 
     /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`. With
     /// [`OpenFlags::TEMPORARY`], makes a file without a name, with these bits.

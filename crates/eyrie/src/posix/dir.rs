@@ -148,6 +148,10 @@ macro_rules! pass_calls_on {
             $fs.has_mounts()
         }
 
+        fn may_share_storage(&$self) -> bool {
+            $fs.may_share_storage()
+        }
+
         #[inline]
         fn open(&$self, path: PathAt<'_, P::Handle>, flags: OpenFlags, mode: u16) -> Result<P::Handle> {
             $fs.open($place(path), flags, mode)

@@ -31,6 +31,10 @@ impl<E: Engine> Posix for Pxfs<E> {
         false
     }
 
+    fn may_share_storage(&self) -> bool {
+        self.engine().may_share_extents()
+    }
+
     #[inline]
     fn open(&self, path: PathAt<'_, Handle>, flags: OpenFlags, mode: u16) -> Result<Handle> {
         let mut made = MadeFile::default();

@@ -95,10 +95,21 @@ impl<E: Engine> AsUser<'_, E> {
         if is_past || overlaps || !left.is_multiple_of(PAGE) && to.saturating_add(left) < size {
             return Err(Errno::INVAL.into());
         }
-        for at in (0..left).step_by(CLONED_AT_ONCE as usize) {
+        let mut at = 0;
+        while at < left {
             self.clone_step((source, from + at), (target, to + at), (left - at).min(CLONED_AT_ONCE))?;
+            at += CLONED_AT_ONCE;
+            let hole = self.hole_from((source, from + at))?.min(self.hole_from((target, to + at))?);
+            // Steps in which both files have a hole are left out, but not the last step, which sets the size.
+            let last = (left - 1) / CLONED_AT_ONCE * CLONED_AT_ONCE;
+            at = (at + hole / CLONED_AT_ONCE * CLONED_AT_ONCE).min(last.max(at));
         }
         Ok(())
+    }
+
+    /// Returns the number of bytes from a place on that are in a hole, or past the end.
+    fn hole_from(&self, (id, offset): FilePlace) -> CallResult<u64> {
+        Ok(self.engine().seek(id, offset, false)?.map_or(OFFSET_MAX, |data| data - offset))
     }
 
     fn clone_step(

@@ -258,6 +258,10 @@ impl Engine for VolumeEngine {
         each!(self, may_have_flags())
     }
 
+    fn may_share_extents(&self) -> bool {
+        each!(self, may_share_extents())
+    }
+
     #[inline]
     fn may_have_locks(&self) -> bool {
         each!(self, may_have_locks())

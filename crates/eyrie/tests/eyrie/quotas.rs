@@ -4,12 +4,13 @@ use eyrie::{
     Credentials, Errno, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Target,
 };
 
-use crate::{errno, small_volume};
+use crate::{errno, side_by_side, small_volume};
 
 const ADA: QuotaId = QuotaId { kind: QuotaKind::User, number: 7 };
 
 #[test]
 fn limits_stop_users_and_not_root() {
+    let _tests = side_by_side();
     let (_place, volume) = small_volume();
     let root = volume.files(Credentials::root());
     let ada = root.with_credentials(Credentials::new(7, 70, &[]));

@@ -229,7 +229,7 @@ impl CloneInProgress {
     /// target. So a large hole takes no time for each of its pages.
     fn is_hole(&self, transaction: &Transaction<'_>, start: u64, level: u8) -> Result<bool> {
         let from = start - self.to + self.from;
-        let next = seek(transaction.medium(), self.source, from, false)?;
+        let next = seek(transaction.medium(), self.source, from, false, true)?;
         Ok(next.is_none_or(|next| next - from >= span(level)))
     }
 

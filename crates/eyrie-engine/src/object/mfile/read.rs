@@ -176,16 +176,17 @@ fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
 
 /// Returns the first offset, at or after `offset`, that has data. If `hole` is true, returns the first such
 /// offset that is in a hole. The end of the file counts as a hole. Returns `None` if `offset` is at or past
-/// the end, or if no data follows.
+/// the end, or if no data follows. `shares` is true if several pointers may lead to a page of the volume.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
-pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<Option<u64>> {
+pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool, shares: bool) -> Result<Option<u64>> {
     let size = file.size;
     let mut at = offset;
-    // Every piece of data and every hole has a slot of a node. A tree with more pieces than the volume has
-    // room for slots must use some node more than once.
-    let mut pieces = medium.segment_sizes().sum::<u64>() / PAGE_SIZE * FANOUT as u64;
+    // Every hole has a slot of a node, and every piece of data has a page of its own, or a slot if it shares
+    // the page. A tree with more pieces than the volume can hold must use some page more than once.
+    let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
+    let mut pieces = if hole && !shares { pages } else { pages * FANOUT as u64 };
     while at < size {
         // As in Linux, a page with some data has no hole. Its extent may be shorter than the page.
         let page = at / PAGE_SIZE * PAGE_SIZE;

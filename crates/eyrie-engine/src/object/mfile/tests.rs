@@ -127,7 +127,7 @@ impl<'v> LooseFile<'v> {
     }
 
     fn seek(&self, offset: u64, hole: bool) -> Option<u64> {
-        seek(self.volume.medium(), self.tree(), offset, hole).expect("sound")
+        seek(self.volume.medium(), self.tree(), offset, hole, false).expect("sound")
     }
 }
 
@@ -335,8 +335,8 @@ fn regression_root_above_the_maximum_height_is_corrupt() {
         let tree = FileTree { root: root.with_height(7), size, at: Addr::NULL };
         let results = [
             read(medium, tree, 0, &mut [0; 8192]).map(drop),
-            seek(medium, tree, 0, false).map(drop),
-            seek(medium, tree, 0, true).map(drop),
+            seek(medium, tree, 0, false, false).map(drop),
+            seek(medium, tree, 0, true, false).map(drop),
             contiguous(medium, tree, (0, size), |_| Ok(())).map(drop),
             allocated(medium, tree, false).map(drop),
             allocated(medium, tree, true).map(drop),
