@@ -1,9 +1,9 @@
 //! Every crash leaves an allowed state on nearly full volumes, in batches, and with journals that start over.
 //! The checks of readers, damage and resizes find no error.
 
-use eyrie_engine::Engine;
 use eyrie_engine::object::header::Header;
 use eyrie_engine::scm::Scm;
+use eyrie_engine::{Engine, Errno};
 use eyrie_medium::{Medium, epoch};
 
 use super::super::record::RecordSession;
@@ -103,7 +103,11 @@ fn a_cut_has_a_split_and_a_removal_or_an_object_made_twice() {
         let (mut before, mut removals, mut made) = (0, 0, Vec::new());
         for line in script.lines() {
             session.set_clock(line);
-            perform(&session.files, &line.call).expect("room");
+            if let Err(error) = perform(&session.files, &line.call) {
+                let refused = [Errno::PERM, Errno::NOENT].contains(&error.errno());
+                assert!(refused, "only inode flags refuse calls: {error}");
+                continue;
+            }
             match &line.call {
                 Call::Unlink { .. } => removals += 1,
                 Call::Mkdir { path, .. } => made.push(path.clone()),
