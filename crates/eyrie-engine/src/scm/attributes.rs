@@ -22,13 +22,16 @@ impl Scm {
     ) -> Result<Applied> {
         let _held = self.locks.hold(&[id]);
         let set = || self.set_attributes_held(id, change, time);
-        match change.flags {
+        let set_with_flags = || match change.flags {
             Some(_) if !id.kind().has_inode_flags() => {
                 Err(Error::Invalid("only files and directories have inode flags"))
             }
             Some(flags) if !flags.is_empty() => self.with_feature(VolumeView::set_flags, set),
-            _ if change.project.is_some() => self.with_feature(VolumeView::set_quota_feature, set),
             _ => set(),
+        };
+        match change.project {
+            Some(_) => self.with_feature(VolumeView::set_quota_feature, set_with_flags),
+            None => set_with_flags(),
         }
     }
 
