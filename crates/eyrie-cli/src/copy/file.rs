@@ -37,8 +37,9 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 /// range.
 ///
 /// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file,
-/// or [`SHARES`] times as many if files may share storage there. A file of a damaged volume may claim more, because the nodes of its tree may name the
-/// same page very many times. For a file of the host there is no such limit.
+/// or [`SHARES`] times as many if files may share storage there. A file of a damaged volume may claim more,
+/// because the nodes of its tree may name the same page very many times. For a file of the host there is no
+/// such limit.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
     size: u64,
