@@ -15,6 +15,23 @@ const MODES: &[u16] = &[
     0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o2745, 0o2767, 0o6777, 0o1777, 0o2777, 0o770,
     0o750, 0o070, 0o007, 0o111,
 ];
+/// Offsets around which the storage of a file changes its shape. Each is a power of two.
+const CORNER_OFFSETS: [u64; 4] = [1 << 12, 1 << 21, 1 << 30, 1 << 40];
+/// Times at the ends of 32 and of 64 bits, in seconds since 1970. The clocks of a run never show them.
+pub(super) const CORNER_SECONDS: [i64; 12] = [
+    i64::MIN,
+    i64::MIN + 1,
+    i32::MIN as i64 - 1,
+    i32::MIN as i64,
+    -1,
+    0,
+    i32::MAX as i64,
+    i32::MAX as i64 + 1,
+    u32::MAX as i64,
+    u32::MAX as i64 + 1,
+    i64::MAX - 1,
+    i64::MAX,
+];
 
 /// One call. A slot has a number, and holds one open file or is empty. A call on an empty slot is skipped,
 /// except `Open`.
@@ -331,7 +348,12 @@ impl Random {
             1 => return b"/".to_vec(),
             2 => return vec![b'a'; self.one_of(&[255, 256])],
             3 => return b"a/".repeat(2048),
-            4..100 => path.push(b'/'),
+            4 => {
+                // The longest path has 4,095 bytes.
+                let slashes = self.one_of(&[3, 4, 5]);
+                return [&b"/"[..], &b"./".repeat(2045), &b"/////"[..slashes - 1], b"a"].concat();
+            }
+            5..100 => path.push(b'/'),
             _ => {}
         }
         let depth = self.one_of(&[1, 1, 1, 2, 2, 2, 3]);
@@ -344,6 +366,8 @@ impl Random {
                 1..3 => b"..",
                 3..17 => b"a",
                 17..29 => b"b",
+                29 => b"\xff\n\\ ",
+                30 => &[b'n'; 255],
                 _ => b"c",
             });
         }
@@ -376,7 +400,10 @@ impl Random {
     }
 
     fn time(&mut self) -> SetTime {
-        let seconds = self.0.random_range(-5..1_000_000);
+        let seconds = match self.0.random_range(0..4) {
+            0 => self.one_of(&CORNER_SECONDS),
+            _ => self.0.random_range(-5..1_000_000),
+        };
         let set = SetTime::To(Time::new(seconds, self.0.random_range(0..1_000_000_000)));
         self.one_of(&[SetTime::Now, SetTime::Omit, set])
     }
@@ -385,7 +412,8 @@ impl Random {
         const END: u64 = i64::MAX as u64;
         match self.0.random_range(0..40) {
             0 => self.one_of(&[END, END - 1, END - 4096, END + 1, u64::MAX]),
-            1..10 => 0,
+            1..4 => self.one_of(&CORNER_OFFSETS) + self.one_of(&[0, 1]) - self.one_of(&[0, 1]),
+            4..12 => 0,
             _ => self.0.random_range(0..12_000),
         }
     }
