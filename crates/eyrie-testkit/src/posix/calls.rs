@@ -49,6 +49,7 @@ pub enum PosixCall {
     Fchmod { slot: usize, mode: u16 },
     Futimens { slot: usize, accessed: SetTime, modified: SetTime },
     Seek { slot: usize, offset: u64, whence: Whence },
+    CopyRange { slot: usize, offset: u64, target: usize, target_offset: u64, length: u64 },
     ListHandle { slot: usize },
     Stat { path: PathBytes },
     Lstat { path: PathBytes },
@@ -121,10 +122,37 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &PosixCall) 
         _ => match call.slot().map(|slot| &slots[slot]) {
             Some(Some(handle)) => on_handle(fs, handle, call),
             Some(None) => Ok(Answer::Skipped),
-            None => on_path(fs, call),
+            None => match call {
+                PosixCall::CopyRange { slot, offset, target, target_offset, length } => {
+                    let (Some(from), Some(to)) = (&slots[*slot], &slots[*target]) else {
+                        return Ok(Answer::Skipped);
+                    };
+                    copy_range(fs, (from, *offset), (to, *target_offset), *length)
+                }
+                _ => on_path(fs, call),
+            },
         },
     };
     result.map_err(|error| error.errno())
+}
+
+/// Copies a range. One call may copy only the first part of it, so further calls copy the rest.
+fn copy_range<P: Posix>(
+    fs: &P,
+    (from, offset): (&P::Handle, u64),
+    (to, target_offset): (&P::Handle, u64),
+    length: u64,
+) -> eyrie::Result<Answer> {
+    let count = length.min(fs.stat(Target::Open(from))?.size.saturating_sub(offset));
+    let mut copied = fs.copy_file_range((from, offset), (to, target_offset), length)?;
+    while copied > 0 && copied < count {
+        let (source, target) = ((from, offset + copied), (to, target_offset + copied));
+        match fs.copy_file_range(source, target, count - copied)? {
+            0 => break,
+            more => copied += more,
+        }
+    }
+    Ok(Answer::Count(copied))
 }
 
 fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::Result<Answer> {
@@ -275,8 +303,13 @@ impl Random {
             96..98 => {
                 PosixCall::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) }
             }
-            98..100 => PosixCall::List { path: self.path() },
-            100..106 => {
+            98 => PosixCall::List { path: self.path() },
+            99..101 => {
+                let target = self.0.random_range(0..SLOTS);
+                let (offset, target_offset) = (self.offset(), self.offset());
+                PosixCall::CopyRange { slot, offset, target, target_offset, length: self.length() }
+            }
+            101..106 => {
                 let mode = self.one_of(&FallocateMode::ALL);
                 PosixCall::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
             }

@@ -132,15 +132,18 @@ impl<E: Engine> AsUser<'_, E> {
         length: u64,
     ) -> CallResult<u64> {
         self.check_target(target)?;
-        if from.max(to).saturating_add(length) > OFFSET_MAX && from.checked_add(length).is_none() {
+        // Linux checks the ranges in this order.
+        if from.max(to).checked_add(length).is_none() {
             return Err(Errno::OVERFLOW.into());
         }
-        let source_size = self.engine().attributes(source)?.size;
-        let count = length.min(source_size.saturating_sub(from));
-        if to >= OFFSET_MAX && count > 0 {
+        if to == OFFSET_MAX {
             return Err(Errno::FBIG.into());
         }
-        let count = count.min(OFFSET_MAX.saturating_sub(to));
+        if from.max(to) > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let source_size = self.engine().attributes(source)?.size;
+        let count = length.min(source_size.saturating_sub(from)).min(OFFSET_MAX - to);
         if source == target && from.abs_diff(to) < count {
             return Err(Errno::INVAL.into());
         }
