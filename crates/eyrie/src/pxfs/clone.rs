@@ -174,10 +174,11 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(read as u64)
     }
 
-    /// Checks that the inode flags of a file let its bytes be replaced.
+    /// Checks that the inode flags of a file let a handle that is already open write. As in Linux, a file
+    /// that only grows refuses such a handle only at its open.
     fn check_target(&self, id: ObjectId) -> CallResult<()> {
         if self.engine().may_have_flags() {
-            access::check_write(self.engine().inode_flags(id)?, false)?;
+            access::check_write(self.engine().inode_flags(id)?, true)?;
         }
         Ok(())
     }
