@@ -155,7 +155,7 @@ impl Engine for Scm {
     }
 
     fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
-        if self.has_quotas() { without_limits(|| self.apply(op)) } else { self.apply(op) }
+        if self.has_quotas() { self.apply_without_limits(op) } else { self.apply(op) }
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
@@ -243,6 +243,12 @@ impl Scm {
             | Op::Expect { .. }
             | Op::Batch { .. } => {}
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_without_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        without_limits(|| self.apply(op))
     }
 
     /// Applies an Op for which the medium has room.

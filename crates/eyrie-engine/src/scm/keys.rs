@@ -13,7 +13,7 @@ use super::quotas::QuotaChange;
 use crate::extent::Class;
 use crate::notices::Notice;
 use crate::object::collection::{self, Collection};
-use crate::object::header::HotChange;
+use crate::object::header::{Header, HotChange};
 use crate::object::mfile::{self, FileTree};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
@@ -128,8 +128,9 @@ impl Scm {
                     continue 'look_up;
                 }
                 if let Some(existing) = existing {
-                    self.replace_value(&mut transaction, existing, root, value)?;
-                    self.commit_charged(transaction, self.header(existing)?, time)?;
+                    let header = self.header(existing)?;
+                    self.replace_value(&mut transaction, header, root, value)?;
+                    self.commit_charged(&mut transaction, header, time)?;
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }
@@ -167,16 +168,15 @@ impl Scm {
         }
     }
 
-    /// Makes the bytes at `root` the value of an existing key. The caller holds all locks.
+    /// Makes the bytes at `root` the value of an existing object. The caller holds all locks.
     fn replace_value(
         &self,
         transaction: &mut Transaction<'_>,
-        existing: ObjectId,
+        header: Header,
         root: Pointer,
         value: NewValue<'_>,
     ) -> Result<()> {
         let NewValue { data, time, .. } = value;
-        let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
         // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
@@ -247,7 +247,7 @@ impl Scm {
                     let before = quota.as_ref().map(|_| transaction.storage_change());
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
-                        self.replace_value(&mut transaction, existing, root, value)?;
+                        self.replace_value(&mut transaction, self.header(existing)?, root, value)?;
                     } else {
                         self.inherit(&mut transaction, &parent, id, owner)?;
                     }
