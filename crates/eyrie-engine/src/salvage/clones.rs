@@ -32,7 +32,9 @@ impl CopiedPages {
         let set_ids = SetIds::Keep;
         match to.apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }) {
             Ok(_) => Ok(length),
-            // The copy is incomplete, and was removed, or has fewer bytes of its last page.
+            // `Stale`: the earlier copy was incomplete, so it was removed. `Invalid`: the range has only a
+            // part of its last page, and does not end with the source file, or would end inside the target
+            // file.
             Err(Error::Invalid(_) | Error::Stale) => Ok(0),
             Err(error) => Err(error),
         }

@@ -112,7 +112,7 @@ impl<'a> Salvage<'a> {
         self.fill()?;
         self.unnamed()?;
         let contested = std::mem::take(&mut self.contested);
-        // Objects that share bytes come last, and a lack of room for them is reported in a field of its own.
+        // Contested objects come last, and a lack of room for them is reported in a field of its own.
         let was_full = std::mem::take(&mut self.done.is_full);
         let mut last = Vec::with_capacity(contested.len());
         for FoundChild { dir, path, object } in contested {

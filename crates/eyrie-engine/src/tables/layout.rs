@@ -65,7 +65,8 @@ pub const REDO_SLOTS: usize = 16;
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
 /// Largest size of a group, in bytes. The largest extent has this size.
 pub(crate) const MAX_GROUP_BYTES: u64 = 64 << 20;
-/// Smallest size of a group, in bytes. A header chunk has this size.
+/// Smallest size of a group, in bytes. A header chunk has this size, and no allocation is larger than a
+/// group.
 pub(crate) const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;
 
 /// The two copies of the superblock.
@@ -212,8 +213,9 @@ pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The
 /// change was made if the object that it makes exists and has the change time of this record. A change that
-/// makes no object was made if the object that it changes exists and has this change time. The record of a
-/// write names no object, and the write counts as not made.
+/// makes no object was made if the object that it changes exists and has this change time. The records of a
+/// write and of a new access time name no object. These changes count as not made, because a client can
+/// repeat them without harm.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {
