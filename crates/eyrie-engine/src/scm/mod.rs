@@ -1,5 +1,5 @@
-//! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
-//! BPFS.
+//! The engine for byte-addressable storage (storage-class memory, hence `scm`). It uses the storage objects
+//! of Aerie and the atomic updates of BPFS.
 //!
 //! Readers compare a version before and after a read, and retry if the version changed. They never wait for a
 //! lock, with two exceptions: `Scm::read_version`, and a read of the attributes of a directory that has

@@ -193,8 +193,8 @@ pub struct VolumePage {
     pub saved_checksum: U32,
     /// Zero.
     pub reserved_2: [u8; 36],
-    /// Number of processes that have opened the volume for changes since it was made. Each process raises
-    /// the number before its first change.
+    /// Number of opens of the volume for changes since it was made. Each open raises the number before its
+    /// first other change, and is an owner of its own, also if one process opens the volume several times.
     pub owners: U64,
     /// Zero.
     pub reserved_3: [u8; 56],
@@ -340,7 +340,7 @@ pub(crate) const ROOT_ID: Addr = SUPERBLOCKS[0].add(offset_of!(Superblock, root)
 /// with the mark.
 pub const CLEAN_MARK: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, clean) as u64);
 
-/// Address of the number of processes that have opened the volume for changes.
+/// Address of the number of opens of the volume for changes.
 pub(crate) const OWNERS: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, owners) as u64);
 /// Address of the record of the request that a service is applying.
 pub(crate) const REQUEST: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, request) as u64);

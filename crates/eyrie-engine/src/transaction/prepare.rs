@@ -271,7 +271,7 @@ impl<'v> Transaction<'v> {
         Err(Error::corrupt(extent.addr, "endless storage of an object"))
     }
 
-    /// Returns the bytes that the transaction has allocated so far, without those that it retires.
+    /// Returns the number of bytes that the transaction has allocated so far, minus those that it retires.
     pub(crate) fn storage_change(&self) -> i64 {
         let sum = |extents: &[Extent]| extents.iter().map(|extent| extent.bytes() as i64).sum::<i64>();
         sum(&self.allocated) - sum(&self.retired)

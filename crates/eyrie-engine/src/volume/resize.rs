@@ -133,8 +133,8 @@ impl Volume {
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Takes the groups beyond the new end out of use, and writes `geometry` to the superblock. From then on
-    /// the volume has this size. Callers have made the host's file long enough.
+    /// Takes the groups beyond the new end out of use, and then writes `geometry` to the superblock, which
+    /// commits the new size. Callers have made the host's file long enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
