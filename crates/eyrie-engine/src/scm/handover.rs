@@ -527,7 +527,7 @@ mod tests {
     /// at each store and commit of its open. The result that the owner after both finds agrees with the
     /// contents.
     #[test]
-    fn outcome_is_what_is_there_after_kills_at_each_store() {
+    fn outcome_agrees_with_the_contents_after_kills_at_each_store() {
         for number in 0..OPS {
             let contents_of = |bytes: &[u8]| {
                 contents(&Scm::open_on(Medium::memory_holding(bytes).expect("memory")).expect("sound"))
