@@ -99,8 +99,8 @@ impl<'a> Salvage<'a> {
         self.copied.contains_key(&id)
     }
 
-    /// Returns the objects that need no name in `lost+found`, because they have a readable name: those that
-    /// are copied already, those that are copied last, and those that cannot be copied.
+    /// Returns the objects that need no new name in `lost+found`: those that are copied already, contested
+    /// ones, which are copied last, and those with a readable name that cannot be copied.
     pub fn named(&self) -> HashSet<ObjectId> {
         let contested = self.contested.iter().map(|child| child.object.id);
         self.copied.keys().chain(&self.refused).copied().chain(contested).collect()

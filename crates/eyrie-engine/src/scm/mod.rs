@@ -14,10 +14,10 @@
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
 //!   open, and a grace period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. The growth of a directory, a new feature
-//! in the superblock, a lease of generations and the shared bits in the source of a clone are stored before
-//! this commit, and do no harm without it. The work after the commit frees storage. It changes only volatile
-//! state, headers to which no entry leads, and directories that shrink (`shrink`).
+//! Safe when power fails: every Op is one commit of one transaction. Four things are stored before this
+//! commit and do no harm without it: the growth of a directory, a new feature in the superblock, a lease of
+//! generations, and the shared bits in the source of a clone. The work after the commit frees storage. It
+//! changes only volatile state, headers to which no entry leads, and directories that shrink (`shrink`).
 
 mod acl;
 mod advisory;

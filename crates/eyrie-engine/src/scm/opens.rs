@@ -44,8 +44,8 @@ pub(super) struct Opens {
     /// The opens of other processes.
     claims: RwLock<Vec<Arc<Claims>>>,
     /// Length of `claims`. While it is 0, [`Opens::is_closed`] does not lock `claims`. This is safe because
-    /// the claims of another process are added before its first open: if an unlink reads 0 here, any such
-    /// open comes later and sees the unlinked bit.
+    /// the claims of another process are added before its first open. If an unlink reads 0 here, each open of
+    /// that process comes later, and sees the unlinked bit.
     claims_count: AtomicUsize,
     /// Orphans that a thread has taken from the list and is about to free.
     freeing: Mutex<Vec<ObjectId>>,

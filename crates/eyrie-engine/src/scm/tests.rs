@@ -329,8 +329,8 @@ fn regression_batch_gives_back_the_ids_of_existing_keys() {
     assert!(engine.check().expect("sound").is_clean());
 }
 
-/// Returns the version of the file `id`, after a check that a condition with this version holds for `name`,
-/// and that no condition with an earlier version does.
+/// Returns the version of the file `id`. Asserts that a condition with this version holds for `name`, and
+/// that no condition with an `earlier` version holds.
 fn version_of(engine: &Scm, name: &[u8], id: ObjectId, earlier: &[Version]) -> Version {
     let dir = engine.root();
     let holds = |version| {

@@ -150,7 +150,7 @@ impl<'v> Transaction<'v> {
 
     /// Stores an aligned word before the commit. Either no reader can reach the word yet, or the store
     /// changes nothing for readers until the commit. For example, readers ignore the dead slots of a bucket
-    /// page and the copy of a header that is not current, and a shared bit leaves the bytes of a file as they
+    /// page, and the copy of a header that is not current. A shared bit leaves the bytes of a file as they
     /// are.
     ///
     /// # Errors

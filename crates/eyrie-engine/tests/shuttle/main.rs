@@ -2,9 +2,9 @@
 //! stopped writer.
 //!
 //! Every access to the medium, every lock of `eyrie_medium::sync` and every outermost pin is a scheduling
-//! point. Three more things differ from a product build: threads do not sleep but wait for the scheduler,
-//! summaries are built in smaller parts, and bytes are copied in pieces of 16 with a scheduling point between
-//! them.
+//! point. Three more things differ from a product build. Threads do not sleep, but wait for the scheduler.
+//! Summaries are built in smaller parts. Bytes are copied in pieces of 16, with a scheduling point between
+//! two pieces.
 
 use std::collections::BTreeSet;
 use std::fs::File;
