@@ -160,7 +160,7 @@ impl Engine for Scm {
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
         if self.read_only && !self.has_quotas() {
-            // Without Ops only a report needs the counts.
+            // No Op is applied to a volume opened read-only, so only a report needs the counts.
             self.sound(self.load_quotas())?;
         }
         self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))

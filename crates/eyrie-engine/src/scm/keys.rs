@@ -43,7 +43,8 @@ impl NewValue<'_> {
 /// The reason why an Op cannot be a part of a batch.
 const PARTS: &str = "a batch can have only puts, erases and conditions";
 
-/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch.
+/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch, so that their
+/// cache misses overlap.
 const KEYS_AHEAD: usize = 8;
 
 /// The object that each key of a batch names, if the key exists.
@@ -185,8 +186,7 @@ impl Scm {
     }
 
     /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken, plans
-    /// again.
-    /// Sets `sparse` if an erase leaves few entries in a page.
+    /// again. Sets `sparse` if an erase leaves few entries in a page.
     pub(super) fn batch(
         &self,
         dir: ObjectId,
