@@ -1,6 +1,5 @@
 //! Compares free memory with the memory in use, to check a volume.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -9,6 +8,7 @@ use super::allocator::Space;
 use super::bits::Bits;
 use super::headers::slot_addr;
 use super::marks::Marks;
+use super::shared::SharedRun;
 use crate::tables::geometry::page_addr;
 use crate::tables::layout::HEADER_BYTES;
 
@@ -53,6 +53,25 @@ fn difference(a: &Bits, b: &Bits) -> Bits {
     Bits::from_words(a.words().iter().zip(other).map(|(&a, b)| a & !b).collect())
 }
 
+/// Returns the ranges of pages to which the two lists of runs give different numbers of pointers, in order.
+fn other_counts(a: &[SharedRun], b: &[SharedRun]) -> Vec<(u32, u32)> {
+    let mut bounds: Vec<u32> = a.iter().chain(b).flat_map(|run| [run.page, run.page + run.pages]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let pointers = |runs: &[SharedRun], page: u32| {
+        let before = &runs[..runs.partition_point(|run| run.page <= page)];
+        before.last().filter(|run| page < run.page + run.pages).map(|run| run.pointers)
+    };
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for pair in bounds.windows(2).filter(|pair| pointers(a, pair[0]) != pointers(b, pair[0])) {
+        match ranges.last_mut() {
+            Some(range) if range.1 == pair[0] => range.1 = pair[1],
+            _ => ranges.push((pair[0], pair[1])),
+        }
+    }
+    ranges
+}
+
 impl Space {
     /// Compares the free memory with the memory that no object uses, range by range. The result is exact if
     /// no other thread changes the volume meanwhile.
@@ -83,13 +102,29 @@ impl Space {
                 }
             }
         }
-        let known: HashSet<_> = ours.shared.iter().collect();
-        let found: HashSet<_> = theirs.shared.iter().collect();
-        for run in known.symmetric_difference(&found) {
-            let (addr, bytes) = (page_addr(run.page), u64::from(run.pages) * PAGE_SIZE);
-            mismatches.push(SpaceMismatch { addr, bytes, kind: MismatchKind::WrongCount });
+        for (start, end) in other_counts(&ours.shared, &theirs.shared) {
+            let bytes = u64::from(end - start) * PAGE_SIZE;
+            let kind = MismatchKind::WrongCount;
+            mismatches.push(SpaceMismatch { addr: page_addr(start), bytes, kind });
         }
         mismatches.sort_unstable();
         mismatches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_with_other_counts_are_reported() {
+        let run = |page, pages, pointers| SharedRun { page, pages, pointers };
+        assert_eq!(other_counts(&[], &[]), []);
+        assert_eq!(other_counts(&[run(4, 4, 2)], &[run(4, 4, 2)]), []);
+        let split = [run(4, 1, 2), run(5, 1, 3), run(6, 2, 2)];
+        assert_eq!(other_counts(&[run(4, 4, 2)], &split), [(5, 6)]);
+        assert_eq!(other_counts(&split, &[run(4, 4, 2)]), [(5, 6)]);
+        assert_eq!(other_counts(&[run(4, 4, 2)], &[run(6, 4, 2)]), [(4, 6), (8, 10)]);
+        assert_eq!(other_counts(&[run(4, 4, 2)], &[run(4, 2, 3), run(6, 2, 4)]), [(4, 8)]);
     }
 }
