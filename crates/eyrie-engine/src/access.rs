@@ -428,7 +428,8 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
     who.has(Capabilities::SYS_ADMIN) || Namespace::of(name).0 != Namespace::Trusted
 }
 
-/// True if `who` may see the usage and the limits of an account: of its own user and groups, as on Linux.
+/// True if `who` may see the usage and the limits of an account. As on Linux, a user sees the accounts of
+/// this user and of the user's groups, and [`Capabilities::SYS_ADMIN`] shows all accounts.
 pub fn sees_quota(who: &Credentials, account: QuotaId) -> bool {
     who.has(Capabilities::SYS_ADMIN)
         || match account.kind {

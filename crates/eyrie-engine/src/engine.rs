@@ -137,7 +137,11 @@ pub struct SpaceUsage {
 /// return [`Error::Stale`].
 ///
 /// Calls take `&self` and may come from any thread. Look-ups and reads of [`Scm`](crate::scm::Scm) wait for
-/// no lock, except [`Engine::version`] of some files.
+/// no lock, with three exceptions:
+///
+/// - [`Engine::version`] of some files;
+/// - [`Engine::attributes`] of a directory that other threads change during each of many attempts;
+/// - [`Engine::seek`] while another thread records a new feature in the superblock.
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;

@@ -57,6 +57,7 @@ pub fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
 /// Rebuilds the free space after a crash: replays the redo slots, marks the storage that the root reaches,
 /// and gives all other storage to the allocator.
 fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
+    // The records may change any number of pages, so the replay asks for as much room as an Op can get.
     let gate = volume.medium().enter_with(|| u64::MAX)?;
     let replayed = redo::replay(volume);
     drop(gate);
@@ -253,6 +254,7 @@ impl WalkQueue {
     fn next(&self) -> Option<PartInProgress<'_>> {
         let mut state = self.state();
         while !state.abandoned {
+            // The newest part comes first. A walk in this order needs a shorter list than one by levels.
             if let Some(part) = state.waiting.pop() {
                 state.in_progress += 1;
                 return Some(PartInProgress { queue: self, part });

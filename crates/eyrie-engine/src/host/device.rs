@@ -1,4 +1,4 @@
-//! A volume on a block device. The device holds the segment of the volume, and behind it the journal.
+//! A volume on a block device. The device holds the segment of the volume, and after it the journal.
 //!
 //! The open descriptor of the device holds two locks. By the first (`O_EXCL`), the kernel gives a device
 //! exclusively to one mount or one descriptor. The second is a lock of the whole file (`flock`), which also

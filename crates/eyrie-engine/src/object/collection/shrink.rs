@@ -83,7 +83,7 @@ impl Pages {
         self.addrs().map(|page| fill(table, page, FULL)).sum()
     }
 
-    /// True if the entries would fit into half of one page less.
+    /// True if the bucket would be at most half full with one page less.
     fn has_too_many(&self, table: &Table<'_>) -> Result<bool> {
         let further = self.further.len() as u32;
         Ok(further > 0 && self.fill(table)? <= further * FULL / 2)
@@ -152,9 +152,10 @@ pub fn may_shrink(volume: &VolumeView, root: Pointer, name: &[u8]) -> Result<boo
 
 /// Takes one step of shrinking: merges some buckets, or gives up the further pages of the bucket of `name`
 /// that it no longer needs, or replaces the table by the smallest one. Returns true if the caller should take
-/// another step, because this one was short. The caller holds the locks of all shards. A collection of more
-/// than eight buckets keeps at least eight in one step. `times_version` is the version of the directory's
-/// times. `publish` gets the transaction and the root of a smaller table, and adds the publish of this root.
+/// another step, because this one moved few entries. The caller holds the locks of all shards. A collection
+/// of more than eight buckets keeps at least eight in one step, so no name changes its shard in this step.
+/// `times_version` is the version of the directory's times. `publish` gets the transaction and the root of a
+/// smaller table, and adds the publish of this root.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`, and the errors of `publish`.

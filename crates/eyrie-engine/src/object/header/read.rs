@@ -219,6 +219,7 @@ impl Header {
             let hot = self.hot(medium)?;
             let cold: Cold =
                 transmute!(medium.words(self.cold_line(hot.selector.cold_copy()), 8)?.load_all::<8>());
+            // As in `hot`, an unchanged selector proves that the cold copy belongs to the same state.
             if medium.load(self.hot_line())? == hot.selector.0 {
                 return Ok((hot, cold));
             }
