@@ -43,7 +43,7 @@ pub enum Error {
     #[error("no such extended attribute")]
     NoXattr,
     /// No extended attribute can have this name.
-    #[error("the name of an extended attribute has 1 to 255 bytes")]
+    #[error("the name of an extended attribute has 1 to 255 bytes, and no zero byte")]
     XattrName,
     /// No extended attribute can be as large as this value.
     #[error("an extended attribute has at most 64 KiB")]

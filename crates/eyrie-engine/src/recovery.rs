@@ -1,7 +1,8 @@
 //! Recovery: finds the storage that a crashed volume uses, starting at its root.
 //!
 //! Objects need no repair: every Op commits by one publish or by a redo record, and the records are replayed
-//! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
+//! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way. The walk
+//! also counts the pointers to shared pages.
 //!
 //! Safe when power fails: a second recovery replays the same records to the same effect. Recovery makes no
 //! other change of the medium, because the marks and the free space are in memory.
