@@ -221,7 +221,7 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
 /// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
 ///
-/// For an object with inode flags, also root gets `NotPermitted`, unless `uid` and `gid` are `None`.
+/// For an object with inode flags, even root gets `NotPermitted`, unless `uid` and `gid` are `None`.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     if uid.is_some() || gid.is_some() {
         check_unflagged(object)?;

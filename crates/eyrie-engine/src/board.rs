@@ -302,7 +302,7 @@ impl Board {
     }
 }
 
-/// Counts the end of a change, also if the change panics.
+/// Counts the end of a change, even if the change panics.
 struct CountOnDrop<'a>(&'a Board, usize);
 
 impl Drop for CountOnDrop<'_> {

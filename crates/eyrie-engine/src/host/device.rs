@@ -88,7 +88,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
 }
 
 /// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, every other
-/// claim of the device fails, also a claim by this process. Shared claims are the exception: they do not
+/// claim of the device fails, even a claim by this process. Shared claims are the exception: they do not
 /// exclude each other. With a shared claim the file is open only for reading.
 pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
     let in_use = || {

@@ -54,7 +54,7 @@ const MOST_MERGED: u32 = 6 * FULL;
 /// Maximum number of merges that one redo record commits. The record then fits into its slot.
 const MERGED_AT_ONCE: u64 = 64;
 /// After this number of moved entries, a redo record commits no further merge, and an Op takes no further
-/// step.
+/// step. The number bounds the time for which the Op holds the locks of all shards.
 const MOVED_AT_ONCE: usize = 64;
 
 /// Addresses of the pages of a bucket. The further pages have extents of their own.

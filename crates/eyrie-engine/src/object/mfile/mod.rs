@@ -2,8 +2,8 @@
 //!
 //! The root is one of three things: null (the file has only zeros), one extent with the first bytes of the
 //! file (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4
-//! KiB, as in BPFS (section 3.1 of the paper, SOSP 2009). Where a pointer could lead to a lowest node, with
-//! its 512 pages, it may instead lead to one leaf of 2 MiB.
+//! KiB, as in BPFS (section 3.1 of the paper, SOSP 2009). A pointer that could lead to a lowest node, with
+//! its 512 pages, may instead lead to one leaf of 2 MiB.
 //!
 //! There are three kinds of updates. A write uses the cheapest kind that is atomic (section 3.2 of the BPFS
 //! paper). A change of stored bytes within one aligned word is stored in place, except in a sealed object and

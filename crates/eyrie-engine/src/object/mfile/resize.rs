@@ -90,8 +90,8 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
         }
         // The bytes past `to` need no clearing, because an unwritten page reads as zeros.
         Under::Unwritten(_) if level == 0 => Ok(pointer),
-        // A leaf owns its whole extent, also the pages past the end of the file. Therefore all of its pages
-        // past `to` are retired.
+        // A leaf owns its whole extent, including the pages past the end of the file. Therefore all of its
+        // pages past `to` are retired.
         Under::Leaf(extent) | Under::Shared(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, extent.bytes(), to)
