@@ -33,15 +33,15 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{Volume, VolumeView};
 
-/// After a removal that leaves at most this number of entries in a page, the caller looks if the collection
-/// should shrink. So most removals do not look.
+/// After a removal that leaves at most this number of entries in a page, the caller checks if the collection
+/// should shrink. So most removals make no such check.
 pub(super) const FEW: u32 = 3;
 /// Units that a slot is worth in the fill of a page. A page is full if its slots or its heap are full.
 const SLOT_UNITS: u32 = (PAGE_UNITS - HEAP_UNIT) / CAPACITY;
 /// Fill of a page that is full.
 const FULL: u32 = PAGE_UNITS - HEAP_UNIT;
-/// A collection shrinks if the pages of the sample are filled to less than this on average: an eighth. A
-/// merged bucket is then a quarter full on average. Growth begins when pages are three quarters full, so a
+/// A collection shrinks if the pages of the sample are filled to this or less on average: an eighth. A merged
+/// bucket is then a quarter full on average. Growth begins when pages are three quarters full, so a
 /// collection does not grow again soon after it has shrunk.
 const SPARSE: u32 = FULL / 8;
 /// Number of buckets in the sample. The first buckets are spread evenly over the order of listings, so the
@@ -109,7 +109,7 @@ fn fill(table: &Table<'_>, page: Addr, enough: u32) -> Result<u32> {
     Ok(slots.max(units))
 }
 
-/// True if the first pages of the sample are filled to less than [`SPARSE`] on average.
+/// True if the first pages of the sample are filled to [`SPARSE`] or less on average.
 fn is_sparse(table: &Table<'_>, buckets: Buckets) -> Result<bool> {
     let sample = buckets.count().min(SAMPLE);
     let mut left = sample as u32 * SPARSE;
