@@ -22,12 +22,12 @@
 //! 7. a directory that would be moved below itself
 //! 8. a wrong kind
 //! 9. a directory that is not empty
-//! 10. another tree (`OtherTree`)
-//! 11. values out of range
+//! 10. values out of range
 //!
-//! `Rename` makes checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one
-//! exception: Linux reports a removed directory before it looks at names. The order of any other Op is that
-//! of the checks in its function.
+//! A new name in another tree with a quota is refused between checks 9 and 10 (`OtherTree`). `Rename` makes
+//! checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one exception:
+//! Linux reports a removed directory before it looks at names. The order of any other Op is that of the
+//! checks in its function.
 //!
 //! Decisions that POSIX leaves open:
 //!
