@@ -221,7 +221,7 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
 /// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
 ///
-/// For an object with inode flags, also root gets `NotPermitted`, unless `uid` and `gid` are `None`.
+/// For an object with inode flags, even root gets `NotPermitted`, unless `uid` and `gid` are `None`.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     if uid.is_some() || gid.is_some() {
         check_unflagged(object)?;
@@ -428,7 +428,8 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
     who.has(Capabilities::SYS_ADMIN) || Namespace::of(name).0 != Namespace::Trusted
 }
 
-/// True if `who` may see the usage and the limits of an account: of its own user and groups, as on Linux.
+/// True if `who` may see the usage and the limits of an account. As on Linux, a user sees the accounts of
+/// this user and of the user's groups, and [`Capabilities::SYS_ADMIN`] shows all accounts.
 pub fn sees_quota(who: &Credentials, account: QuotaId) -> bool {
     who.has(Capabilities::SYS_ADMIN)
         || match account.kind {

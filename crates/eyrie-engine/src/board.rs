@@ -2,8 +2,8 @@
 //!
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
-//! keys of the sessions, the number of orphans, a mark that inode flags may exist, and a mark that the owner
-//! has saved the volume.
+//! keys of the sessions, the number of orphans, marks of features that the volume may use (inode flags,
+//! `security.capability` and quotas), and a mark that the owner has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
@@ -187,7 +187,8 @@ impl Board {
         loop {
             if let Some(begun) = self.redo_records() {
                 let result = read();
-                // If the number is still the same, no application of a record began during the read.
+                // If the number is still the same, no application of a record began during the read. Loads
+                // from a medium have acquire order, so they come before this load.
                 if self.word(REDO_STARTED).load(Ordering::Acquire) == begun {
                     return result;
                 }
@@ -206,8 +207,8 @@ impl Board {
         (begun == ended).then_some(begun)
     }
 
-    /// Waits a moment for the process that applies a redo record. After every 4096 attempts, asks if this
-    /// process still lives.
+    /// Waits a moment for the process that applies a redo record. After every [`ATTEMPTS`] attempts, asks if
+    /// that process still lives.
     #[cold]
     fn wait(&self, attempt: u32) -> Result<()> {
         wait(attempt);
@@ -221,6 +222,7 @@ impl Board {
     /// Runs `apply`, which applies a redo record. Readers of several words wait until `apply` has returned or
     /// panicked.
     pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
+        // The two increments have acquire and release order, so every store of the record comes between them.
         self.word_to_store(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
         let _finish = CountOnDrop(self, REDO_FINISHED);
         apply()
@@ -285,6 +287,10 @@ impl Board {
     }
 
     /// Returns the number of orphans: objects without a name that handles keep alive.
+    ///
+    /// A close first lowers its count of opens, and then reads this number. An unlink of an open object first
+    /// raises this number, and then reads the count. All four accesses are sequentially consistent. Therefore
+    /// the close sees the orphan, or the unlink sees that the object is closed.
     #[inline]
     pub fn orphans(&self) -> u64 {
         self.word(ORPHANS).load(Ordering::SeqCst)
@@ -296,7 +302,7 @@ impl Board {
     }
 }
 
-/// Counts the end of a change, also if the change panics.
+/// Counts the end of a change, even if the change panics.
 struct CountOnDrop<'a>(&'a Board, usize);
 
 impl Drop for CountOnDrop<'_> {

@@ -1,9 +1,9 @@
 //! `check`: shows that a volume is sound, or lists its contradictions.
 //!
 //! The check walks all objects from the root and compares all redundant information. It compares entries with
-//! link counts, directories with their parents, and the storage that objects use with the free storage of the
-//! allocator. The check also reads all extended attributes, and checks every field that readers pass on
-//! unchecked (`fields`). It changes nothing.
+//! link counts, directories with their parents, the storage that objects use with the free storage of the
+//! allocator, and the pointers to shared pages with the counts of the allocator. The check also reads all
+//! extended attributes, and checks every field that readers pass on unchecked (`fields`). It changes nothing.
 //!
 //! The open of the volume has verified the superblock, except the time of creation. The check therefore looks
 //! at only this field of the superblock. An open refuses two damaged copies of the superblock, and recovery

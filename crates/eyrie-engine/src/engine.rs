@@ -64,8 +64,8 @@ pub struct Attributes {
     /// Length of a file or of a symbolic link's target, in bytes. For a directory: its number of entries.
     pub size: u64,
     /// Bytes of storage that the object and its extended attributes occupy, without the header of the object.
-    /// The number leaves out the nodes of a file's tree, and the pages of a directory. The number is an
-    /// estimate if a file has many holes.
+    /// The number leaves out the nodes of a file's tree, and the pages of a directory. Shared extents count
+    /// in full for each file. The number is an estimate if a file has many holes.
     pub allocated: u64,
     /// Time of the last access that `MarkAccess` noted, a time that a call set, or the creation time. A read
     /// alone does not change this time.
@@ -137,7 +137,11 @@ pub struct SpaceUsage {
 /// return [`Error::Stale`].
 ///
 /// Calls take `&self` and may come from any thread. Look-ups and reads of [`Scm`](crate::scm::Scm) wait for
-/// no lock, except [`Engine::version`] of some files.
+/// no lock, with three exceptions:
+///
+/// - [`Engine::version`] of some files;
+/// - [`Engine::attributes`] of a directory that other threads change during each of many attempts;
+/// - [`Engine::seek`] while another thread records a new feature in the superblock.
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
@@ -416,8 +420,8 @@ pub trait Engine: Send + Sync {
     /// after the change, and after `ServiceEnded` the change may have been made. When the call succeeds, the
     /// Op is as durable as the medium makes it without a [`sync`](Engine::sync).
     ///
-    /// Engines check only rules that keep the volume sound (such as those on names, kinds, sizes and cycles),
-    /// and no permissions.
+    /// Engines check the rules that keep the volume sound (such as those on names, kinds, sizes and cycles)
+    /// and the limits of quotas, but no permissions.
     ///
     /// # Errors
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.

@@ -43,7 +43,7 @@ pub enum Error {
     #[error("no such extended attribute")]
     NoXattr,
     /// No extended attribute can have this name.
-    #[error("the name of an extended attribute has 1 to 255 bytes")]
+    #[error("the name of an extended attribute has 1 to 255 bytes, and no zero byte")]
     XattrName,
     /// No extended attribute can be as large as this value.
     #[error("an extended attribute has at most 64 KiB")]
@@ -62,8 +62,9 @@ pub enum Error {
     /// The change would take a user, a group or a tree above a limit of its quota.
     #[error("disk quota exceeded")]
     QuotaExceeded,
-    /// The object belongs to another tree with a quota than the directory of its new name.
-    #[error("the file and the directory belong to different trees with quotas")]
+    /// The directory of the new name belongs to a tree (it has a project id), and the object has another
+    /// project id or none.
+    #[error("the file and the directory belong to different trees: their project ids differ")]
     OtherTree,
     /// The object no longer exists.
     #[error("the object no longer exists")]
@@ -92,8 +93,8 @@ pub enum Error {
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// Only the owner of the object, or only root, may make the call, or the kind of the object does not
-    /// allow the call.
+    /// Only the owner of the object, or only root, may make the call. Or the kind or the inode flags of the
+    /// object do not allow the call.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file system does not support the call.

@@ -46,7 +46,7 @@ impl HoldTable {
         }
     }
 
-    /// Removes `count` holds, but at most those that there are. Returns the number of removed holds.
+    /// Removes `count` holds, or all holds if there are fewer. Returns the number of removed holds.
     pub fn remove(&self, id: ObjectId, count: u64) -> u64 {
         let mut shard = lock(self.shard(id));
         let Entry::Occupied(mut entry) = shard.entry(id) else { return 0 };

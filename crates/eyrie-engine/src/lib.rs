@@ -13,7 +13,7 @@
 //!   are:
 //!   - the stores of the allocator, of recovery and of the limit of generations;
 //!   - the stores of the creation, opening, resize and save of a volume;
-//!   - the features in the superblock (ACLs and inode flags);
+//!   - the features in the superblock, each before its first use;
 //!   - the records of owners and of their requests;
 //!   - the two stores that mark a header whose object was removed or not made.
 

@@ -320,7 +320,7 @@ impl Watcher {
     /// Runs `changes` on this thread. This watcher gets no notice of these changes, because the caller knows
     /// of its own changes.
     pub fn quietly<T>(&self, changes: impl FnOnce() -> T) -> T {
-        /// Restores the queue of an outer call, also while a panic unwinds.
+        /// Restores the queue of an outer call, even while a panic unwinds.
         struct Restore(u64);
         impl Drop for Restore {
             fn drop(&mut self) {

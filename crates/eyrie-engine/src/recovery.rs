@@ -1,7 +1,8 @@
 //! Recovery: finds the storage that a crashed volume uses, starting at its root.
 //!
 //! Objects need no repair: every Op commits by one publish or by a redo record, and the records are replayed
-//! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
+//! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way. The walk
+//! also counts the pointers to shared pages.
 //!
 //! Safe when power fails: a second recovery replays the same records to the same effect. Recovery makes no
 //! other change of the medium, because the marks and the free space are in memory.
@@ -57,6 +58,7 @@ pub fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
 /// Rebuilds the free space after a crash: replays the redo slots, marks the storage that the root reaches,
 /// and gives all other storage to the allocator.
 fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
+    // The records may change any number of pages, so the replay asks for as much room as an Op can get.
     let gate = volume.medium().enter_with(|| u64::MAX)?;
     let replayed = redo::replay(volume);
     drop(gate);
@@ -253,6 +255,7 @@ impl WalkQueue {
     fn next(&self) -> Option<PartInProgress<'_>> {
         let mut state = self.state();
         while !state.abandoned {
+            // The newest part comes first. A walk in this order needs a shorter list than one by levels.
             if let Some(part) = state.waiting.pop() {
                 state.in_progress += 1;
                 return Some(PartInProgress { queue: self, part });

@@ -19,8 +19,8 @@ pub(crate) fn spread(id: ObjectId, len: usize) -> usize {
     mixed as usize & (len - 1)
 }
 
-/// Multiplies a number by (2^64 / golden ratio), which spreads successive numbers evenly. Returns the upper
-/// half of the product.
+/// Multiplies a number by (2^64 / golden ratio), which spreads successive numbers evenly. Returns bits 32 to
+/// 63 of the product.
 const fn mix(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }

@@ -22,7 +22,8 @@ pub struct Requester<'a, E: Engine> {
     pub engine: &'a E,
     /// The credentials, for which the kernel vouches.
     pub who: &'a Credentials,
-    /// The rules for hard links.
+    /// The enabled protections. A service checks only the one of hard links, because the client walks the
+    /// paths.
     pub rules: AccessRules,
     /// The present. It becomes the time of each change, except that root may name an earlier time, more than
     /// a minute ago.
@@ -173,8 +174,8 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     fn check_owner(&self, parent: &Protection, id: ObjectId, owner: Owner) -> Result<()> {
-        // The umask is the client's own affair, so the service assumes an empty one.
-        // The engine decides which ACLs the object inherits.
+        // The client has applied its umask, so the service assumes an empty one. The engine decides which
+        // ACLs the object inherits.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         let mut expected = owner_of_new(&self.who.clone().with_umask(0), parent, id.kind(), owner.mode);
         expected.mode &= !Owner::INHERITS;

@@ -31,7 +31,7 @@ bitflags::bitflags! {
         /// Sets and clears the inode flags of immutable objects and of objects that only grow.
         const LINUX_IMMUTABLE = 1 << 9;
         /// Sees and sets `trusted` extended attributes, and sets `security` ones except
-        /// `security.capability`.
+        /// `security.capability`. Sees all quotas, and sets limits and project ids.
         const SYS_ADMIN = 1 << 21;
         /// Takes storage and makes files above the limits of quotas.
         const SYS_RESOURCE = 1 << 24;

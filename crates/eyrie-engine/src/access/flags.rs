@@ -1,4 +1,5 @@
-//! Inode flags: objects that are immutable, and objects that only grow. The flags bind every user, also root.
+//! Inode flags: objects that are immutable, and objects that only grow. The flags bind every user, including
+//! root.
 
 use super::{Capabilities, Credentials, Protection};
 use crate::op::{InodeFlags, Op};
@@ -46,8 +47,8 @@ pub fn check_set_size(file: InodeFlags) -> Result<()> {
     allowed(!file.contains(InodeFlags::APPEND_ONLY))
 }
 
-/// True if a call of fallocate(2) with this mode frees and changes no bytes. A file that only grows may get
-/// storage.
+/// True for the modes of fallocate(2) that a file that only grows allows, as on Linux: they add storage and
+/// do nothing else.
 pub(super) fn only_allocates(mode: FallocateMode) -> bool {
     matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize)
 }

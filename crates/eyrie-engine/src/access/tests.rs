@@ -339,7 +339,7 @@ fn protected_pipes_and_files_refuse_create_open() {
 }
 
 #[test]
-fn process_lends_its_umask() {
+fn credentials_of_process_have_its_umask() {
     let status = std::fs::read_to_string("/proc/self/status").expect("this host has procfs");
     let line = status.lines().find(|line| line.starts_with("Umask:")).expect("a line of the kernel");
     let umask = Credentials::of_process().umask();

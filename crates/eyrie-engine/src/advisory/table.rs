@@ -13,13 +13,13 @@ use super::object::ObjectLocks;
 use super::wait::{LockWaiter, Signal};
 use crate::{Error, ObjectId, Result};
 
-/// Maximum number of locks of the process that owns the volume.
+/// Maximum number of locks of the process that owns the volume. It bounds the memory of the table.
 const MOST_OF_PROCESS: usize = 1 << 20;
 /// Maximum number of locks of a session of a client. It is smaller than [`MOST_OF_PROCESS`], because the
 /// locks of all clients are in the memory of the process that owns the volume.
 const MOST_OF_SESSION: usize = 1 << 14;
-/// Maximum number of waits of a session that the table remembers at a time. The note of a further wait
-/// replaces an older note.
+/// Maximum number of waits of a session that the table remembers at a time. It bounds the memory that a
+/// client can take. The note of a further wait replaces an older note.
 const MOST_WAITS_OF_SESSION: u64 = 256;
 /// Time for which the table remembers that a client waits. A waiting client repeats its request before this
 /// time is over.

@@ -110,7 +110,7 @@ impl Canceller {
         Canceller::default()
     }
 
-    /// Ends all waits with this canceller, also later ones.
+    /// Ends all waits with this canceller, including later ones.
     pub fn cancel(&self) {
         let mut state = self.lock();
         state.is_cancelled = true;

@@ -1,4 +1,4 @@
-//! A volume on a block device. The device holds the segment of the volume, and behind it the journal.
+//! A volume on a block device. The device holds the segment of the volume, and after it the journal.
 //!
 //! The open descriptor of the device holds two locks. By the first (`O_EXCL`), the kernel gives a device
 //! exclusively to one mount or one descriptor. The second is a lock of the whole file (`flock`), which also
@@ -88,7 +88,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
 }
 
 /// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, every other
-/// claim of the device fails, also a claim by this process. Shared claims are the exception: they do not
+/// claim of the device fails, even a claim by this process. Shared claims are the exception: they do not
 /// exclude each other. With a shared claim the file is open only for reading.
 pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
     let in_use = || {

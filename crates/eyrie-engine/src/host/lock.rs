@@ -1,4 +1,4 @@
-//! Locks a volume in a directory, for one owner, which may change the volume, or for any number of readers. A
+//! Locks a volume in a directory: for one owner, which may change the volume, or for any number of readers. A
 //! record lock of the host excludes other processes. A table excludes other opens in this process.
 //!
 //! A record lock belongs to a process. The lock ends with the process, even if the process is killed, and a
@@ -8,8 +8,8 @@
 //!
 //! A reader changes no file, so it does not make a missing lock file. It locks the segment by flock(2)
 //! instead, and then looks for the lock file again. An owner first locks the lock file, which it makes if
-//! necessary, and then tests that no reader has the segment locked. So of a reader and an owner that come at
-//! the same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
+//! necessary, and then tests that no reader has the segment locked. So if a reader and an owner come at the
+//! same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
 //! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2). This lock lasts
 //! until the reader unlocks it, or until the reader and the child have ended.
 

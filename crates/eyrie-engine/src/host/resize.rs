@@ -107,7 +107,7 @@ impl<'a> ResizedSegment<'a> {
 
     /// Gives the volume on the device room for exactly `bytes`. Callers have emptied the journal and unmapped
     /// the volume. The function calls `step` after each durable change. If the volume becomes smaller, the
-    /// function at last discards the bytes of the device between the new and the old end.
+    /// last step discards the bytes of the device between the new and the old end.
     fn resize_device(&self, bytes: u64, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (file, place) = (&self.file, &self.place());
         let failed = |error| device::failed(place, "cannot be resized")(error);

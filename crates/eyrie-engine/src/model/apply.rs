@@ -186,7 +186,8 @@ impl ModelState {
     /// Renames an entry. The first check is that of the whiteout. After the checks of both directories and
     /// names, the order is: a missing source name, a removed directory, a target name that exists
     /// (`NoReplace`) or is missing (`Exchange`), loops, one object under both names, kinds, a directory that
-    /// is not empty. Linux has the same order, except that it reports a removed directory first.
+    /// is not empty, another tree. Linux has the same order, except that it reports a removed directory
+    /// first.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),

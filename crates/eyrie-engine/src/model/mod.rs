@@ -7,7 +7,8 @@
 //! of [`Engine::list`]. For [`Engine::version`], tests compare only that the version of the other engine
 //! changes when the version of the model does. For [`Engine::seek`], tests compare only the meaning: a hole
 //! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, punch,
-//! zeroing or collapse has removed it since then.
+//! zeroing or collapse has removed it since then. A clone gives its target the data pages and the holes of
+//! its source.
 //!
 //! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
 //! `Rename`), the model returns the first one in this order:
@@ -23,14 +24,16 @@
 //! 9. a directory that is not empty
 //! 10. values out of range
 //!
-//! `Rename` makes checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one
-//! exception: Linux reports a removed directory before it looks at names. The order of any other Op is that
-//! of the checks in its function.
+//! A new name in another tree with a quota is refused between checks 9 and 10 (`OtherTree`). `Rename` makes
+//! checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one exception:
+//! Linux reports a removed directory before it looks at names. The order of any other Op is that of the
+//! checks in its function.
 //!
 //! Decisions that POSIX leaves open:
 //!
 //! - A file cannot replace a directory above it. The error is `IsDirectory` (Linux returns `ENOTEMPTY`).
-//! - `SetSize` sets the times even if the size is unchanged. An empty `Write` or `Append` sets no times.
+//! - `SetSize` sets the times even if the size is unchanged. An empty `Write`, `Append` or `CloneRange` sets
+//!   no times.
 //! - An object without a name cannot get one, except a linkable file of `CreateUnnamed` that has never had a
 //!   name. `Link` returns `NotFound` for any other object without a name.
 //! - A `Batch` applies its parts in their order. The changes get the time of the batch, not the times of the

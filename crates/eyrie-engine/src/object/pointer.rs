@@ -119,7 +119,9 @@ impl Pointer {
         self.0 & Pointer::SHARED != 0
     }
 
-    /// True if the extent is unwritten. Such an extent reads as zeros, and its bytes do not matter.
+    /// True if the extent is unwritten. Such an extent reads as zeros, and its bytes do not matter. In a root
+    /// node the same bit has another meaning (see [`Pointer::is_preallocated`]), so callers ask only about
+    /// leaves and about pointers [below a root](Pointer::below_root).
     pub(crate) const fn is_unwritten(self) -> bool {
         self.0 & Pointer::UNWRITTEN != 0
     }

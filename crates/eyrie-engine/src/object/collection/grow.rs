@@ -37,7 +37,7 @@ use crate::{Error, Result};
 /// and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
-/// the next segment. These are 8 KiB for each bucket since the previous announcement. The next segment has at
+/// the next segment, that is, 8 KiB for each bucket since the previous announcement. The next segment has at
 /// most twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present
 /// one. Therefore announcements during the second half of the present segment would suffice. They begin
 /// earlier, after its first quarter.
@@ -188,8 +188,8 @@ fn widen_table<'v>(
     Ok(())
 }
 
-/// Replaces the table by a table of `bytes` bytes, and returns the new root. A smaller table has room for all
-/// segments of the collection.
+/// Replaces the table by a table of `bytes` bytes, and returns the new root. Callers ask for a smaller table
+/// only if it has room for all segments of the collection.
 pub(super) fn replace_table<'v>(
     volume: &'v Volume,
     table: &Table<'_>,

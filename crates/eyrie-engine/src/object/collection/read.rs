@@ -89,8 +89,9 @@ impl<'v> Collection<'v> {
     }
 
     /// True if the entry of `name` is certainly the same as at the time of its look-up: its page is the first
-    /// of its bucket, has not changed, and still belongs to the bucket of the name. (A bucket may have lost
-    /// its further pages, which do not change when it does.) The caller holds the lock of the name's shard.
+    /// of its bucket, has not changed, and still belongs to the bucket of the name. The result is false for
+    /// an entry in a further page, because the bucket may have given up this page without a change of the
+    /// page. The caller holds the lock of the name's shard.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

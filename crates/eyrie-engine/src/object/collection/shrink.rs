@@ -33,15 +33,15 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{Volume, VolumeView};
 
-/// After a removal that leaves at most this number of entries in a page, the caller looks if the collection
-/// should shrink. So most removals do not look.
+/// After a removal that leaves at most this number of entries in a page, the caller checks if the collection
+/// should shrink. So most removals make no such check.
 pub(super) const FEW: u32 = 3;
 /// Units that a slot is worth in the fill of a page. A page is full if its slots or its heap are full.
 const SLOT_UNITS: u32 = (PAGE_UNITS - HEAP_UNIT) / CAPACITY;
 /// Fill of a page that is full.
 const FULL: u32 = PAGE_UNITS - HEAP_UNIT;
-/// A collection shrinks if the pages of the sample are filled to less than this on average: an eighth. A
-/// merged bucket is then a quarter full on average. Growth begins when pages are three quarters full, so a
+/// A collection shrinks if the pages of the sample are filled to this or less on average: an eighth. A merged
+/// bucket is then a quarter full on average. Growth begins when pages are three quarters full, so a
 /// collection does not grow again soon after it has shrunk.
 const SPARSE: u32 = FULL / 8;
 /// Number of buckets in the sample. The first buckets are spread evenly over the order of listings, so the
@@ -54,7 +54,7 @@ const MOST_MERGED: u32 = 6 * FULL;
 /// Maximum number of merges that one redo record commits. The record then fits into its slot.
 const MERGED_AT_ONCE: u64 = 64;
 /// After this number of moved entries, a redo record commits no further merge, and an Op takes no further
-/// step.
+/// step. The number bounds the time for which the Op holds the locks of all shards.
 const MOVED_AT_ONCE: usize = 64;
 
 /// Addresses of the pages of a bucket. The further pages have extents of their own.
@@ -83,7 +83,7 @@ impl Pages {
         self.addrs().map(|page| fill(table, page, FULL)).sum()
     }
 
-    /// True if the entries would fit into half of one page less.
+    /// True if the bucket would be at most half full with one page less.
     fn has_too_many(&self, table: &Table<'_>) -> Result<bool> {
         let further = self.further.len() as u32;
         Ok(further > 0 && self.fill(table)? <= further * FULL / 2)
@@ -109,7 +109,7 @@ fn fill(table: &Table<'_>, page: Addr, enough: u32) -> Result<u32> {
     Ok(slots.max(units))
 }
 
-/// True if the first pages of the sample are filled to less than [`SPARSE`] on average.
+/// True if the first pages of the sample are filled to [`SPARSE`] or less on average.
 fn is_sparse(table: &Table<'_>, buckets: Buckets) -> Result<bool> {
     let sample = buckets.count().min(SAMPLE);
     let mut left = sample as u32 * SPARSE;
@@ -152,9 +152,10 @@ pub fn may_shrink(volume: &VolumeView, root: Pointer, name: &[u8]) -> Result<boo
 
 /// Takes one step of shrinking: merges some buckets, or gives up the further pages of the bucket of `name`
 /// that it no longer needs, or replaces the table by the smallest one. Returns true if the caller should take
-/// another step, because this one was short. The caller holds the locks of all shards. A collection of more
-/// than eight buckets keeps at least eight in one step. `times_version` is the version of the directory's
-/// times. `publish` gets the transaction and the root of a smaller table, and adds the publish of this root.
+/// another step, because this one moved few entries. The caller holds the locks of all shards. A collection
+/// of more than eight buckets keeps at least eight in one step, so no name changes its shard in this step.
+/// `times_version` is the version of the directory's times. `publish` gets the transaction and the root of a
+/// smaller table, and adds the publish of this root.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`, and the errors of `publish`.

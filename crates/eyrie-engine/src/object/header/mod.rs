@@ -10,6 +10,10 @@
 //! - Every change of a hot or cold copy increases the version in the selector. A reader that finds the same
 //!   selector before and after its reads has therefore read one state.
 //!
+//! There is one exception: a clone sets the shared bit of the root pointer in the current hot copy, in place,
+//! and leaves the selector as it is. The bit does no harm, because the pointer leads to the same extent with
+//! and without it.
+//!
 //! Safe when power fails: a change stores only into copies that are not current, and then publishes the
 //! selector. The cold copies are not in the selector's cache line. Therefore the barrier of the transaction
 //! separates the store of a cold copy from the publish. A hot copy needs no barrier, because it is in the

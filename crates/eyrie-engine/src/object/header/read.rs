@@ -108,7 +108,8 @@ impl Selector {
 /// One consistent state of a hot line.
 #[derive(Clone, Copy, Debug)]
 pub struct Hot {
-    /// Selector of this state. No other state of the object has the same selector.
+    /// Selector of this state. No other state of the object has the same selector, except for the shared bit
+    /// of the root.
     pub selector: Selector,
     /// Root pointer.
     pub root: Pointer,
@@ -196,7 +197,8 @@ impl Header {
             // Loads have acquire order, and stores have release order. A change writes into the copy that is
             // not current. So the words that were read above, from the current copy, change only after the
             // publish of a newer selector. Therefore, if a load above saw a changed word, this load sees a
-            // newer selector. An unchanged selector proves that all words belong to one state.
+            // newer selector. An unchanged selector proves that all words belong to one state. (Only the
+            // shared bit of the root may change under the same selector.)
             if line.load(0) == selector.0 {
                 // A size that was read during a change may be impossible although nothing is corrupt.
                 // Therefore the check comes after the comparison of the selectors.
@@ -219,6 +221,7 @@ impl Header {
             let hot = self.hot(medium)?;
             let cold: Cold =
                 transmute!(medium.words(self.cold_line(hot.selector.cold_copy()), 8)?.load_all::<8>());
+            // As in `hot`, an unchanged selector proves that the cold copy belongs to the same state.
             if medium.load(self.hot_line())? == hot.selector.0 {
                 return Ok((hot, cold));
             }

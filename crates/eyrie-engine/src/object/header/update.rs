@@ -181,7 +181,8 @@ impl Header {
     }
 
     /// Sets the unlinked bit of an object. Later opens of the object then fail, unless a handle keeps it
-    /// alive. The caller has committed the removal of the last name.
+    /// alive. The caller has committed the removal of the last name, and still holds the lock of the object.
+    /// Therefore no other change of the selector comes between the load and the store.
     ///
     /// After a crash no entry leads to the object, so recovery never reads this bit. Therefore the store
     /// needs no order.

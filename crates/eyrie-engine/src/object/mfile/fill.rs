@@ -136,8 +136,8 @@ pub fn allocate(
     fill(transaction, file, to, range, how)
 }
 
-/// Returns the number of bytes of a range that have no storage, or, if `own`, no storage that is not shared.
-/// Reads at most `nodes` nodes.
+/// Returns the number of bytes of a range that need new storage: those without storage, and if `own` also
+/// those in shared pages. Reads at most `nodes` nodes.
 fn missing(medium: &Medium, file: FileTree, range: FileRange, own: bool, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
@@ -202,7 +202,8 @@ fn fill(
     how: FillMode,
 ) -> Result<Pointer> {
     let preallocated = file.root.is_preallocated() || range.is_past(to);
-    // A single extent has no storage past the last page of the file, except by chance.
+    // A single extent has storage past the last page of the file only if its size class is larger than the
+    // file.
     if let Some(extent) = single_extent(file)? {
         let visible = file.size.min(extent.bytes());
         let keeps = matches!(how, FillMode::Storage { .. });
@@ -308,8 +309,8 @@ fn refill(
         }
         _ => {}
     }
-    // Unless the file is preallocated, its last large leaf is a node instead. An append then fills the slots
-    // of the node.
+    // A span that the file fills only in part gets a node instead of a large leaf. An append then fills the
+    // slots of the node. For a preallocated file, `size` is `STORAGE_MAX`, so every span counts as full.
     let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {

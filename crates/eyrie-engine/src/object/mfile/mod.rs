@@ -2,14 +2,15 @@
 //!
 //! The root is one of three things: null (the file has only zeros), one extent with the first bytes of the
 //! file (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4
-//! KiB, as in BPFS (section 3.1 of the paper, SOSP 2009). Where a pointer could lead to a lowest node, with
-//! its 512 pages, it may instead lead to one leaf of 2 MiB.
+//! KiB, as in BPFS (section 3.1 of the paper, SOSP 2009). A pointer that could lead to a lowest node, with
+//! its 512 pages, may instead lead to one leaf of 2 MiB.
 //!
 //! There are three kinds of updates. A write uses the cheapest kind that is atomic (section 3.2 of the BPFS
-//! paper). A change of stored bytes within one aligned word is stored in place, except in a sealed object.
-//! Bytes past the end are appended. Other changes copy pages and nodes. The change of one pointer above all
-//! copies commits the whole change. An *unwritten* page is allocated but reads as zeros: its pointer has the
-//! unwritten bit. An unwritten page needs no copy, because the first write to the page stores bytes in place.
+//! paper). A change of stored bytes within one aligned word is stored in place, except in a sealed object and
+//! in a shared page. Bytes past the end are appended. Other changes copy pages and nodes. The change of one
+//! pointer above all copies commits the whole change. An *unwritten* page is allocated but reads as zeros:
+//! its pointer has the unwritten bit. An unwritten page needs no copy, because the first write to the page
+//! stores bytes in place.
 //!
 //! Invariants:
 //! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,
@@ -19,12 +20,13 @@
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
-//! - No byte changes in an extent whose pointer has the shared bit, also past the end of the file. The count
-//!   of pointers to a page is the affair of the allocator, which frees a retired page only if no pointer to
-//!   it is left.
+//! - No byte changes in an extent whose pointer has the shared bit, not even past the end of the file. The
+//!   allocator counts the pointers to a shared page, and frees a retired page only if no pointer to it is
+//!   left.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
-//! word of stored bytes, a slot of a node, or the header's hot line.
+//! word of stored bytes, a slot of a node, or the header's hot line. There is one exception: a clone sets the
+//! shared bit in pointers of its source before the commit. A bit that is set for nothing does no harm.
 
 mod append;
 mod clone;

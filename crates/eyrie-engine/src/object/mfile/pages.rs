@@ -18,7 +18,7 @@ use crate::transaction::Transaction;
 const RUN_BYTES: u64 = 256 << 10;
 
 /// Returns the slots that `part` covers wholly, in a node at level 1, whose children are pages. Returns an
-/// empty range instead of a single slot.
+/// empty range instead of a single slot, because a single page has no neighbour.
 pub(super) fn whole_slots(part: FilePart<'_>) -> Range<usize> {
     let (first, end) = (part.offset.div_ceil(PAGE_SIZE), part.end() / PAGE_SIZE);
     if first + 1 < end { first as usize..end as usize } else { 0..0 }

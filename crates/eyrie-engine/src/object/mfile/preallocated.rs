@@ -6,7 +6,7 @@
 //! which no reader sees. The commit publishes the pointers of these pages together with the new size: by a
 //! new root, or by a redo record with one pointer and the size.
 //!
-//! Only the bytes behind the end in the last page are garbage, because appends store bytes there in place.
+//! Only the bytes past the end in the last page are garbage, because appends store bytes there in place.
 
 use eyrie_medium::Medium;
 

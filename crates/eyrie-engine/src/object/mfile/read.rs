@@ -317,8 +317,8 @@ fn pages(size: u64, level: u8) -> u64 {
     size.min(span(level)).next_multiple_of(PAGE_SIZE)
 }
 
-/// Returns the bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. Pointers
-/// from `end` on have no meaning. `end` counts from the start of the subtree.
+/// Returns the bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. Pointers from
+/// `end` on have no meaning. `end` counts from the start of the subtree.
 #[cold]
 fn counted(medium: &Medium, subtree: Subtree, end: u64, nodes: &mut usize) -> Result<u64> {
     let level = subtree.level;

@@ -14,8 +14,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
 /// Prepares a change of the size to `to`. The storage past the end of the file becomes free, unless the file
-/// becomes longer. Returns the new root, which the caller publishes together with `to`
-/// in the header's hot line.
+/// becomes longer. Returns the new root, which the caller publishes together with `to` in the header's hot
+/// line.
 ///
 /// A truncation that ends inside a page with data copies this page up to the new size. Therefore the bytes
 /// past the new size in the copy were never visible. The bytes that an extension adds read as zeros.
@@ -68,8 +68,8 @@ fn truncate_root(
     Ok(truncate_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
-/// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. Pointers from
-/// `from` on have no meaning. Both offsets count from the start of the subtree, and `to < from`.
+/// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. Pointers from `from` on
+/// have no meaning. Both offsets count from the start of the subtree, and `to < from`.
 fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
     let Subtree { pointer, level, .. } = subtree;
     if to == 0 {
@@ -90,8 +90,8 @@ fn truncate(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: 
         }
         // The bytes past `to` need no clearing, because an unwritten page reads as zeros.
         Under::Unwritten(_) if level == 0 => Ok(pointer),
-        // A leaf owns its whole extent, also the pages past the end of the file. Therefore all of its pages
-        // past `to` are retired.
+        // A leaf owns its whole extent, including the pages past the end of the file. Therefore all of its
+        // pages past `to` are retired.
         Under::Leaf(extent) | Under::Shared(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;
             truncate_node(transaction, node, level, extent.bytes(), to)

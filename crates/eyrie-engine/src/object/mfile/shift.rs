@@ -1,4 +1,4 @@
-//! Removes whole pages from a file, and inserts holes into it. The pages behind the change move by changes of
+//! Removes whole pages from a file, and inserts holes into it. The pages after the change move by changes of
 //! pointers, without a copy of their bytes. Only a root extent smaller than a page is copied.
 //!
 //! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
@@ -104,7 +104,7 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
     if shift.inserts && reach > STORAGE_MAX - shift.length {
         return Err(Error::Invalid("storage past the end would move past the largest offset"));
     }
-    // If the file has no storage behind `offset`, only the size changes.
+    // If the file has no storage from `offset` on, only the size changes.
     if root.is_null() || shift.offset >= reach {
         return Ok(root);
     }
@@ -116,8 +116,8 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
     if new.is_null() { Ok(new) } else { root_over(transaction, new, new.height(), preallocated) }
 }
 
-/// Moves the contents of a subtree to their new location. The subtree begins at offset `start` of the
-/// old file.
+/// Moves the contents of a subtree to their new location. The subtree begins at offset `start` of the old
+/// file.
 fn rebuild(
     transaction: &mut Transaction<'_>,
     builder: &mut TreeBuilder,

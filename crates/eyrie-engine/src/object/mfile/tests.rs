@@ -253,7 +253,7 @@ fn aligned_shift_reuses_subtrees() {
     assert_eq!(file.seek(2 * LARGE, false), Some(602 * LARGE));
     file.collapse(2 * LARGE, 600 * LARGE);
     assert!(leaves(&file) == kept && file.bytes() == before);
-    // A shift by one page divides every large extent behind the inserted page. The large extent before that
+    // A shift by one page divides every large extent after the inserted page. The large extent before that
     // page stays.
     file.insert(2 * LARGE, PAGE_SIZE);
     assert_eq!(leaves(&file), kept[..1]);
@@ -463,7 +463,7 @@ fn storage_past_the_end_moves_and_goes_with_its_range() {
     assert_eq!(file.allocated(), 4096);
 }
 
-/// A failed append leaves pointers in the slots past the end, and bytes behind the end in the last page.
+/// A failed append leaves pointers in the slots past the end, and bytes past the end in the last page.
 #[test]
 fn leftovers_of_a_failed_append_stay_invisible() {
     let volume = volume(16 << 20);
