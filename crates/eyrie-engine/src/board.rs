@@ -3,7 +3,7 @@
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
 //! keys of the sessions, the number of orphans, marks of features that the volume may use (inode flags,
-//! `security.capability` and quotas), and a mark that the owner has saved the volume.
+//! `security.capability`, quotas and shared extents), and a mark that the owner has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
@@ -32,6 +32,7 @@ const SAVED: usize = 3 * LINE;
 const HAS_FLAGS: u64 = 1;
 const HAS_CAPABILITIES: u64 = 2;
 const HAS_QUOTAS: u64 = 4;
+const HAS_SHARED_EXTENTS: u64 = 8;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
@@ -267,6 +268,16 @@ impl Board {
     /// Tells writers that an object may have `security.capability`, before the first object gets it.
     pub(crate) fn set_has_capabilities(&self) {
         self.word_to_store(FEATURES).fetch_or(HAS_CAPABILITIES, Ordering::Release);
+    }
+
+    /// True if several pointers may lead to an extent of the volume.
+    pub(crate) fn has_shared_extents(&self) -> bool {
+        self.word(FEATURES).load(Ordering::Acquire) & HAS_SHARED_EXTENTS != 0
+    }
+
+    /// Tells readers that several pointers may lead to an extent, before the first clone.
+    pub(crate) fn set_has_shared_extents(&self) {
+        self.word_to_store(FEATURES).fetch_or(HAS_SHARED_EXTENTS, Ordering::Release);
     }
 
     /// True if the volume counts usage for quotas.

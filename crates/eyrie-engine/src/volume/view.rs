@@ -29,7 +29,7 @@ impl VolumeView {
     /// Returns the volume with a board that only this process reads.
     pub(super) fn of_process(context: SpaceContext, superblock: VerifiedSuperblock) -> Result<VolumeView> {
         let view = VolumeView { context, superblock, board: Board::private()? };
-        view.announce_flags();
+        view.announce_features();
         Ok(view)
     }
 
@@ -42,7 +42,7 @@ impl VolumeView {
     /// Replaces the board by one that other processes can map. No other thread uses the volume yet.
     pub(super) fn share_board(&mut self) -> Result<()> {
         self.board = Board::shared()?;
-        self.announce_flags();
+        self.announce_features();
         Ok(())
     }
 
@@ -127,15 +127,18 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, PREALLOCATION)
     }
 
-    /// True if several pointers may lead to an extent of the volume.
+    /// True if several pointers may lead to an extent of the volume. A reader in another process sees also a
+    /// first clone that came after its open.
     pub(crate) fn has_shared_extents(&self) -> bool {
-        self.superblock.has_feature(SHARED_EXTENTS)
+        self.board.has_shared_extents()
     }
 
     /// Records that several pointers may lead to an extent, before the first clone. The caller is inside the
     /// gate of the medium.
     pub(crate) fn set_shared_extents(&self) -> Result<()> {
-        self.superblock.add_feature(&self.context.medium, SHARED_EXTENTS)
+        self.superblock.add_feature(&self.context.medium, SHARED_EXTENTS)?;
+        self.board.set_has_shared_extents();
+        Ok(())
     }
 
     /// True if the volume may have objects with `security.capability`.
@@ -162,13 +165,16 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, QUOTAS)
     }
 
-    /// Tells the users of a new board if objects may have inode flags or capabilities.
-    fn announce_flags(&self) {
+    /// Tells the users of a new board about the features that they read there.
+    fn announce_features(&self) {
         if self.has_flags() {
             self.board.set_has_flags();
         }
         if self.has_capabilities() {
             self.board.set_has_capabilities();
+        }
+        if self.superblock.has_feature(SHARED_EXTENTS) {
+            self.board.set_has_shared_extents();
         }
     }
 

@@ -1,5 +1,7 @@
 //! The host's side of a comparison: calls of the kernel below the root of this process.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
@@ -47,6 +49,8 @@ pub(super) struct HostSide {
     pub xattrs: bool,
     /// True if inode flags are compared.
     flags: bool,
+    /// The inode numbers of files in which `fallocate` has allocated storage, each with the number of calls.
+    allocated: RefCell<HashMap<u64, u32>>,
 }
 
 impl HostSide {
@@ -63,16 +67,22 @@ impl HostSide {
         if !flags {
             eprintln!("inode flags are not compared: the host does not support them");
         }
-        HostSide { host, users: plain_users(0), xattrs, flags }
+        HostSide { host, users: plain_users(0), xattrs, flags, allocated: RefCell::default() }
     }
 
     /// Empties the root, and gives all users all rights on it.
     pub fn empty(&self) {
+        self.allocated.borrow_mut().clear();
         empty(&self.host);
     }
 
     /// Makes a call as a user.
     pub fn perform(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
+        if let PosixCall::Fallocate { mode: FallocateMode::Allocate | FallocateMode::KeepSize, .. } = call
+            && let Some(stat) = self.object_of(slots, call)
+        {
+            *self.allocated.borrow_mut().entry(stat.inode).or_default() += 1;
+        }
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
@@ -108,7 +118,13 @@ impl HostSide {
     /// (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not support
     /// the call. A look-up of the call's path may set the access times of symbolic links. So the same look-up
     /// is made in `subject`, the file system under test.
-    pub fn is_beyond_comparison<P: Posix>(&self, call: &PosixCall, subject: &P) -> bool {
+    pub fn is_beyond_comparison<P: Posix>(&self, slots: &Slots<Host>, call: &PosixCall, subject: &P) -> bool {
+        if matches!(call, PosixCall::Seek { .. }) {
+            // If storage without data is allocated a second time, a tmpfs takes it for data.
+            let inode = self.object_of(slots, call).map(|stat| stat.inode);
+            let allocated = self.allocated.borrow();
+            return inode.and_then(|inode| allocated.get(&inode)).is_some_and(|&calls| calls > 1);
+        }
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
         }

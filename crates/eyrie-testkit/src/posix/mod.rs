@@ -264,7 +264,7 @@ impl<P: Posix> PosixRun<'_, P> {
         let per_tree = if waits { 1 } else { per_tree };
         let mut before = self.trees(!waits).map_err(|what| (0, what))?;
         for (index, (user, call)) in calls.iter().enumerate() {
-            let is_compared = !self.host.is_beyond_comparison(call, &self.subjects[0]);
+            let is_compared = !self.host.is_beyond_comparison(host_slots, call, &self.subjects[0]);
             if is_compared {
                 if waits {
                     wait_for_tick();

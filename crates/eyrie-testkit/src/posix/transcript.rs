@@ -105,7 +105,7 @@ fn write_calls(
     let mut slots: Slots<Host> = [const { None }; SLOTS];
     let (mut before, mut shown) = (host.tree(true), BTreeMap::new());
     for (index, (user, call)) in calls.iter().enumerate() {
-        if host.is_beyond_comparison(call, &host.host)
+        if host.is_beyond_comparison(&slots, call, &host.host)
             || is_left_out(call, host.object_of(&slots, call).as_ref())
         {
             continue;

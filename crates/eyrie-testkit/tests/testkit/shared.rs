@@ -5,7 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use eyrie::{AccessRules, AccessTimes, Credentials, MediumChoice, PagedOptions, PosixExt, Pxfs, Volume};
+use eyrie::{
+    AccessRules, AccessTimes, Credentials, MediumChoice, OpenFlags, PagedOptions, Posix, PosixClones,
+    PosixExt, Pxfs, Volume, Whence,
+};
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
@@ -77,6 +80,28 @@ fn compare_client(medium: MediumChoice, test: &str) {
             let sets_flags = |call: &PosixCall| matches!(call, PosixCall::SetInodeFlags { .. });
             compare(|_| Arc::clone(&client), rules, sets_flags);
         });
+    });
+}
+
+/// A client knows of the first clone of a volume, even if it joined before the clone. Only with clones, a
+/// file may have more pages than its volume.
+#[test]
+fn earlier_client_knows_of_the_first_clone() {
+    served(4 << 20, MediumChoice::Auto, |socket| {
+        let files = || {
+            let client = Client::connect(socket, false).expect("a session");
+            Pxfs::new(Arc::new(client), Credentials::of_process())
+        };
+        let (earlier, later) = (files(), files());
+        later.write("/egg", vec![7; 1 << 20]).expect("room");
+        let egg = later.open("/egg".into(), OpenFlags::READ | OpenFlags::WRITE, 0).expect("there");
+        let mut size = 1 << 20;
+        while size < 64 << 20 {
+            later.clone_range((&egg, 0), (&egg, size), 0).expect("room for nodes");
+            size *= 2;
+        }
+        let egg = earlier.open_file("/egg").expect("there");
+        assert_eq!(earlier.seek(egg.handle(), 0, Whence::Hole).expect("the file is sound"), size);
     });
 }
 

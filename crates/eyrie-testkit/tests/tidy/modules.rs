@@ -15,6 +15,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "copy",
             "counts",
             "fork",
+            "own_root",
             "rules",
             "site",
             "sync",
