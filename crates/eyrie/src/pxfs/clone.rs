@@ -90,7 +90,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
         // The first steps must not succeed if the last one fails. All steps but the last clone whole pages.
         let size = self.engine().attributes(target)?.size;
-        let is_past = from + left > self.engine().attributes(source)?.size;
+        let is_past =
+            from + left > self.engine().attributes(source)?.size || to.saturating_add(left) > OFFSET_MAX;
         let overlaps = source == target && from.abs_diff(to) < left.next_multiple_of(PAGE);
         if is_past || overlaps || !left.is_multiple_of(PAGE) && to.saturating_add(left) < size {
             return Err(Errno::INVAL.into());
@@ -132,15 +133,17 @@ impl<E: Engine> AsUser<'_, E> {
         length: u64,
     ) -> CallResult<u64> {
         self.check_target(target)?;
-        if from.max(to).saturating_add(length) > OFFSET_MAX && from.checked_add(length).is_none() {
+        if from.max(to).checked_add(length).is_none() {
             return Err(Errno::OVERFLOW.into());
         }
-        let source_size = self.engine().attributes(source)?.size;
-        let count = length.min(source_size.saturating_sub(from));
-        if to >= OFFSET_MAX && count > 0 {
+        if from.max(to) > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        if to == OFFSET_MAX {
             return Err(Errno::FBIG.into());
         }
-        let count = count.min(OFFSET_MAX.saturating_sub(to));
+        let source_size = self.engine().attributes(source)?.size;
+        let count = length.min(source_size.saturating_sub(from)).min(OFFSET_MAX - to);
         if source == target && from.abs_diff(to) < count {
             return Err(Errno::INVAL.into());
         }

@@ -1,0 +1,163 @@
+//! Tests of clones at their limits: very many pointers to the same pages, and stores that fail.
+
+use super::clones::{
+    PAGE, after_close, assert_clean, bytes, clone, fallocate, file, read, unlink, used, write,
+};
+use super::*;
+
+/// Makes a file whose 64 pages occur 64 times, so that it has more pages than the volume. Returns its bytes,
+/// too.
+fn repeated(engine: &Scm, name: &[u8]) -> (ObjectId, Vec<u8>) {
+    let mut data = bytes(64 * PAGE, 1);
+    let id = file(engine, name, &data[..PAGE]);
+    for page in 1..64 {
+        write(engine, id, (page * PAGE) as u64, &data[page * PAGE..(page + 1) * PAGE]);
+    }
+    for _ in 0..6 {
+        let len = data.len() as u64;
+        clone(engine, (id, 0), (id, len), len).expect("room");
+        data.extend_from_within(..);
+    }
+    assert!(data.len() as u64 > 3 * BYTES);
+    (id, data)
+}
+
+#[test]
+fn file_with_more_pages_than_the_volume_is_changed_and_removed() {
+    let engine = engine();
+    let empty = used(&engine);
+    let (id, mut data) = repeated(&engine, b"file");
+    let copy = file(&engine, b"copy", b"x");
+    clone(&engine, (id, 0), (copy, 0), 0).expect("room");
+    clone(&engine, (id, 0), (copy, 0), 0).expect("every page of the target is replaced");
+    assert!(read(&engine, copy) == data);
+    let part = 3000 * PAGE;
+    fallocate(&engine, id, FallocateMode::PunchHole, PAGE_SIZE, part as u64);
+    data[PAGE..PAGE + part].fill(0);
+    fallocate(&engine, copy, FallocateMode::CollapseRange, 0, part as u64);
+    assert!(read(&engine, id) == data && read(&engine, copy).len() == data.len() - part);
+    assert_clean(&engine);
+    engine.apply(&Op::SetSize { id, size: 0, set_ids: SetIds::Keep, time: BORN }).expect("room");
+    unlink(&engine, b"copy");
+    assert_clean(&engine);
+    let (dir, time) = (engine.root, LATER);
+    repeated(&engine, b"value");
+    let put = Op::Put { dir, name: b"value", id: copy, owner: OWNER, data: b"short", time };
+    engine.apply(&put).expect("the key exists");
+    repeated(&engine, b"last");
+    unlink(&engine, b"last");
+    [&b"file"[..], b"value"].into_iter().for_each(|name| unlink(&engine, name));
+    assert_eq!(used(&engine), empty);
+    let reopened = after_close(engine);
+    assert!(!reopened.recovered(), "no storage has leaked");
+    assert_clean(&reopened);
+}
+
+/// The tree has six nodes, with 512 to the power of six paths to one page.
+#[test]
+fn clone_of_an_endless_tree_ends() {
+    let engine = engine();
+    let source = file(&engine, b"source", &[1; PAGE]);
+    let target = file(&engine, b"target", b"x");
+    clone(&engine, (source, 0), (target, 0), 0).expect("room");
+    let page = hot(&engine, source).root;
+    assert!(page.is_shared());
+    let root = (0..6).fold(page, |child, _| node_over(&engine, child));
+    set_root(&engine, source, root.with_height(6), i64::MAX as u64);
+    let cloned = clone(&engine, (source, 0), (target, 0), 0);
+    assert!(matches!(cloned, Err(Error::Corrupt { .. })), "{cloned:?}");
+    assert_eq!(read(&engine, target), [1; PAGE]);
+    unlink(&engine, b"source");
+    assert_eq!(engine.lookup(engine.root, b"source").expect("sound"), None);
+}
+
+/// Counts reads. Counts down before each store or commit of a word, and lets the one fail at which the count
+/// goes from 1 to 0.
+#[derive(Default)]
+struct FailAtStore {
+    reads: AtomicU32,
+    stores: AtomicU32,
+}
+
+impl FailAtStore {
+    fn engine() -> (Arc<FailAtStore>, Scm) {
+        let observer = Arc::new(FailAtStore::default());
+        let seen = Arc::clone(&observer) as Arc<dyn Observer>;
+        let medium = Medium::memory(BYTES).expect("memory").observed_by(seen);
+        (observer, Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume"))
+    }
+
+    fn count_down(&self) -> std::result::Result<(), Fault> {
+        let left = self.stores.load(Ordering::Relaxed);
+        self.stores.store(left.saturating_sub(1), Ordering::Relaxed);
+        if left == 1 { Err(Fault::ReadOnly) } else { Ok(()) }
+    }
+}
+
+impl Observer for FailAtStore {
+    fn before_read(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<(), Fault> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn before_store(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<(), Fault> {
+        self.count_down()
+    }
+
+    fn before_publish(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<bool, Fault> {
+        self.count_down().map(|()| true)
+    }
+}
+
+#[test]
+fn clone_reads_each_pointer_few_times() {
+    let (seen, engine) = FailAtStore::engine();
+    let source = file(&engine, b"source", &bytes(PAGE, 2));
+    let last = (511 * PAGE) as u64;
+    for page in 1..8 {
+        // Pages that were allocated one by one have a pointer each.
+        fallocate(&engine, source, FallocateMode::Allocate, page * PAGE_SIZE, PAGE_SIZE);
+    }
+    write(&engine, source, last, &bytes(PAGE, 3));
+    let target = file(&engine, b"target", b"x");
+    seen.reads.store(0, Ordering::Relaxed);
+    clone(&engine, (source, 0), (target, 0), 0).expect("room");
+    let reads = seen.reads.load(Ordering::Relaxed);
+    assert!(reads < 10 * 512, "{reads} reads for 512 pointers");
+    assert!(read(&engine, target) == read(&engine, source));
+    assert_clean(&engine);
+}
+
+#[test]
+fn clone_that_fails_at_any_store_changes_no_count() {
+    for is_second in [false, true] {
+        let mut failed = 0;
+        for store in 1.. {
+            let (seen, engine) = FailAtStore::engine();
+            let data = bytes(5 * PAGE + 100, 4);
+            let source = file(&engine, b"source", &data);
+            // The second write makes the file a tree.
+            write(&engine, source, 0, &data[..PAGE]);
+            let target = file(&engine, b"target", &[7; 100]);
+            if is_second {
+                let third = file(&engine, b"third", b"x");
+                clone(&engine, (source, 0), (third, 0), 0).expect("room");
+            }
+            let before = used(&engine);
+            seen.stores.store(store, Ordering::Relaxed);
+            let cloned = clone(&engine, (source, 0), (target, 0), 0);
+            seen.stores.store(0, Ordering::Relaxed);
+            let kept = if cloned.is_ok() { &data[..] } else { &[7; 100] };
+            assert!(read(&engine, target) == kept && read(&engine, source) == data, "store {store}");
+            assert_clean(&engine);
+            if cloned.is_ok() {
+                break;
+            }
+            failed += 1;
+            assert_eq!(used(&engine), before, "store {store}");
+            unlink(&engine, b"source");
+            assert_clean(&engine);
+        }
+        assert!(failed > 2, "{failed} stores");
+    }
+}
