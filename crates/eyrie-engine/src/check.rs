@@ -47,6 +47,8 @@ pub struct Report {
     pub others: u64,
     /// Total size of all sound regular files that have a name, in bytes.
     pub bytes: u64,
+    /// Storage that sharing saves, in bytes: one page for each pointer to a page but the first.
+    pub saved_by_sharing: u64,
 }
 
 impl Report {
@@ -112,6 +114,7 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
     for &orphan in orphans {
         check.object(orphan)?;
     }
+    check.report.saved_by_sharing = check.marks.saved_by_sharing();
     for finding in volume.space().compare(&check.marks) {
         check.report.findings.push(finding.to_string());
     }

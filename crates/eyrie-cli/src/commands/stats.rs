@@ -86,6 +86,7 @@ fn figures(information: &Information, report: &Report) -> Figures {
         ("files", "files", Figure::Count(report.files)),
         ("other objects", "others", Figure::Count(report.others)),
         ("bytes of files", "file_bytes", Figure::Bytes(report.bytes)),
+        ("saved by sharing", "saved_by_sharing_bytes", Figure::Bytes(report.saved_by_sharing)),
     ]);
     figures
 }

@@ -134,6 +134,7 @@ fn stats_count_objects_by_kind() {
     assert_eq!((number("file_bytes"), number("groups"), number("group_bytes")), (5, 1, 64 << 20));
     let parts = number("table_bytes") + number("used_bytes") + number("free_bytes");
     assert_eq!((number("size_bytes"), parts), (64 << 20, 64 << 20));
+    assert_eq!(number("saved_by_sharing_bytes"), 0);
     let text = sandbox.succeed(["stats", "vol"]);
     assert!(text.starts_with("Volume vol\n  size             64.0 MiB\n"), "{text}");
     assert!(text.contains("\n  directories      3\n"), "{text}");
@@ -141,6 +142,28 @@ fn stats_count_objects_by_kind() {
     sandbox.succeed(["mkfs", "disk", "--size", "64M", "--medium", "paged"]);
     let stats: Value = serde_json::from_str(&sandbox.succeed(["stats", "--json", "disk"])).unwrap();
     assert!(stats["journal_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{stats}");
+}
+
+#[test]
+fn stats_count_the_bytes_that_clones_save() {
+    let sandbox = Sandbox::with_volume("64M");
+    std::fs::write(sandbox.path("data"), [7; 25 * 4096 + 1]).unwrap();
+    sandbox.succeed(["cp", "data", "vol:/first"]);
+    for copy in ["vol:/second", "vol:/third"] {
+        sandbox.succeed(["cp", "--reflink=always", "vol:/first", copy]);
+    }
+    let saved = || {
+        let stats: Value = serde_json::from_str(&sandbox.succeed(["stats", "--json", "vol"])).unwrap();
+        stats["saved_by_sharing_bytes"].as_u64().unwrap()
+    };
+    let of_three = saved();
+    assert!(sandbox.succeed(["stats", "vol"]).contains("\n  saved by sharing "));
+    sandbox.succeed(["rm", "vol:/first"]);
+    assert_eq!(saved() * 2, of_three);
+    sandbox.succeed(["truncate", "-s", "40960", "vol:/second"]);
+    assert_eq!(saved(), 10 * 4096);
+    sandbox.succeed(["rm", "vol:/third"]);
+    assert_eq!(saved(), 0);
 }
 
 #[test]

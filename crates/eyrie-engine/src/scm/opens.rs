@@ -402,9 +402,11 @@ impl Scm {
         let header = self.header(id)?;
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
-        let most = self.volume.space().most_extents();
-        let mut add = |extent: Extent, _: bool| {
+        let mut most = self.volume.space().most_extents();
+        let mut add = |extent: Extent, is_shared: bool| {
             storage.push(extent);
+            // An object may have any number of shared extents.
+            most += usize::from(is_shared);
             if storage.len() <= most {
                 Ok(())
             } else {

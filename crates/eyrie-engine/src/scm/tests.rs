@@ -3,6 +3,7 @@
 //! An unlink still removes the name of a damaged object.
 
 mod clones;
+mod many_pointers;
 mod quotas;
 mod unnamed;
 

@@ -312,8 +312,9 @@ impl Space {
         self.has_leaks.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Returns an upper bound on the number of extents of any object of this volume. The bound divides the
-    /// volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers in one object.
+    /// Returns an upper bound on the number of extents of any object of this volume, without the shared ones.
+    /// The bound divides the volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers in
+    /// one object.
     pub(crate) fn most_extents(&self) -> usize {
         (self.context.geometry.volume_bytes() / 2048) as usize
     }

@@ -14,7 +14,7 @@ use super::context::SpaceContext;
 use super::free_map::FreeMap;
 use super::headers::{CHUNK_PAGES, slot_addr, slot_of};
 use super::number_map::NumberMap;
-use super::shared::PointerCounts;
+use super::shared::{PointerCounts, SharedRun};
 use super::slab::{SlabPage, all_slots};
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::{Geometry, page_of};
@@ -230,6 +230,11 @@ impl Marks {
                 .filter(move |slot| slots[slot / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 0)
                 .map(move |slot| slot_addr(chunk, slot as u32))
         })
+    }
+
+    /// Returns the bytes of one page for each pointer to a marked page but the first.
+    pub(crate) fn saved_by_sharing(&self) -> u64 {
+        self.shared.runs().iter().map(SharedRun::saved).sum()
     }
 
     /// Returns all memory that is not marked.

@@ -7,8 +7,9 @@
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::Ordering;
 
-use eyrie_medium::epoch;
-use eyrie_medium::sync::{lock, spin};
+use eyrie_medium::epoch::{self, Epoch};
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::sync::{interleave, lock, spin};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, SegmentId, Settled};
 
 use super::allocator::Space;
@@ -72,18 +73,18 @@ impl Space {
         if self.shared.is_used() {
             return self.retire_unshared(extents, headers);
         }
-        self.retire_last(extents, headers);
+        self.retire_last(extents, headers, epoch::now);
     }
 
-    /// Retires extents and headers whose last pointer is gone.
+    /// Retires extents and headers whose last pointer is gone, in the epoch that `retired` returns.
     #[inline(always)]
-    fn retire_last(&self, extents: &[Extent], headers: &[Addr]) {
+    fn retire_last(&self, extents: &[Extent], headers: &[Addr], retired: impl FnOnce() -> Epoch) {
         let mut magazine = self.magazine();
         // The epoch must be read after the publish that made the storage unreachable is visible to other
         // processors. On x86-64, taking the lock is a full fence. Other processors need the explicit fence.
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
-        let mut now = epoch::now();
+        let mut now = retired();
         for extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
             magazine.retire(now, Shape::Extent(extent.class), extent.addr);
         }
@@ -107,14 +108,16 @@ impl Space {
     #[cold]
     #[inline(never)]
     fn retire_unshared(&self, extents: &[Extent], headers: &[Addr]) {
+        let early = broken(SafetyRule::CountsFallBeforeTheEpoch).then(epoch::now);
         let mut unshared = Vec::with_capacity(extents.len());
         for &extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
             let page = |number| Extent { addr: page_addr(number), class: Class::PAGE };
+            interleave();
             if self.shared.remove(extent, |number| unshared.push(page(number))) {
                 unshared.push(extent);
             }
         }
-        self.retire_last(&unshared, headers);
+        self.retire_last(&unshared, headers, || early.unwrap_or_else(epoch::now));
     }
 
     /// Counts one more pointer to each page of these extents, before the commit of a clone. The caller holds

@@ -36,6 +36,13 @@ pub(crate) struct SharedRun {
     pub(crate) pointers: u32,
 }
 
+impl SharedRun {
+    /// Returns the bytes that the pages would take in addition if each pointer had a page of its own.
+    pub(super) fn saved(&self) -> u64 {
+        u64::from(self.pages) * u64::from(self.pointers - 1) * PAGE_SIZE
+    }
+}
+
 /// The counts of all pages of a volume.
 pub(super) struct PointerCounts {
     /// Number of pages of the volume.

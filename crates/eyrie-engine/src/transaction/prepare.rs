@@ -37,8 +37,8 @@ pub(crate) struct Transaction<'v> {
     pub(super) words: PendingWords,
     pub(super) allocated: SmallVec<[Extent; 8]>,
     pub(super) retired: SmallVec<[Extent; 8]>,
-    /// Number of objects whose storage is retired as a whole.
-    retired_objects: usize,
+    /// Number of retired extents that the bound of `most_extents` does not cover.
+    uncovered: usize,
     pub(super) delayed: DelayedStores,
 }
 
@@ -53,7 +53,7 @@ impl<'v> Transaction<'v> {
             words: PendingWords::default(),
             allocated: SmallVec::new(),
             retired: SmallVec::new(),
-            retired_objects: 0,
+            uncovered: 0,
             delayed: DelayedStores::default(),
         }
     }
@@ -255,17 +255,19 @@ impl<'v> Transaction<'v> {
     /// below 2 KiB, which the bound of `most_extents` does not cover. Therefore each counted object raises
     /// the limit of [`Transaction::retire_found`] by one extent.
     pub(crate) fn retires_object(&mut self) {
-        self.retired_objects += 1;
+        self.uncovered += 1;
     }
 
     /// Retires an extent that was found on the medium. A damaged tree may contain a cycle. Therefore the
-    /// number of retired extents is limited.
+    /// number of retired extents is limited. An object may have any number of shared extents, but each of
+    /// them has a pointer in a node, and nodes are never shared.
     ///
     /// # Errors
     /// `Corrupt` if the volume has no room for this number of extents.
-    pub(crate) fn retire_found(&mut self, extent: Extent) -> Result<()> {
+    pub(crate) fn retire_found(&mut self, extent: Extent, is_shared: bool) -> Result<()> {
         self.retired.push(extent);
-        if self.retired.len() <= self.volume.space().most_extents() + self.retired_objects {
+        self.uncovered += usize::from(is_shared);
+        if self.retired.len() <= self.volume.space().most_extents() + self.uncovered {
             return Ok(());
         }
         Err(Error::corrupt(extent.addr, "endless storage of an object"))

@@ -30,6 +30,7 @@ use shuttle::{Config, Runner};
 use bursts::Bursts;
 
 mod bursts;
+mod clones;
 mod directories;
 mod epochs;
 mod holds;

@@ -390,6 +390,11 @@ rules! {
             "A directory grows under the lock of the shard whose bucket is split.",
             "it grows under the lock of the new entry's shard";
     }
+    Threads in "eyrie-engine/src/space/reclaim.rs" {
+        CountsFallBeforeTheEpoch "counts-fall-before-the-epoch" on Scheduler, "clones":
+            "The epoch of the retirement of a page is read after the counts of pointers to it have fallen.",
+            "the epoch is read before the counts fall";
+    }
     Threads in "eyrie-engine/src/scm/quotas.rs" {
         ChargeBeforeTheCommit "charge-before-the-commit" on Scheduler, "quotas::limit":
             "An Op is charged to its quotas, or refused, before its commit.",

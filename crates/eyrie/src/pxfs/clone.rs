@@ -90,7 +90,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
         // The first steps must not succeed if the last one fails. All steps but the last clone whole pages.
         let size = self.engine().attributes(target)?.size;
-        let is_past = from + left > self.engine().attributes(source)?.size;
+        let is_past =
+            from + left > self.engine().attributes(source)?.size || to.saturating_add(left) > OFFSET_MAX;
         let overlaps = source == target && from.abs_diff(to) < left.next_multiple_of(PAGE);
         if is_past || overlaps || !left.is_multiple_of(PAGE) && to.saturating_add(left) < size {
             return Err(Errno::INVAL.into());

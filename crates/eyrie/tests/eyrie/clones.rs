@@ -88,7 +88,7 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
         assert_eq!((&part[5096..], &part[..5096]), (&data[1000..1_001_000], &[0; 5096][..]));
         assert!(used(&files) - before < 40 * PAGE, "{medium:?}");
         // These offsets are not, so all bytes are copied.
-        assert_eq!(target.copy_range((&source, 0), 1, u64::MAX).unwrap(), 1 << 20);
+        assert_eq!(target.copy_range((&source, 0), 1, u64::MAX - 1).unwrap(), 1 << 20);
         assert_eq!(files.read("/part").unwrap()[1..(1 << 20) + 1], data[..1 << 20]);
         assert_eq!(target.copy_range((&source, 3_000_000), 0, 10).unwrap(), 0);
         assert!(volume.check().unwrap().is_clean());
@@ -132,9 +132,76 @@ fn clones_have_the_errors_of_linux() {
         assert_eq!(files.metadata("/target").unwrap().size, 20_480 + 10_000 - 8192);
         assert_eq!(errno(both.copy_range((&both, 0), 10, 100)), Some(Errno::INVAL));
         assert_eq!(errno(target.copy_range((&target, 0), 0, 1)), Some(Errno::BADF));
+        let most = i64::MAX as u64;
+        for (from, to, length, expected) in [
+            (0, 1, u64::MAX, Errno::OVERFLOW),
+            (1, 0, u64::MAX, Errno::OVERFLOW),
+            (0, most, 0, Errno::FBIG),
+            (0, most + 1, 1, Errno::INVAL),
+        ] {
+            assert_eq!(errno(target.copy_range((&source, from), to, length)), Some(expected));
+        }
         files.set_inode_flags(both.handle(), InodeFlags::IMMUTABLE).unwrap();
         assert_eq!(errno(target.clone_range((&source, 0), 0, PAGE)), Some(Errno::PERM));
         assert_eq!(errno(target.copy_range((&source, 0), 0, PAGE)), Some(Errno::PERM));
+    }
+}
+
+#[test]
+fn clone_of_more_than_a_gibibyte_is_whole_or_refused() {
+    let _tests = side_by_side();
+    const GIB: u64 = 1 << 30;
+    for (medium, _host, volume, files) in volumes(32 << 20) {
+        let (size, empty) = (3 * GIB + 10_000, used(&files));
+        let source = files.create_file("/source").unwrap();
+        // Data at both ends of the file, at the ends of a step, and in the middle of a step.
+        let places = [0, GIB - PAGE, GIB, GIB + 5_000_000, 3 * GIB - 5, size - 3000];
+        let read = |file: &File<Files>, at: u64| {
+            let mut part = [9; 3000];
+            file.read_exact_at(&mut part, at).unwrap();
+            part
+        };
+        for place in places {
+            source.write_all_at(&bytes(3000)[..3000], place).unwrap();
+        }
+        let target = files.create_file("/target").unwrap();
+        target.write_all_at(&[1; 10_000], 0).unwrap();
+        let is_unchanged = || {
+            files.metadata("/target").unwrap().size == 10_000 && files.read("/target").unwrap() == [1; 10_000]
+        };
+        let both = open(&files, "/source", OpenFlags::READ | OpenFlags::WRITE);
+        let pages = size.next_multiple_of(PAGE);
+        let largest = (1 << 63) - PAGE;
+        for (number, result) in [
+            target.clone_range((&source, 0), 0, size + 1),
+            target.clone_range((&source, 1), 0, 0),
+            target.clone_range((&source, 0), 1, 0),
+            target.clone_range((&source, 0), 0, 2 * GIB + 1),
+            target.clone_range((&source, 0), largest - 2 * GIB, 0),
+            target.clone_range((&source, 0), largest - 2 * GIB, 3 * GIB),
+            both.clone_range((&both, 0), 2 * GIB, 0),
+            both.clone_range((&both, 2 * GIB), 0, 2 * GIB + PAGE),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(errno(result), Some(Errno::INVAL), "{medium:?}, call {number}");
+            assert!(is_unchanged() && files.metadata("/source").unwrap().size == size, "call {number}");
+        }
+        for to in [0, 7 * PAGE, 2 * GIB + PAGE] {
+            target.clone_range((&source, 0), to, 0).unwrap();
+            assert_eq!(files.metadata("/target").unwrap().size, to + size);
+            assert!(places.iter().all(|&at| read(&target, to + at) == read(&source, at)), "{medium:?}, {to}");
+            assert_eq!(read(&target, to + GIB / 2), [0; 3000]);
+            target.set_len(10_000).unwrap();
+        }
+        both.clone_range((&both, 0), pages, 0).unwrap();
+        assert!(places.iter().all(|&at| read(&both, pages + at) == read(&both, at)), "{medium:?}");
+        assert!(volume.check().unwrap().is_clean());
+        drop((source, target, both));
+        files.remove_file("/source").unwrap();
+        files.remove_file("/target").unwrap();
+        assert_eq!(used(&files), empty, "{medium:?}");
     }
 }
 

@@ -14,8 +14,7 @@ use super::copy::raise;
 use super::leaf::{FoundLeaf, find_leaf, piece_at};
 use super::read::seek;
 use super::tree::{
-    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_of,
-    span, start_of,
+    FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, Under, height_for, root_over, slot_of, span, start_of,
 };
 use super::visit::{retire_all, retire_under};
 use crate::extent::{Class, Extent};
@@ -45,7 +44,9 @@ pub fn set_shared_bits(
         height => match file.subtree().look()? {
             Under::Leaf(_) => set_shared_bit(transaction, root_at, file.root),
             Under::Node(_) if from < span(height) => {
-                set_bits_under(transaction, file.subtree(), from, end.min(span(height)))
+                // Every node has a page of its own.
+                let mut nodes = transaction.volume().space().most_extents();
+                set_bits_under(transaction, file.subtree(), (from, end.min(span(height))), &mut nodes)
             }
             _ => Ok(()),
         },
@@ -58,10 +59,16 @@ fn set_shared_bit(transaction: &mut Transaction<'_>, at: Addr, pointer: Pointer)
 }
 
 /// Sets the bits of the pointers below a node, for a range that is not empty and counts from the start of the
-/// subtree.
-fn set_bits_under(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, end: u64) -> Result<()> {
+/// subtree. Reads at most `nodes` nodes.
+fn set_bits_under(
+    transaction: &mut Transaction<'_>,
+    subtree: Subtree,
+    (from, end): (u64, u64),
+    nodes: &mut usize,
+) -> Result<()> {
     let level = subtree.level;
     let Under::Node(addr) = subtree.look()? else { return Ok(()) };
+    *nodes = nodes.checked_sub(1).ok_or_else(|| Error::corrupt(addr, "endless storage of an object"))?;
     transaction.volume().require_own(Extent { addr, class: Class::PAGE })?;
     let node = TreeNode::read(transaction.medium(), addr)?;
     for slot in slot_of(level, from)..=slot_of(level, end - 1) {
@@ -71,7 +78,7 @@ fn set_bits_under(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64
             Under::Node(_) => {
                 let start = start_of(level, slot);
                 let to = (end - start).min(span(level - 1));
-                set_bits_under(transaction, child, from.saturating_sub(start), to)?;
+                set_bits_under(transaction, child, (from.saturating_sub(start), to), nodes)?;
             }
             Under::Hole | Under::Shared(_) | Under::Unwritten(_) => {}
         }
@@ -185,19 +192,16 @@ impl CloneInProgress {
     ) -> Result<Pointer> {
         let level = subtree.level;
         let whole = self.to <= start && start.saturating_add(span(level)) <= self.end;
-        if whole && self.is_hole(transaction, start, level)? {
-            self.has_holes = true;
-            if size > 0 {
-                retire_under(transaction, subtree, size)?;
-            }
-            return Ok(Pointer::NULL);
-        }
-        if whole && level <= MAX_LEAF_LEVEL {
+        if whole {
             let found = self.find(transaction, start - self.to + self.from, level)?;
             if !matches!(found, FoundLeaf::Several) && size > 0 {
                 retire_under(transaction, subtree, size)?;
             }
             match found {
+                FoundLeaf::Hole => {
+                    self.has_holes = true;
+                    return Ok(Pointer::NULL);
+                }
                 FoundLeaf::Pages(pointer) => {
                     let extent = pointer.extent().ok_or_else(|| self.impossible_class())?;
                     transaction.volume().require_own(extent)?;
@@ -205,10 +209,10 @@ impl CloneInProgress {
                     return Ok(pointer);
                 }
                 FoundLeaf::Small(extent) => return self.copy_small(transaction, extent),
-                FoundLeaf::Hole | FoundLeaf::Several if level == 0 => {
+                FoundLeaf::Several if level == 0 => {
                     return Err(Error::corrupt(self.source.at, "extent that is no whole page"));
                 }
-                FoundLeaf::Hole | FoundLeaf::Several => {}
+                FoundLeaf::Several => {}
             }
         }
         let old = if size == 0 { Under::Hole } else { subtree.look()? };
@@ -225,12 +229,10 @@ impl CloneInProgress {
         if node.is_empty() { Ok(Pointer::NULL) } else { node.write(transaction) }
     }
 
-    /// True if no byte of the source is written in the span of `level` that begins at offset `start` of the
-    /// target. So a large hole takes no time for each of its pages.
-    fn is_hole(&self, transaction: &Transaction<'_>, start: u64, level: u8) -> Result<bool> {
-        let from = start - self.to + self.from;
-        let next = seek(transaction.medium(), self.source, from, false, true)?;
-        Ok(next.is_none_or(|next| next - from >= span(level)))
+    /// True if no byte of the source is written in the span of `level` at offset `from`.
+    fn is_hole(&self, transaction: &Transaction<'_>, from: u64, level: u8) -> Result<bool> {
+        let until_its_end = FileTree { size: from + span(level), ..self.source };
+        Ok(seek(transaction.medium(), until_its_end, from, false, true)?.is_none())
     }
 
     #[cold]
@@ -250,6 +252,10 @@ impl CloneInProgress {
 
     /// Returns the contents of the span of `level` at offset `from` of the source.
     fn find(&self, transaction: &Transaction<'_>, from: u64, level: u8) -> Result<FoundLeaf> {
+        // A large hole takes no time for each of its pages.
+        if level > 0 && self.is_hole(transaction, from, level)? {
+            return Ok(FoundLeaf::Hole);
+        }
         let root = self.source.root;
         if let Some(extent) = single_extent(self.source)? {
             return Ok(piece_at(root, extent, from, level));

@@ -237,7 +237,7 @@ impl TreeNode {
             Under::Shared(extent) => split_leaf(transaction, Pointer::leaf(extent).shared(), extent, level),
             Under::Unwritten(extent) => split_leaf(transaction, Pointer::unwritten(extent), extent, level),
             Under::Node(addr) => {
-                transaction.retire_found(Extent { addr, class: Class::PAGE })?;
+                transaction.retire_found(Extent { addr, class: Class::PAGE }, false)?;
                 TreeNode::read(transaction.medium(), addr)
             }
         }

@@ -64,8 +64,8 @@ fn visit_under(
 
 /// Retires all storage under one pointer, at the commit. `end` has the same meaning as in [`visit_under`].
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, end: u64) -> Result<()> {
-    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent, _| {
-        transaction.retire_found(extent)
+    visit_under(transaction.medium(), subtree, end, u64::MAX, &mut |extent, is_shared| {
+        transaction.retire_found(extent, is_shared)
     })
 }
 
@@ -75,5 +75,7 @@ pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, 
 /// `Corrupt`, `Fault`.
 pub(crate) fn retire_all(transaction: &mut Transaction<'_>, file: FileTree) -> Result<()> {
     transaction.retires_object();
-    visit_storage(transaction.medium(), file, &mut |extent, _| transaction.retire_found(extent))
+    visit_storage(transaction.medium(), file, &mut |extent, is_shared| {
+        transaction.retire_found(extent, is_shared)
+    })
 }

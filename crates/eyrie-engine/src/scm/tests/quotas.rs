@@ -14,7 +14,7 @@ fn hard(limit: u64) -> QuotaLimit {
     QuotaLimit { hard: limit, ..NONE }
 }
 
-fn set_limits(engine: &Scm, limits: &[(QuotaId, QuotaLimits)]) -> Result<Applied> {
+pub(super) fn set_limits(engine: &Scm, limits: &[(QuotaId, QuotaLimits)]) -> Result<Applied> {
     let mut table = QuotaTable::default();
     (table.bytes_grace, table.files_grace) = (100, 200);
     limits.iter().for_each(|&(id, limits)| table.set(id, limits).expect("possible"));
