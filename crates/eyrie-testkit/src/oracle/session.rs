@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::{
     Applied, Condition, Engine, Error, FileView, Kind, Model, ObjectId, Op, Owner, Time, Version,
 };
 use eyrie_medium::epoch;
 
-use super::OracleOptions;
+use super::{OracleOptions, limits};
 use crate::ops::{Action, Ids, ObjectHandle, OpStep};
 use eyrie_sim::compare::{comparable, difference, try_tree, xattr_differences, xattrs};
 
@@ -123,21 +124,62 @@ impl<'a> OracleSession<'a> {
         };
         let decoded = concrete.record.decode();
         let op = decoded.op();
-        let actual = self.engine.apply(&op);
-        let succeeded = actual.is_ok();
-        if !matches!(actual, Err(Error::NoSpace)) {
-            let expected = self.model.apply(&op);
-            same(
-                "result",
-                actual.map(|applied| outcome(&op, applied)),
-                expected.map(|applied| outcome(&op, applied)),
-            )?;
-        }
+        let succeeded = self.apply_both(&op)?;
         self.ids.settle(&concrete, succeeded, &self.model, self.engine);
         if let (Action::CreateUnnamed { .. }, true) = (&step.action, succeeded) {
             self.open(ObjectHandle { step: step.number, part: 0 })?;
         }
         self.compare_named(&op)
+    }
+
+    /// Applies an Op to the engine and to the model. If the engine has no space for the Op, the model does
+    /// not apply it. Returns true if the Op succeeded.
+    fn apply_both(&self, op: &Op<'_>) -> Result<bool, String> {
+        let before = self.quotas()?;
+        let compare = |actual: eyrie_engine::Result<Applied>, expected: eyrie_engine::Result<Applied>| {
+            let succeeded = actual.is_ok();
+            let [actual, expected] = [actual, expected].map(|result| result.map(|done| outcome(op, done)));
+            same("result", actual, expected).map(|()| succeeded)
+        };
+        let exceeds = |after: Vec<QuotaReport>| limits::exceeded(&before, &after, op.time());
+        let actual = self.engine.apply(op);
+        let is_refused = matches!(actual, Err(Error::QuotaExceeded));
+        let succeeded = match actual {
+            Err(Error::NoSpace) => return Ok(false),
+            // The model does not know the storage of an Op. So the Op is made above the limits, which shows
+            // its storage.
+            _ if is_refused && self.model.fork().apply(op).is_ok() => {
+                self.compare_named(op)?;
+                let applied = self.engine.apply_above_limits(op);
+                if matches!(applied, Err(Error::NoSpace)) {
+                    return Ok(false);
+                }
+                let succeeded = compare(applied, self.model.apply_above_limits(op))?;
+                // The storage of the objects that an Op removes hides a part of the storage that it takes.
+                let may_remove = matches!(op, Op::Batch { .. } | Op::Rename { .. });
+                if !exceeds(self.quotas()?) && !may_remove {
+                    return Err("no limit stops the Op, but the engine refuses it".to_owned());
+                }
+                succeeded
+            }
+            actual => {
+                let succeeded = compare(actual, self.model.apply(op))?;
+                if exceeds(self.quotas()?) {
+                    return Err("a limit stops the Op, but the engine applies it".to_owned());
+                }
+                succeeded
+            }
+        };
+        Ok(succeeded)
+    }
+
+    /// Returns the accounts of the engine, after a comparison with those of the model.
+    fn quotas(&self) -> Result<Vec<QuotaReport>, String> {
+        let accounts = |engine: &dyn Engine| engine.quotas().map_err(|error| format!("quotas: {error}"));
+        let (actual, expected) = (accounts(self.engine)?, accounts(&self.model)?);
+        let known = |reports: &[QuotaReport]| reports.iter().map(limits::without_bytes).collect::<Vec<_>>();
+        same("quotas", Ok(actual.as_deref().map(known)), Ok(expected.as_deref().map(known)))?;
+        Ok(actual.unwrap_or_default())
     }
 
     /// Compares all names and objects that `op` names.
