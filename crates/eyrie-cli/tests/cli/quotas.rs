@@ -19,7 +19,7 @@ fn is_root() -> bool {
 }
 
 /// Returns the account with this kind and number, as `eyrie quota report --json` shows it.
-fn account(sandbox: &Sandbox, kind: &str, number: u64) -> Value {
+pub fn account(sandbox: &Sandbox, kind: &str, number: u64) -> Value {
     let shown: Value = serde_json::from_str(&sandbox.succeed(["quota", "report", "--json", "vol"])).unwrap();
     let is_wanted = |account: &&Value| account["kind"] == kind && account["number"] == number;
     shown.as_array().unwrap().iter().find(is_wanted).cloned().unwrap_or(Value::Null)
