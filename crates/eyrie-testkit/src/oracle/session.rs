@@ -136,41 +136,30 @@ impl<'a> OracleSession<'a> {
     /// not apply it. Returns true if the Op succeeded.
     fn apply_both(&self, op: &Op<'_>) -> Result<bool, String> {
         let before = self.quotas()?;
-        let compare = |actual: eyrie_engine::Result<Applied>, expected: eyrie_engine::Result<Applied>| {
-            let succeeded = actual.is_ok();
-            let [actual, expected] = [actual, expected].map(|result| result.map(|done| outcome(op, done)));
-            same("result", actual, expected).map(|()| succeeded)
-        };
-        let exceeds = |after: Vec<QuotaReport>| limits::exceeded(&before, &after, op.time());
         let actual = self.engine.apply(op);
-        let is_refused = matches!(actual, Err(Error::QuotaExceeded));
-        let succeeded = match actual {
-            Err(Error::NoSpace) => return Ok(false),
-            // The model does not know the storage of an Op. So the Op is made above the limits, which shows
-            // its storage.
-            _ if is_refused && self.model.fork().apply(op).is_ok() => {
-                self.compare_named(op)?;
-                let applied = self.engine.apply_above_limits(op);
-                if matches!(applied, Err(Error::NoSpace)) {
-                    return Ok(false);
-                }
-                let succeeded = compare(applied, self.model.apply_above_limits(op))?;
-                // The storage of the objects that an Op removes hides a part of the storage that it takes.
-                let may_remove = matches!(op, Op::Batch { .. } | Op::Rename { .. });
-                if !exceeds(self.quotas()?) && !may_remove {
-                    return Err("no limit stops the Op, but the engine refuses it".to_owned());
-                }
-                succeeded
-            }
-            actual => {
-                let succeeded = compare(actual, self.model.apply(op))?;
-                if exceeds(self.quotas()?) {
-                    return Err("a limit stops the Op, but the engine applies it".to_owned());
-                }
-                succeeded
-            }
+        // The model does not know the storage of an Op. If only its storage can be the reason of a refusal,
+        // the Op is made above the limits, which shows this storage.
+        let is_refused = matches!(actual, Err(Error::QuotaExceeded)) && self.model.fork().apply(op).is_ok();
+        let actual = if is_refused {
+            self.compare_named(op)?;
+            self.engine.apply_above_limits(op)
+        } else {
+            actual
         };
-        Ok(succeeded)
+        if matches!(actual, Err(Error::NoSpace)) {
+            return Ok(false);
+        }
+        let succeeded = actual.is_ok();
+        let expected = if is_refused { self.model.apply_above_limits(op) } else { self.model.apply(op) };
+        let [actual, expected] = [actual, expected].map(|result| result.map(|done| outcome(op, done)));
+        same("result", actual, expected)?;
+        // The storage of the objects that an Op removes hides a part of the storage that it takes.
+        let may_remove = matches!(op, Op::Batch { .. } | Op::Rename { .. });
+        match (is_refused, limits::exceeded(&before, &self.quotas()?, op.time())) {
+            (true, false) if !may_remove => Err("no limit stops the Op, but the engine refuses it".into()),
+            (false, true) => Err("a limit stops the Op, but the engine applies it".into()),
+            _ => Ok(succeeded),
+        }
     }
 
     /// Returns the accounts of the engine, after a comparison with those of the model.
