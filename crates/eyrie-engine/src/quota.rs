@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Time};
 
 /// Name of the extended attribute of the root directory that holds the limits.
 pub const QUOTA_XATTR: &[u8] = b"trusted.eyrie.quota";
@@ -64,6 +64,22 @@ impl QuotaLimit {
     /// True if the soft limit is not above the hard limit.
     fn is_possible(self) -> bool {
         self.hard == 0 || self.soft <= self.hard
+    }
+
+    /// True if usage may not grow by `change` at `now`. Usage may always fall.
+    pub fn refuses(self, usage: u64, change: i64, now: Time) -> bool {
+        let after = usage.saturating_add_signed(change);
+        let is_late = self.deadline != 0 && now.seconds >= self.deadline;
+        change > 0 && (self.hard != 0 && after > self.hard || self.soft != 0 && after > self.soft && is_late)
+    }
+
+    /// Begins the grace time if usage is above the soft limit, and ends it otherwise.
+    fn update_deadline(&mut self, usage: u64, grace: u64, now: Time) {
+        if self.soft == 0 || usage <= self.soft {
+            self.deadline = 0;
+        } else if self.deadline == 0 {
+            self.deadline = now.seconds.saturating_add_unsigned(grace);
+        }
     }
 }
 
@@ -177,9 +193,22 @@ impl QuotaTable {
         self.limits.iter().map(|(id, limits)| (*id, *limits))
     }
 
-    /// Returns the limits of an account for changes of deadlines, if the account has limits.
-    pub(crate) fn get_mut(&mut self, id: QuotaId) -> Option<&mut QuotaLimits> {
-        self.limits.get_mut(&id)
+    /// Begins or ends the grace times of an account. Returns true if a deadline has changed.
+    pub(crate) fn update_deadlines(&mut self, id: QuotaId, usage: QuotaUsage, now: Time) -> bool {
+        let Some(limits) = self.limits.get_mut(&id) else { return false };
+        let before = *limits;
+        limits.bytes.update_deadline(usage.bytes, self.bytes_grace, now);
+        limits.files.update_deadline(usage.files, self.files_grace, now);
+        *limits != before
+    }
+
+    /// Takes over the grace times that have begun under earlier limits.
+    pub(crate) fn keep_deadlines(&mut self, earlier: &QuotaTable) {
+        for (id, QuotaLimits { bytes, files }) in earlier.accounts() {
+            if let Some(limits) = self.limits.get_mut(&id) {
+                (limits.bytes.deadline, limits.files.deadline) = (bytes.deadline, files.deadline);
+            }
+        }
     }
 
     /// Returns the value of [`QUOTA_XATTR`].

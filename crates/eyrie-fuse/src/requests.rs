@@ -331,8 +331,8 @@ impl Filesystem for Adapter {
         reply!(self, reply, result, |()| reply.ok());
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let result = self.nodes.statvfs().or_errno();
+    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
+        let result = self.object(number).and_then(|id| self.nodes.statvfs(id).or_errno());
         reply!(self, reply, result, |space: eyrie::StatVfs| {
             let size = space.block_size as u32;
             let (free, files_free) = (space.blocks_free, space.files_free);

@@ -85,7 +85,7 @@ pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, 
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
 pub use eyrie_engine::quota::{
-    QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable, QuotaUsage,
+    QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable, QuotaUsage,
 };
 #[doc(inline)]
 pub use eyrie_engine::{
@@ -102,8 +102,8 @@ pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
 pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};
 pub use posix::{
     Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixClones,
-    PosixExt, PosixLocks, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk, WalkEntry, WalkStep,
-    Whence,
+    PosixExt, PosixLocks, PosixProjects, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk,
+    WalkEntry, WalkStep, Whence,
 };
 pub use pxfs::{
     AccessTimes, Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind,

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{Errno, File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, Stat, WalkEntry, WalkStep};
+use eyrie::{
+    Errno, File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, PosixProjects, Target, WalkEntry, WalkStep,
+};
 
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
@@ -29,7 +31,7 @@ struct Dumper<W> {
 ///
 /// # Errors
 /// As [`PosixExt::walk`].
-pub fn dump<S: Posix + Clone>(
+pub fn dump<S: PosixProjects + Clone>(
     source: &S,
     root: &Path,
     output: impl Write,
@@ -96,7 +98,11 @@ fn flags_or_none(read: eyrie::Result<InodeFlags>) -> Result<InodeFlags, Side> {
 }
 
 impl<W: Write> Dumper<W> {
-    fn enter<S: Posix + Clone>(&mut self, entry: &WalkEntry<S>, progress: &Progress<'_>) -> Result<(), Side> {
+    fn enter<S: PosixProjects + Clone>(
+        &mut self,
+        entry: &WalkEntry<S>,
+        progress: &Progress<'_>,
+    ) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
         let several = stat.links > 1 && !stat.is_dir();
         let name = name_of(entry);
@@ -104,15 +110,18 @@ impl<W: Write> Dumper<W> {
             let body = Body::Link(first.clone());
             let mut stat = stat;
             stat.size = 0;
-            let (xattrs, flags) = (Xattrs::new(), InodeFlags::empty());
-            let mut member = Member { name, stat, xattrs, flags, body };
+            let (xattrs, flags, project) = (Xattrs::new(), InodeFlags::empty(), 0);
+            let mut member = Member { name, stat, xattrs, flags, project, body };
             written(self.archive.member(&mut member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
         let xattrs = read_xattrs(entry.dir(), entry.name(), progress);
         let kept = xattrs.len();
-        let bytes = self.store(entry, name.clone(), stat, xattrs)?;
+        let project = entry.dir().project(Target::NoFollow(entry.name().into())).reading()?;
+        let (flags, body) = (InodeFlags::empty(), Body::Special);
+        let member = Member { name: name.clone(), stat, xattrs, flags, project, body };
+        let bytes = self.store(entry, member)?;
         (0..kept).for_each(|_| progress.xattr_kept());
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
         if several {
@@ -121,21 +130,16 @@ impl<W: Write> Dumper<W> {
         Ok(())
     }
 
-    /// Writes one entry. Returns the number of bytes of a file that are stored.
-    fn store<S: Posix + Clone>(
-        &mut self,
-        entry: &WalkEntry<S>,
-        name: Vec<u8>,
-        stat: Stat,
-        xattrs: Xattrs,
-    ) -> Result<u64, Side> {
+    /// Writes one entry, whose flags and body `member` does not have yet. Returns the number of bytes of a
+    /// file that are stored.
+    fn store<S: Posix + Clone>(&mut self, entry: &WalkEntry<S>, mut member: Member) -> Result<u64, Side> {
         let mut flags = Ok(InodeFlags::empty());
-        let body = match stat.kind {
+        member.body = match member.stat.kind {
             Kind::File => {
                 let file = open_entry(entry).reading()?;
                 // Another program may have changed or replaced the file since the walk found it.
-                let stat = file.metadata().reading()?;
-                return self.file(&file, name, stat, xattrs);
+                member.stat = file.metadata().reading()?;
+                return self.file(&file, member);
             }
             Kind::Directory => {
                 flags = flags_of_directory(entry);
@@ -145,18 +149,13 @@ impl<W: Write> Dumper<W> {
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Source("archives have no sockets".to_owned())),
         };
-        let known = flags.as_ref().copied().unwrap_or_default();
-        written(self.archive.member(&mut Member { name, stat, xattrs, flags: known, body }))?;
+        member.flags = flags.as_ref().copied().unwrap_or_default();
+        written(self.archive.member(&mut member))?;
         flags.map(|_| 0)
     }
 
-    fn file<S: Posix + Clone>(
-        &mut self,
-        file: &File<S>,
-        name: Vec<u8>,
-        stat: Stat,
-        xattrs: Xattrs,
-    ) -> Result<u64, Side> {
+    fn file<S: Posix + Clone>(&mut self, file: &File<S>, mut member: Member) -> Result<u64, Side> {
+        let size = member.stat.size;
         let mut data = DataRuns::new(file).reading()?;
         let mut runs = Vec::new();
         while let Some(run) = data.next().reading()? {
@@ -165,17 +164,17 @@ impl<W: Write> Dumper<W> {
             // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
             // place of its holes, unless it is larger than its volume.
             if runs.len() >= MAX_RUNS {
-                if stat.size > max_data_bytes(file.file_system()).reading()? {
+                if size > max_data_bytes(file.file_system()).reading()? {
                     let why = "too many ranges of data for an archive, and too large without its holes";
                     return Err(Side::Source(why.to_owned()));
                 }
-                runs = whole(stat.size);
+                runs = whole(size);
                 break;
             }
         }
         let flags = flags_or_none(file.inode_flags());
-        let known = flags.as_ref().copied().unwrap_or_default();
-        let mut member = Member { name, stat, xattrs, flags: known, body: Body::File(runs) };
+        member.flags = flags.as_ref().copied().unwrap_or_default();
+        member.body = Body::File(runs);
         written(self.archive.member(&mut member))?;
         let Body::File(runs) = member.body else { return Ok(0) };
         let mut bytes = 0;

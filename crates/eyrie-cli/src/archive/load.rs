@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use eyrie::{Dir, Errno, File, InodeFlags, Posix, PosixExt, Stat, Target};
+use eyrie::{Dir, Errno, File, InodeFlags, Posix, PosixExt, PosixProjects, Stat, Target};
 
 use super::member::{Body, Member};
 use super::read::{ArchiveReader, NextMember};
@@ -31,6 +31,9 @@ struct Loader<'a, R, D: Posix> {
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     /// The inode flags that files and directories get at the very end, because these flags forbid changes.
     flags: BTreeMap<PathBuf, InodeFlags>,
+    /// The project ids that entries get after all links are made, because a directory of a tree takes no link
+    /// to an object of another tree.
+    projects: BTreeMap<PathBuf, u32>,
     buffer: Vec<u8>,
 }
 
@@ -40,7 +43,7 @@ struct Loader<'a, R, D: Posix> {
 /// # Errors
 /// Fails if `input` is not an archive, is damaged or ends early. Fails if `to` exists and is not an empty
 /// directory, or if the target is full or fails. An interrupt has the exit status 130.
-pub fn load<D: Posix + Clone>(
+pub fn load<D: PosixProjects + Clone>(
     input: impl Read,
     from: &str,
     target: &D,
@@ -60,11 +63,14 @@ pub fn load<D: Posix + Clone>(
     }
     let directories = BTreeMap::from([(PathBuf::new(), None)]);
     let target = &Dir::root(target.clone());
-    let (flags, buffer) = (BTreeMap::new(), Vec::new());
-    let mut loader = Loader { archive, target, tree, directories, flags, buffer };
+    let (flags, projects, buffer) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let mut loader = Loader { archive, target, tree, directories, flags, projects, buffer };
     let damage = loader.members(first).err();
     if damage.is_none() && !loader.tree.progress.stopped() {
         loader.archive.read_to_end(interrupt::requested);
+    }
+    if !loader.tree.progress.stopped() {
+        loader.set_projects();
     }
     loader.finish();
     if !loader.tree.progress.stopped() {
@@ -110,7 +116,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     Ok(path)
 }
 
-impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
+impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     /// Makes the entries of all members. Directories get their attributes later.
     fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
@@ -142,7 +148,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
                 let name = self.tree.path(&path);
                 self.tree.directory(&self.spot(&name, &path)).writing()?;
             }
-            self.note_flags(&path, member.flags);
+            self.note(&path, member);
             self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
             return Ok(());
         }
@@ -160,12 +166,12 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);
                 self.tree.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))?;
-                self.note_flags(&path, member.flags);
-                Ok(())
             }
-            Body::Symlink(target) => self.tree.symlink(&spot, stat, xattrs, target),
-            Body::Special | Body::Directory | Body::Link(_) => self.tree.special(&spot, stat, xattrs),
+            Body::Symlink(target) => self.tree.symlink(&spot, stat, xattrs, target)?,
+            Body::Special | Body::Directory | Body::Link(_) => self.tree.special(&spot, stat, xattrs)?,
         }
+        self.note(&path, member);
+        Ok(())
     }
 
     /// Makes the directories that lead to `path`. Below the target, this function enters an existing
@@ -208,6 +214,7 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
     /// Removes an earlier file at `path`, because a later member replaces that file. A directory stays.
     fn make_room(&mut self, path: &Path) -> Result<(), Side> {
         self.flags.remove(path);
+        self.projects.remove(path);
         let path = self.tree.path(path);
         match self.target.stat(Target::NoFollow((&path).into())) {
             Ok(stat) if !stat.is_dir() => self.target.unlink((&path).into()).writing(),
@@ -222,9 +229,25 @@ impl<'a, R: Read, D: Posix + Clone> Loader<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    fn note_flags(&mut self, path: &Path, flags: InodeFlags) {
-        if !flags.is_empty() {
-            self.flags.insert(path.to_owned(), flags);
+    /// Notes the inode flags and the project id of an entry that was made.
+    fn note(&mut self, path: &Path, member: &Member) {
+        if !member.flags.is_empty() && matches!(member.body, Body::File(_) | Body::Directory) {
+            self.flags.insert(path.to_owned(), member.flags);
+        }
+        if member.project != 0 {
+            self.projects.insert(path.to_owned(), member.project);
+        }
+    }
+
+    /// Sets project ids. Only root may set them, so `EPERM` is not a failure.
+    fn set_projects(&self) {
+        for (path, &project) in &self.projects {
+            let name = self.tree.path(path);
+            match self.target.set_project(Target::NoFollow((&name).into()), project) {
+                Ok(()) => {}
+                Err(error) if error.errno() == Errno::PERM => self.tree.progress.project_lost(),
+                Err(error) => self.tree.progress.failed(path, &Side::Target(failure::reason(&error))),
+            }
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Member {
     pub stat: Stat,
     pub xattrs: Xattrs,
     pub flags: InodeFlags,
+    /// Project id of the tree to which the object belongs, or 0.
+    pub project: u32,
     pub body: Body,
 }
 

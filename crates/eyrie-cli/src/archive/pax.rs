@@ -24,6 +24,9 @@ pub const ATIME: &str = "atime";
 /// Key: the inode flags, as the tar programs of BSD write them.
 pub const FLAGS: &str = "SCHILY.fflags";
 
+/// Key: the project id. Other programs ignore the key.
+pub const PROJECT: &str = "EYRIE.project";
+
 /// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 

@@ -256,7 +256,9 @@ impl<R: Read> ArchiveReader<R> {
         Ok(match attributes(header, records, kind, file_size) {
             Ok(stat) => {
                 let flags = records.get(pax::FLAGS).map(pax::parse_flags).unwrap_or_default();
-                NextMember::Member(Member { name, stat, xattrs: records.xattrs(), flags, body })
+                let project = records.number(pax::PROJECT).flatten();
+                let project = project.and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
+                NextMember::Member(Member { name, stat, xattrs: records.xattrs(), flags, project, body })
             }
             Err(why) => NextMember::Refused(name, why),
         })

@@ -455,7 +455,8 @@ fn file_that_grows_during_its_dump_has_the_size_of_its_header() {
         let mut stat = Stat::new(Kind::File);
         stat.size = size;
         let (xattrs, flags) = (Xattrs::new(), InodeFlags::empty());
-        let mut member = Member { name: b"a".into(), stat, xattrs, flags, body: Body::File(ranges) };
+        let (name, project) = (b"a".into(), 0);
+        let mut member = Member { name, stat, xattrs, flags, project, body: Body::File(ranges) };
         let mut bytes = Vec::new();
         let mut archive = ArchiveWriter::new(&mut bytes);
         archive.member(&mut member).unwrap();

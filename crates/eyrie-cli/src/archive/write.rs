@@ -126,13 +126,17 @@ fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// Returns the records that do not depend on the header: times, inode flags and extended attributes.
+/// Returns the records that do not depend on the header: times, inode flags, project id and
+/// extended attributes.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));
     records.push(pax::ATIME, pax::format_time(member.stat.accessed));
     if !member.flags.is_empty() {
         records.push(pax::FLAGS, pax::format_flags(member.flags));
+    }
+    if member.project != 0 {
+        records.push(pax::PROJECT, member.project.to_string());
     }
     for (name, value) in &member.xattrs {
         records.push_xattr(name, value);

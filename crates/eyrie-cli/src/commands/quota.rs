@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand};
 use eyrie::{
-    Files, Posix, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable, Target, Time,
+    Files, Posix, PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable,
+    Target, Time,
 };
 use serde_json::{Value, json};
 

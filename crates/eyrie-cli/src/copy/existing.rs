@@ -21,7 +21,7 @@ pub fn copy_attributes<S: Posix + Clone, D: Posix + Clone>(job: &Job<'_, S, D>) 
     let stat =
         job.source.stat(Target::NoFollow(job.from.into())).doing("copy", job.reporter.place(relative))?;
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
-    let xattrs = xattrs::read(job.source, job.from, &target.progress);
+    let xattrs = xattrs::read_copied(job.source, job.from, &target.progress);
     let spot = Spot { target: &Dir::root(job.target.clone()), name: job.to, relative };
     if let Err(side) = target.finish_directory(&spot, &stat, &xattrs) {
         target.progress.failed(relative, &side);

@@ -56,6 +56,11 @@ impl<'a> Progress<'a> {
         self.tally.flags_lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an entry whose project id could not be kept.
+    pub fn project_lost(&self) {
+        self.tally.projects_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts an entry whose times could not be kept.
     pub fn time_lost(&self) {
         self.tally.times_lost.fetch_add(1, Ordering::Relaxed);
@@ -124,6 +129,7 @@ pub struct Tally {
     owners_lost: AtomicU64,
     times_lost: AtomicU64,
     flags_lost: AtomicU64,
+    projects_lost: AtomicU64,
     xattrs: AtomicU64,
     /// For each namespace, the number of extended attributes that were not kept, and the reason for the first
     /// of them.
@@ -179,6 +185,7 @@ impl Tally {
             "owners_not_kept": count(&self.owners_lost),
             "times_not_kept": count(&self.times_lost),
             "flags_not_kept": count(&self.flags_lost),
+            "projects_not_kept": count(&self.projects_lost),
             "xattrs": count(&self.xattrs),
             "xattrs_not_kept": lost,
         })
@@ -223,6 +230,13 @@ impl Tally {
         if lost > 0 {
             summary.push_str(&format!(
                 "; {} without its inode flags, because only root can set flags",
+                text::count(lost)
+            ));
+        }
+        let lost = self.projects_lost.load(Ordering::Relaxed);
+        if lost > 0 {
+            summary.push_str(&format!(
+                "; {} without its project id, because only root can set project ids",
                 text::count(lost)
             ));
         }

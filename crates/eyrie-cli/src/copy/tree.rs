@@ -14,7 +14,7 @@ use super::side::{OnSide, Side};
 use super::spot::Spot;
 use super::target::TargetTree;
 use super::workers::with_workers;
-use super::xattrs::{Xattrs, read as read_xattrs};
+use super::xattrs::{Xattrs, read_copied as read_xattrs};
 use crate::failure::{self, Doing};
 use crate::place::join;
 

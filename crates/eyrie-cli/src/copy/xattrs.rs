@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use eyrie::{AclKind, Errno, Posix, PosixExt, Target, XattrMode};
+use eyrie::{AclKind, Errno, Posix, PosixExt, QUOTA_XATTR, Target, XattrMode};
 
 use super::progress::Progress;
 use super::spot::Spot;
@@ -12,6 +12,14 @@ use crate::failure::reason;
 
 /// Names and values of extended attributes.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Reads the extended attributes that a copy of `path` gets: all but the limits of a volume, which are an
+/// attribute of its root. A symbolic link is not followed.
+pub(super) fn read_copied<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
+    let mut xattrs = read(source, path, progress);
+    xattrs.retain(|(name, _)| name != QUOTA_XATTR);
+    xattrs
+}
 
 /// Reads the extended attributes of `path`. A symbolic link is not followed.
 pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
@@ -35,15 +43,16 @@ pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) 
 }
 
 /// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones, and
-/// ACLs. Other attributes are left out, such as labels that the host itself makes. A symbolic link is not
-/// followed.
+/// ACLs. Other attributes are left out, such as labels that the host itself makes. The limits of a volume are
+/// left out, because copies have none. A symbolic link is not followed.
 pub fn comparable<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let names = match fs.symlink_xattr_names(path) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
         names => names?,
     };
-    let is_comparable = |name: &Vec<u8>| {
-        name.starts_with(b"user.") || name.starts_with(b"trusted.") || AclKind::of_name(name).is_some()
+    let is_comparable = |name: &Vec<u8>| match AclKind::of_name(name) {
+        Some(_) => true,
+        None => name != QUOTA_XATTR && (name.starts_with(b"user.") || name.starts_with(b"trusted.")),
     };
     let with_value = |name: Vec<u8>| Ok((name.clone(), fs.symlink_xattr(path, name)?));
     names.into_iter().filter(is_comparable).map(with_value).collect()

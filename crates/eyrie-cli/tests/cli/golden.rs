@@ -4,7 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Sandbox;
+use serde_json::Value::Null;
+
+use crate::quotas::account;
+use crate::{Sandbox, is_root};
 
 /// Byte of the superblock at which the version of the format begins.
 const FORMAT_VERSION: usize = 8;
@@ -13,6 +16,8 @@ const INCOMPATIBLE_FEATURES: usize = 56;
 /// Byte of the journal's anchor at which the version of the journal begins.
 const JOURNAL_VERSION: usize = 40;
 const PAGE: usize = 4096;
+/// The file of the volume `vol` that has its bytes.
+const SEGMENT: &str = "vol/segment-0000";
 
 /// A golden volume, and the versions of its structures.
 struct Golden {
@@ -25,16 +30,19 @@ struct Golden {
     features: u8,
 }
 
-const GOLDEN: [Golden; 5] = [
+const GOLDEN: [Golden; 6] = [
     Golden { name: "format-1-dram", format: 1, journal: None, features: 0 },
     Golden { name: "format-1-features-dram", format: 1, journal: None, features: FEATURES },
     Golden { name: "format-1-features-journal-3", format: 1, journal: Some(3), features: FEATURES | 1 },
     Golden { name: "format-1-journal-1", format: 1, journal: Some(1), features: 0 },
     Golden { name: "format-1-journal-2", format: 1, journal: Some(2), features: 0 },
+    Golden { name: "format-1-quotas-dram", format: 1, journal: None, features: QUOTAS },
 ];
 
 /// The feature bits that the contents of `calls-features.txt` set.
 const FEATURES: u8 = 0b11_1110;
+/// The feature bit that the contents of `calls-quotas.txt` set.
+const QUOTAS: u8 = 0b100_0000;
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -58,6 +66,30 @@ fn bytes_of(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Makes the volume `vol` of a fixture. Returns its bytes.
+fn unpack(sandbox: &Sandbox, name: &str) -> Vec<u8> {
+    let golden = bytes_of(&fixture(&format!("{name}.od")));
+    fs::create_dir(sandbox.path("vol")).unwrap();
+    fs::write(sandbox.path("vol/lock"), "").unwrap();
+    fs::write(sandbox.path(SEGMENT), &golden).unwrap();
+    golden
+}
+
+/// Returns the canonical tree of a fixture with these features, as this user sees it.
+fn tree_of(features: u8) -> String {
+    match features {
+        0 => fixture("tree.txt"),
+        QUOTAS if !is_root() => {
+            // Only root sees the limits, which are an attribute of the root directory.
+            let tree = fixture("tree-quotas.txt");
+            let (root, rest) = tree.split_once('\n').unwrap();
+            format!("{}\n{rest}", root.split_once(" xattr=").unwrap().0)
+        }
+        QUOTAS => fixture("tree-quotas.txt"),
+        _ => fixture("tree-features.txt"),
+    }
+}
+
 /// Returns the version of the journal, from the anchor in the last page.
 fn journal_version(volume: &[u8]) -> u8 {
     let anchor = &volume[volume.len() - PAGE..];
@@ -69,25 +101,24 @@ fn journal_version(volume: &[u8]) -> u8 {
 fn every_golden_volume_opens_and_can_be_changed() {
     for Golden { name, format, journal, features } in GOLDEN {
         let sandbox = Sandbox::new();
-        let segment = sandbox.path("vol/segment-0000");
-        let golden = bytes_of(&fixture(&format!("{name}.od")));
+        let golden = unpack(&sandbox, name);
+        let segment = sandbox.path(SEGMENT);
         assert_eq!(golden[FORMAT_VERSION], format, "{name}");
         // The superblock of a disk gets the bits with the next checkpoint, which these volumes have not seen.
         let in_place = if journal.is_none() { features } else { features & 1 };
         assert_eq!(golden[INCOMPATIBLE_FEATURES], in_place, "{name}");
         assert_eq!(journal.map(|_| journal_version(&golden)), journal, "{name}");
-        fs::create_dir(sandbox.path("vol")).unwrap();
-        fs::write(sandbox.path("vol/lock"), "").unwrap();
-        fs::write(&segment, &golden).unwrap();
 
         let report = sandbox.succeed(["fsck", "vol"]);
-        let (objects, tree) = if features == 0 { (10, "tree.txt") } else { (17, "tree-features.txt") };
+        let tree = tree_of(features);
+        // The tree has one line for each name.
+        let objects = tree.lines().filter(|line| !line.contains(" same=")).count();
         assert!(report.starts_with(&format!("vol is sound: {objects} objects")), "{name}: {report}");
         assert!(fs::read(&segment).unwrap() == golden, "{name}: the check changed the volume");
         // The program that made the volume was killed.
         let information = sandbox.succeed(["info", "vol"]);
         assert!(information.contains("opened     after a crash"), "{name}: {information}");
-        assert_eq!(sandbox.succeed(["tree", "--canonical", "vol:/"]), fixture(tree), "{name}");
+        assert_eq!(sandbox.succeed(["tree", "--canonical", "vol:/"]), tree, "{name}");
 
         sandbox.succeed(["kv", "put", "vol:/store", "new", "value"]);
         sandbox.succeed(["fsck", "vol"]);
@@ -99,6 +130,26 @@ fn every_golden_volume_opens_and_can_be_changed() {
             assert_eq!(after[INCOMPATIBLE_FEATURES], features, "{name}");
         }
     }
+}
+
+#[test]
+fn golden_volume_keeps_its_quotas() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    unpack(&sandbox, "format-1-quotas-dram");
+    let tree = account(&sandbox, "tree", 9);
+    assert_eq!((&tree["files"], &tree["hard_files"], &tree["soft_files"]), (&3.into(), &10.into(), &Null));
+    assert_eq!((&tree["soft_bytes"], &tree["hard_bytes"]), (&(64 << 10).into(), &(128 << 10).into()));
+    let user = account(&sandbox, "user", 1000);
+    assert_eq!(
+        (&user["files"], &user["soft_files"], &user["hard_files"]),
+        (&1.into(), &5.into(), &10.into())
+    );
+    assert_eq!((&user["soft_bytes"], &user["hard_bytes"]), (&Null, &(1 << 20).into()));
+    assert!(user["used_bytes"].as_u64().is_some_and(|used| used >= 64), "{user}");
+    assert_eq!(account(&sandbox, "group", 1000)["hard_files"], 100);
 }
 
 #[test]

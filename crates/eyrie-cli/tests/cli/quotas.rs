@@ -1,8 +1,13 @@
 //! Tests of `quota`.
 
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use eyrie::{Credentials, PosixExt, Volume};
 use serde_json::Value;
 
 use crate::Sandbox;
+use crate::errors::segment;
 use crate::served::Service;
 
 fn is_root() -> bool {
@@ -14,7 +19,7 @@ fn is_root() -> bool {
 }
 
 /// Returns the account with this kind and number, as `eyrie quota report --json` shows it.
-fn account(sandbox: &Sandbox, kind: &str, number: u64) -> Value {
+pub fn account(sandbox: &Sandbox, kind: &str, number: u64) -> Value {
     let shown: Value = serde_json::from_str(&sandbox.succeed(["quota", "report", "--json", "vol"])).unwrap();
     let is_wanted = |account: &&Value| account["kind"] == kind && account["number"] == number;
     shown.as_array().unwrap().iter().find(is_wanted).cloned().unwrap_or(Value::Null)
@@ -87,6 +92,70 @@ fn archives_of_a_volume_keep_its_limits() {
     sandbox.succeed(["load", "vol:/", "-i", "vol.tar"]);
     let user = account(&sandbox, "user", 4242);
     assert_eq!((&user["files"], &user["hard_files"]), (&1.into(), &10.into()));
+}
+
+#[test]
+fn archives_keep_trees_and_copies_belong_to_their_directory() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/tree", "vol:/tree/sub", "vol:/other"]);
+    sandbox.succeed(["touch", "vol:/tree/file"]);
+    sandbox.succeed(["ln", "-s", "file", "vol:/tree/link"]);
+    sandbox.succeed(["ln", "vol:/tree/file", "vol:/tree/sub/second"]);
+    sandbox.succeed(["quota", "set", "vol", "--tree", "/tree", "--files", "100"]);
+    sandbox.succeed(["quota", "set", "vol", "--tree", "/other", "--files", "100"]);
+    assert_eq!(account(&sandbox, "tree", 1)["files"], 4);
+
+    // The limits are an attribute of the root, but copies of the root have none.
+    sandbox.succeed(["export", "vol:/", "copy"]);
+    let names = rustix::fs::listxattr(sandbox.path("copy"), &mut [0_u8; 1000][..]).unwrap();
+    assert_eq!(names, 0);
+    sandbox.succeed(["diff", "vol:/", "copy"]);
+    sandbox.succeed(["cp", "-r", "vol:/tree", "vol:/other/copy"]);
+    sandbox.succeed(["import", "copy/tree", "vol:/other/imported"]);
+    assert_eq!(account(&sandbox, "tree", 1)["files"], 4);
+    assert_eq!(account(&sandbox, "tree", 2)["files"], 9);
+    sandbox.succeed(["rm", "-r", "vol:/other/copy", "vol:/other/imported"]);
+
+    sandbox.succeed(["dump", "vol:/", "-o", "vol.tar"]);
+    sandbox.succeed(["mkfs", "new", "--size", "64M"]);
+    sandbox.succeed(["load", "new:/", "-i", "vol.tar"]);
+    sandbox.succeed(["fsck", "new"]);
+    let report = |volume: &str| sandbox.succeed(["quota", "report", "--json", volume]);
+    assert_eq!(report("new"), report("vol"));
+    sandbox.fail(1, &["different trees"], ["ln", "new:/tree/file", "new:/other/link"]);
+}
+
+#[test]
+fn damaged_volume_with_quotas_opens_for_reading_until_its_repair() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "dram"]);
+    sandbox.succeed(["touch", "vol:/damaged", "vol:/sound"]);
+    sandbox.succeed(["chown", "4242", "vol:/damaged", "vol:/sound"]);
+    sandbox.succeed(["quota", "set", "vol", "--user", "4242", "--files", "2"]);
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let inode = volume.files(Credentials::root()).metadata("/damaged").unwrap().inode;
+    volume.close().unwrap();
+    // In memory, the inode number is the place of the object and, in its low bits, the kind.
+    let segment = fs::File::options().write(true).open(segment(&sandbox)).unwrap();
+    segment.write_all_at(&[0x5a; 64], inode & !63).unwrap();
+
+    for change in [["touch", "vol:/new"], ["rm", "vol:/sound"]] {
+        sandbox.fail(1, &["vol"], change);
+    }
+    assert_eq!(sandbox.succeed(["cat", "vol:/sound"]), "");
+    sandbox.fail(1, &["vol"], ["quota", "report", "vol"]);
+    assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
+    assert_eq!(sandbox.run(["fsck", "--repair", "vol"]).status.code(), Some(1));
+    let user = account(&sandbox, "user", 4242);
+    assert_eq!((&user["files"], &user["hard_files"]), (&1.into(), &2.into()));
+    sandbox.succeed(["touch", "vol:/new"]);
+    sandbox.succeed(["fsck", "vol"]);
 }
 
 #[test]

@@ -100,6 +100,16 @@ macro_rules! forward_calls {
             $crate::Engine::inode_flags(self.$inner(), id)
         }
     };
+    (@project $inner:ident) => {
+        fn project(&self, id: $crate::ObjectId) -> $crate::Result<u32> {
+            $crate::Engine::project(self.$inner(), id)
+        }
+    };
+    (@quotas $inner:ident) => {
+        fn quotas(&self) -> $crate::Result<Option<Vec<$crate::quota::QuotaReport>>> {
+            $crate::Engine::quotas(self.$inner())
+        }
+    };
     (@read $inner:ident) => {
         fn read(&self, id: $crate::ObjectId, offset: u64, out: &mut [u8]) -> $crate::Result<usize> {
             $crate::Engine::read(self.$inner(), id, offset, out)

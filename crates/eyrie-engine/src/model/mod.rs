@@ -4,7 +4,9 @@
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
 //! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
-//! of [`Engine::list`]. For [`Engine::version`], tests compare only that the version of the other engine
+//! of [`Engine::list`]. The model counts the objects of each account with a quota, and enforces limits of
+//! their number. It counts no bytes, because storage depends on the engine, so tests do not compare the bytes
+//! and the grace times of bytes of [`Engine::quotas`]. For [`Engine::version`], tests compare only that the version of the other engine
 //! changes when the version of the model does. For [`Engine::seek`], tests compare only the meaning: a hole
 //! must read as zeros. In the model, a 4 KiB page is data if it was written, and if no truncation, punch,
 //! zeroing or collapse has removed it since then. A clone gives its target the data pages and the holes of
@@ -23,6 +25,7 @@
 //! 8. a wrong kind
 //! 9. a directory that is not empty
 //! 10. values out of range
+//! 11. a limit of a quota
 //!
 //! A new name in another tree with a quota is refused between checks 9 and 10 (`OtherTree`). `Rename` makes
 //! checks 1 to 3 for the source, and then for the target. This is the order of Linux, with one exception:
@@ -46,11 +49,11 @@ mod acl;
 mod apply;
 mod batch;
 mod data;
+mod quotas;
 mod ranges;
 mod state;
 #[cfg(test)]
 mod tests;
-mod trees;
 mod xattr;
 
 use std::collections::BTreeMap;
@@ -62,6 +65,7 @@ use self::state::{ModelBody, ModelDirectory, ModelState};
 use crate::access::{self, AclKind};
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockTable, LockWaiter, LockedObject};
 use crate::engine::next_instance;
+use crate::quota::QuotaReport;
 use crate::{
     Applied, Attributes, Birth, Engine, InodeFlags, Kind, ListedEntry, ObjectId, Op, Owner, Result,
     SpaceUsage, Time, Version,
@@ -86,8 +90,14 @@ impl Model {
     /// If `root` is not the id of a directory.
     pub fn new(root: ObjectId, owner: Owner, time: Time) -> Model {
         assert!(root.is_directory(), "the root is a directory");
-        let mut state =
-            ModelState { root, objects: BTreeMap::new(), reserved: 0, created: 0, directory_changes: 0 };
+        let mut state = ModelState {
+            root,
+            objects: BTreeMap::new(),
+            reserved: 0,
+            created: 0,
+            directory_changes: 0,
+            limits: None,
+        };
         state.insert(root, owner, ModelBody::Directory(ModelDirectory::new(root)), time);
         Model { state: Mutex::new(state), instance: next_instance(), advisory: LockTable::default() }
     }
@@ -201,6 +211,8 @@ impl Engine for Model {
             _ => debug_assert!(false, "close without open of {id:?}"),
         }
         state.drop_if_unreachable(id);
+        // A removal begins no grace time, so the time has no meaning.
+        state.update_deadlines(Time::default());
     }
 
     fn may_have_locks(&self) -> bool {
@@ -230,7 +242,15 @@ impl Engine for Model {
     fn unreserve(&self, _id: ObjectId) {}
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
-        self.lock().apply(op)
+        self.lock().apply_within_limits(op)
+    }
+
+    fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        self.lock().apply_above_limits(op)
+    }
+
+    fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+        Ok(self.lock().quota_reports())
     }
 
     fn directory_changes(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data::FileData;
 use crate::op::NAME_MAX;
+use crate::quota::QuotaTable;
 use crate::{Attributes, Birth, Error, InodeFlags, Kind, ObjectId, Owner, Result, Time, Version};
 
 /// The whole state of the model.
@@ -17,6 +18,8 @@ pub(super) struct ModelState {
     pub(super) created: u64,
     /// The count of [`Engine::directory_changes`](crate::Engine::directory_changes).
     pub(super) directory_changes: u64,
+    /// The limits of quotas, if the root has them as an extended attribute.
+    pub(super) limits: Option<QuotaTable>,
 }
 
 /// Names and values of extended attributes.

@@ -21,9 +21,8 @@ impl ModelState {
         if name == CAPABILITY_XATTR {
             access::check_stored_capability(value)?;
         }
-        if name == QUOTA_XATTR && id == root {
-            QuotaTable::decode(value)?;
-        }
+        let is_limits = name == QUOTA_XATTR && id == root;
+        let limits = is_limits.then(|| QuotaTable::decode(value)).transpose()?;
         if value.len() > XATTR_SIZE_MAX {
             return Err(Error::XattrTooLarge);
         }
@@ -35,6 +34,9 @@ impl ModelState {
         check_xattr_room(&object.xattrs, name, value)?;
         object.xattrs.insert(name.to_vec(), value.to_vec());
         object.changed = time;
+        if is_limits {
+            self.set_limits(limits);
+        }
         Ok(())
     }
 
@@ -43,6 +45,9 @@ impl ModelState {
         check_xattr_name(name)?;
         object.xattrs.remove(name).ok_or(Error::NoXattr)?;
         object.changed = time;
+        if name == QUOTA_XATTR && id == self.root {
+            self.set_limits(None);
+        }
         Ok(())
     }
 }

@@ -403,6 +403,32 @@ impl Op<'_> {
         }
     }
 
+    /// Returns the time of the change. A condition changes nothing, so its time is 0.
+    pub fn time(&self) -> Time {
+        match *self {
+            Op::Create { time, .. }
+            | Op::CreateUnnamed { time, .. }
+            | Op::Link { time, .. }
+            | Op::Unlink { time, .. }
+            | Op::RemoveDirectory { time, .. }
+            | Op::Rename { time, .. }
+            | Op::Write { time, .. }
+            | Op::Append { time, .. }
+            | Op::SetSize { time, .. }
+            | Op::Fallocate { time, .. }
+            | Op::CloneRange { time, .. }
+            | Op::SetAttributes { time, .. }
+            | Op::MarkAccess { time, .. }
+            | Op::SetXattr { time, .. }
+            | Op::RemoveXattr { time, .. }
+            | Op::SetAcl { time, .. }
+            | Op::Put { time, .. }
+            | Op::Erase { time, .. }
+            | Op::Batch { time, .. } => time,
+            Op::Expect { .. } => Time::default(),
+        }
+    }
+
     /// Returns the room in the journal of a disk that this Op is likely to need beyond that of an ordinary
     /// Op, in bytes.
     pub(crate) fn journal_room(&self) -> u64 {

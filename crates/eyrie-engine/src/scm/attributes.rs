@@ -198,7 +198,7 @@ impl Scm {
                 },
             );
             match table {
-                Some(table) if result.is_ok() => self.set_limits(table),
+                Some(table) if result.is_ok() => self.set_limits(table, time),
                 None if result.is_ok() => self.stop_counting(),
                 _ if begins => self.stop_counting(),
                 _ => {}

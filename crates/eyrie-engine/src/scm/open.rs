@@ -181,8 +181,15 @@ impl Scm {
 
     fn start(volume: Volume, opened: Opened) -> Result<Scm> {
         let engine = Scm::start_uncounted(volume, opened)?;
-        engine.load_quotas()?;
-        Ok(engine)
+        match engine.load_quotas() {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                // A damaged volume can be read only if it needs no recovery, so it must not stay open. If the
+                // close fails, the first error is the one to report.
+                let _ = engine.close();
+                Err(error)
+            }
+        }
     }
 
     /// Begins to use a volume without counting usage for quotas.

@@ -22,9 +22,7 @@ use crate::extent::Extent;
 use crate::object::header::{Cold, Header};
 use crate::object::visit::visit_object;
 use crate::object::xattr::{self, XattrRoot};
-use crate::quota::{
-    QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaTable, QuotaUsage,
-};
+use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaReport, QuotaTable, QuotaUsage};
 use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, recovery};
@@ -130,8 +128,7 @@ impl QuotaState {
         for &UsageChange { id, bytes, files } in &change.parts {
             let limits = self.table.get(id);
             let usage = self.usages.get(&id).copied().unwrap_or_default();
-            if exceeds(limits.bytes, usage.bytes, bytes, now)
-                || exceeds(limits.files, usage.files, files, now)
+            if limits.bytes.refuses(usage.bytes, bytes, now) || limits.files.refuses(usage.files, files, now)
             {
                 return Err(Error::QuotaExceeded);
             }
@@ -149,34 +146,8 @@ impl QuotaState {
             if usage == QuotaUsage::default() {
                 self.usages.remove(&id);
             }
-            self.update_deadlines(id, usage, now);
+            self.has_new_deadlines |= self.table.update_deadlines(id, usage, now);
         }
-    }
-
-    /// Begins or ends the grace times of an account.
-    fn update_deadlines(&mut self, id: QuotaId, usage: QuotaUsage, now: Time) {
-        let (bytes_grace, files_grace) = (self.table.bytes_grace, self.table.files_grace);
-        let Some(limits) = self.table.get_mut(id) else { return };
-        let before = *limits;
-        update_deadline(&mut limits.bytes, usage.bytes, bytes_grace, now);
-        update_deadline(&mut limits.files, usage.files, files_grace, now);
-        self.has_new_deadlines |= *limits != before;
-    }
-}
-
-/// True if usage may not grow by `change`.
-fn exceeds(limit: QuotaLimit, usage: u64, change: i64, now: Time) -> bool {
-    let after = usage.saturating_add_signed(change);
-    change > 0
-        && (limit.hard != 0 && after > limit.hard
-            || limit.soft != 0 && after > limit.soft && limit.deadline != 0 && now.seconds >= limit.deadline)
-}
-
-fn update_deadline(limit: &mut QuotaLimit, usage: u64, grace: u64, now: Time) {
-    if limit.soft == 0 || usage <= limit.soft {
-        limit.deadline = 0;
-    } else if limit.deadline == 0 {
-        limit.deadline = now.seconds.saturating_add_unsigned(grace);
     }
 }
 
@@ -432,17 +403,17 @@ impl Scm {
         *lock(&self.quotas.state) = QuotaState::default();
     }
 
-    /// Makes these limits those of the volume. The caller has stored them.
-    pub(super) fn set_limits(&self, mut table: QuotaTable) {
+    /// Makes these limits those of the volume at `now`. The caller has stored them. A grace time that has
+    /// begun goes on.
+    pub(super) fn set_limits(&self, mut table: QuotaTable, now: Time) {
         let mut state = lock(&self.quotas.state);
-        // A grace time that has begun goes on.
-        for (id, QuotaLimits { bytes, files }) in state.table.accounts() {
-            if let Some(limits) = table.get_mut(id) {
-                (limits.bytes.deadline, limits.files.deadline) = (bytes.deadline, files.deadline);
-            }
+        let QuotaState { table: earlier, usages, has_new_deadlines } = &mut *state;
+        let stored = table.clone();
+        table.keep_deadlines(earlier);
+        for (id, _) in stored.accounts() {
+            table.update_deadlines(id, usages.get(&id).copied().unwrap_or_default(), now);
         }
-        state.table = table;
-        state.has_new_deadlines = true;
+        (*has_new_deadlines, *earlier) = (table != stored, table);
     }
 
     /// Returns the limits as they are to be stored, if a deadline has changed since they were stored.

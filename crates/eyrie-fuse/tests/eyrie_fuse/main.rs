@@ -6,6 +6,7 @@ mod access_times;
 mod copies;
 mod kernel;
 mod opens;
+mod quotas;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -8,6 +8,7 @@ mod disk;
 mod hostile;
 mod locks;
 mod nodes;
+mod quotas;
 mod refusals;
 mod watches;
 

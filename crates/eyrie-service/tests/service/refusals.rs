@@ -11,10 +11,10 @@ use eyrie_service::{ServeOptions, Service};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
-const USER: u32 = 65_534;
+pub const USER: u32 = 65_534;
 
 /// Runs `work` in a thread of another user. Does nothing if this process may not become that user.
-fn as_user(work: impl FnOnce() + Send) {
+pub fn as_user(work: impl FnOnce() + Send) {
     let user = Uid::from_raw(USER);
     let run = || {
         if set_thread_res_uid(None, user, None).is_ok() {

@@ -68,7 +68,7 @@ fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
             })*
         };
     }
-    compare!(kind links size uid gid accessed modified changed created device flags);
+    compare!(kind links size uid gid accessed modified changed created device flags project);
     if a.mode != b.mode {
         lines.push(format!("mode {:#o}, and {:#o}", a.mode, b.mode));
     }

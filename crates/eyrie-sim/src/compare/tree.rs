@@ -79,6 +79,8 @@ pub struct TreeNode {
     pub device: u64,
     /// Inode flags.
     pub flags: InodeFlags,
+    /// Project id of the tree to which the object belongs, or 0.
+    pub project: u32,
     /// Extended attributes.
     pub xattrs: Xattrs,
     /// The first path of this object, if the object has several paths and this node is at another one. Only
@@ -238,6 +240,7 @@ pub fn object(engine: &dyn Engine, id: ObjectId, include: TreeParts) -> Result<T
         node.pages = pages(engine, id, attributes.size)?;
     }
     node.flags = engine.inode_flags(id).map_err(|error| format!("inode flags: {error}"))?;
+    node.project = engine.project(id).map_err(|error| format!("project id: {error}"))?;
     node.xattrs = xattrs(engine, id)?;
     Ok(node)
 }
@@ -258,6 +261,7 @@ fn node(attributes: &Attributes, created: Time, include: TreeParts) -> TreeNode 
         created: time(include.created, created),
         device: attributes.device,
         flags: InodeFlags::empty(),
+        project: 0,
         xattrs: Xattrs::new(),
         same_as: None,
         pages: BTreeMap::new(),

@@ -31,6 +31,7 @@ mod lost;
 mod medium;
 #[cfg(feature = "mutants")]
 pub mod mutants;
+mod quotas;
 mod readers;
 mod record;
 mod recovered;

@@ -228,6 +228,14 @@ fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
 }
 
 #[test]
+fn built_in_calls_reach_limits_of_quotas() {
+    let start = StartVolume::empty(CrashRule::Lines, 1 << 20).expect("room");
+    let recorded = record(&start, &script(&quotas::calls()), RecordOptions::default()).expect("as the model");
+    let failing = |errno: &str| recorded.calls.iter().filter(|call| call.contains(errno)).count();
+    assert_eq!((failing("= EDQUOT"), failing("= EXDEV"), failing("= E")), (7, 2, 9), "{:#?}", recorded.calls);
+}
+
+#[test]
 fn growth_and_shrinking_survive_every_crash() {
     let limits = Limits { images: 20, sampled: 0, is_complete: false, recoveries: 0 };
     for script in workload::growth() {

@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{ParallelScript, rights};
+use super::{ParallelScript, quotas, rights};
 
 use crate::script::{Call, CallGenerator, CallMix, Script, ScriptLine, bytes};
 
@@ -302,11 +302,11 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
 
 /// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
 /// and moves directories; a script that sets, inherits and removes ACLs; one that sets capabilities and
-/// changes their files; and one that sets inode flags.
+/// changes their files; one that sets inode flags; and one that sets and reaches limits of quotas.
 pub fn growth() -> Vec<Script> {
-    [splits(), values(), heights(), depths(), rights::acls(), rights::capabilities(), rights::flags()]
-        .map(|text| parse("growth", &text))
-        .into()
+    let rights = [rights::acls(), rights::capabilities(), rights::flags()];
+    let all = [splits(), values(), heights(), depths()].into_iter().chain(rights).chain([quotas::calls()]);
+    all.map(|text| parse("growth", &text)).collect()
 }
 
 /// Returns calls that split the buckets of a directory, remove all its names, so that the buckets merge, and

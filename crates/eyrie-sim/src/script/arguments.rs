@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::vec::IntoIter;
 
-use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, RenameMode, Time};
 
-use super::call::{fallocate_name, flags_name};
+use super::call::{fallocate_name, flags_name, quota_kind_name};
 use super::{KeyChange, MAX_WRITTEN_BYTES};
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
@@ -144,6 +144,33 @@ impl<'a> CallArguments<'a> {
         let sets = [InodeFlags::empty(), append_only, immutable, append_only | immutable];
         let known = sets.into_iter().find(|&flags| flags_name(flags).as_bytes() == token.value);
         known.ok_or_else(|| Problem::new(token.text, "FLAGS, one of -, a, i and ai"))
+    }
+
+    /// Reads a number of 32 bits.
+    pub(super) fn number_of_32_bits(&mut self, name: &str) -> Result<u32> {
+        let token = self.next()?;
+        let expected = || format!("{name}, a number below 2^32");
+        number(&token, name)?.try_into().map_err(|_| Problem::new(token.text, expected()))
+    }
+
+    /// Reads an account of quotas.
+    pub(super) fn account(&mut self) -> Result<QuotaId> {
+        let token = self.next()?;
+        let kinds = [QuotaKind::User, QuotaKind::Group, QuotaKind::Tree];
+        let kind = kinds.into_iter().find(|&kind| quota_kind_name(kind).as_bytes() == token.value);
+        let kind = kind.ok_or_else(|| Problem::new(token.text, "user, group or tree"))?;
+        Ok(QuotaId { kind, number: self.number_of_32_bits("ID")? })
+    }
+
+    /// Reads the limits of an account.
+    pub(super) fn limits(&mut self) -> Result<QuotaLimits> {
+        let mut limit = |soft, hard| -> Result<QuotaLimit> {
+            Ok(QuotaLimit { soft: self.number(soft)?, hard: self.number(hard)?, deadline: 0 })
+        };
+        Ok(QuotaLimits {
+            bytes: limit("SOFT-BYTES", "HARD-BYTES")?,
+            files: limit("SOFT-FILES", "HARD-FILES")?,
+        })
     }
 
     /// Reads the mode of a fallocate.

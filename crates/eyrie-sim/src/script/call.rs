@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, QuotaId, QuotaKind, QuotaLimits, RenameMode, Time};
 
 use crate::Word;
 use crate::seconds::Seconds;
 
 /// Name and syntax of each call.
-pub(super) const USAGE: [(&str, &str); 26] = [
+pub(super) const USAGE: [(&str, &str); 28] = [
     ("creat", "PATH [MODE]"),
     ("tmpfile", "DIR PATH LENGTH SEED [MODE]"),
     ("mkdir", "PATH [MODE]"),
@@ -33,6 +33,8 @@ pub(super) const USAGE: [(&str, &str); 26] = [
     ("chmod", "PATH MODE"),
     ("chown", "PATH UID GID"),
     ("chattr", "PATH -|a|i|ai"),
+    ("project", "PATH ID"),
+    ("quota", "user|group|tree ID SOFT-BYTES HARD-BYTES SOFT-FILES HARD-FILES"),
     ("utimes", "PATH ATIME MTIME"),
     ("put", "DIR KEY LENGTH SEED"),
     ("erase", "DIR KEY"),
@@ -91,6 +93,10 @@ pub enum Call {
     Chown { path: OsString, uid: Option<u32>, gid: Option<u32> },
     /// Sets the inode flags of a file or a directory.
     Chattr { path: OsString, flags: InodeFlags },
+    /// Sets the project id of an object.
+    Project { path: OsString, project: u32 },
+    /// Sets the limits of an account.
+    Quota { account: QuotaId, limits: QuotaLimits },
     /// Sets the times of last access and modification.
     Utimes { path: OsString, accessed: Time, modified: Time },
     /// Sets the value of a key.
@@ -154,6 +160,15 @@ pub(super) fn flags_name(flags: InodeFlags) -> &'static str {
     }
 }
 
+/// Returns the name of a kind of accounts in scripts.
+pub(super) fn quota_kind_name(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::User => "user",
+        QuotaKind::Group => "group",
+        QuotaKind::Tree => "tree",
+    }
+}
+
 impl Call {
     /// Returns the name of the call.
     pub fn name(&self) -> &'static str {
@@ -180,6 +195,8 @@ impl Call {
             Call::Chmod { .. } => "chmod",
             Call::Chown { .. } => "chown",
             Call::Chattr { .. } => "chattr",
+            Call::Project { .. } => "project",
+            Call::Quota { .. } => "quota",
             Call::Utimes { .. } => "utimes",
             Call::Put { .. } => "put",
             Call::Erase { .. } => "erase",
@@ -226,6 +243,11 @@ impl fmt::Display for Call {
             Call::Removexattr { path, name } => write!(f, " {} {}", word(path), Word(name)),
             Call::Chown { path, uid, gid } => write!(f, " {} {} {}", word(path), id(*uid), id(*gid)),
             Call::Chattr { path, flags } => write!(f, " {} {}", word(path), flags_name(*flags)),
+            Call::Project { path, project } => write!(f, " {} {project}", word(path)),
+            Call::Quota { account: QuotaId { kind, number }, limits: QuotaLimits { bytes, files } } => {
+                write!(f, " {} {number}", quota_kind_name(*kind))?;
+                [bytes, files].into_iter().try_for_each(|limit| write!(f, " {} {}", limit.soft, limit.hard))
+            }
             Call::Utimes { path, accessed, modified } => {
                 write!(f, " {} {} {}", word(path), Seconds(*accessed), Seconds(*modified))
             }

@@ -119,6 +119,8 @@ fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
         "chmod" => Call::Chmod { path: a.path("PATH")?, mode: a.mode()? },
         "chown" => Call::Chown { path: a.path("PATH")?, uid: a.id("UID")?, gid: a.id("GID")? },
         "chattr" => Call::Chattr { path: a.path("PATH")?, flags: a.flags()? },
+        "project" => Call::Project { path: a.path("PATH")?, project: a.number_of_32_bits("ID")? },
+        "quota" => Call::Quota { account: a.account()?, limits: a.limits()? },
         "utimes" => {
             Call::Utimes { path: a.path("PATH")?, accessed: a.time("ATIME")?, modified: a.time("MTIME")? }
         }

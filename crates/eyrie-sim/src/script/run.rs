@@ -5,15 +5,14 @@ use std::path::Path;
 
 use eyrie::{
     AccessTimes, Batch, Engine, Errno, Error, File, Host, KeyValueStore, Kind, Kvfs, OpenOptions,
-    PosixClones, PosixExt,
+    PosixClones, PosixExt, PosixProjects, Pxfs, QuotaId, QuotaLimits, Result, SetTime, XattrMode,
 };
-use eyrie::{Pxfs, Result, SetTime, XattrMode};
 
 use super::{Call, KeyChange, Script, ScriptLine, bytes};
 
 /// A file system on which scripts run: the calls of [`Posix`](eyrie::Posix), and the other calls that scripts
 /// have.
-pub trait ScriptTarget: PosixClones + Clone {
+pub trait ScriptTarget: PosixClones + PosixProjects + Clone {
     /// Makes all earlier changes durable.
     ///
     /// # Errors
@@ -25,6 +24,13 @@ pub trait ScriptTarget: PosixClones + Clone {
     /// # Errors
     /// As [`Kvfs::open`].
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>>;
+
+    /// Sets the limits of an account. A volume has quotas from then on.
+    ///
+    /// # Errors
+    /// `EINVAL` for a soft limit above the hard limit, and for the number 0. `EPERM` unless the user is root.
+    /// `EOPNOTSUPP` on the host.
+    fn set_limits(&self, account: QuotaId, limits: QuotaLimits) -> Result<()>;
 
     /// Returns the same file system, but every read through it sets an access time. On the host, the options
     /// of the mount decide if a read does so.
@@ -39,6 +45,12 @@ impl<E: Engine> ScriptTarget for Pxfs<E> {
 
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
         Ok(Box::new(Kvfs::open(self, dir)?))
+    }
+
+    fn set_limits(&self, account: QuotaId, limits: QuotaLimits) -> Result<()> {
+        let mut table = self.quota_table()?.unwrap_or_default();
+        table.set(account, limits).map_err(|error| Error::from_engine(error, "set quotas"))?;
+        self.set_quota_table(Some(&table))
     }
 
     fn noting_reads(&self) -> Self {
@@ -56,6 +68,10 @@ impl ScriptTarget for Host {
 
     fn keys(&self, dir: &Path) -> Result<Box<dyn KeyValueStore + '_>> {
         Ok(Box::new(self.store(dir)?))
+    }
+
+    fn set_limits(&self, _account: QuotaId, _limits: QuotaLimits) -> Result<()> {
+        Err(Error::new(Errno::OPNOTSUPP, "set quotas"))
     }
 
     fn noting_reads(&self) -> Self {
@@ -141,6 +157,8 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Chattr { path, flags } => {
             with_file(target.options().read(true), path.as_ref(), |file| file.set_inode_flags(*flags))
         }
+        Call::Project { path, project } => target.set_project(path.into(), *project),
+        Call::Quota { account, limits } => target.set_limits(*account, *limits),
         Call::Utimes { path, accessed, modified } => {
             target.utimens(path.into(), SetTime::To(*accessed), SetTime::To(*modified))
         }

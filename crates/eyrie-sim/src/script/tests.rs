@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use eyrie::{FallocateMode, InodeFlags, RenameMode, Time};
+use eyrie::{FallocateMode, InodeFlags, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, RenameMode, Time};
 use proptest::prelude::*;
 
 use super::call::USAGE;
@@ -76,6 +76,7 @@ fn call() -> impl Strategy<Value = Call> {
         path().prop_map(|path| Call::Unlink { path }),
         path().prop_map(|path| Call::Rmdir { path }),
     ];
+    let kind = prop::sample::select(vec![QuotaKind::User, QuotaKind::Group, QuotaKind::Tree]);
     let rest = prop_oneof![
         (path(), name(), any::<Vec<u8>>()).prop_map(|(path, name, value)| Call::Setxattr {
             path,
@@ -87,6 +88,12 @@ fn call() -> impl Strategy<Value = Call> {
         (path(), id(), id()).prop_map(|(path, uid, gid)| Call::Chown { path, uid, gid }),
         (path(), 0..4_u8).prop_map(|(path, bits)| {
             Call::Chattr { path, flags: InodeFlags::from_bits_truncate(bits << 4) }
+        }),
+        (path(), any::<u32>()).prop_map(|(path, project)| Call::Project { path, project }),
+        (kind, any::<u32>(), any::<[u64; 4]>()).prop_map(|(kind, number, [soft, hard, few, many])| {
+            let limit = |soft, hard| QuotaLimit { soft, hard, deadline: 0 };
+            let limits = QuotaLimits { bytes: limit(soft, hard), files: limit(few, many) };
+            Call::Quota { account: QuotaId { kind, number }, limits }
         }),
         (path(), time(), time()).prop_map(|(path, accessed, modified)| Call::Utimes {
             path,
@@ -163,6 +170,8 @@ fn every_call_has_one_canonical_line() {
         ("chown /a 4294967294 -1", "chown /a 4294967294 -1"),
         ("chattr /a -", "chattr /a -"),
         ("chattr /a ai", "chattr /a ai"),
+        ("project /a 0x10", "project /a 16"),
+        ("quota tree 9 0 1M 10 010", "quota tree 9 0 1048576 10 10"),
         ("utimes /a 1.5 -1", "utimes /a 1.500000000 -1"),
         ("put / \"a\\x00/\" 64M 1", "put / \"a\\x00/\" 67108864 1"),
         ("erase /a \"#\" # a key", "erase /a \"#\""),
@@ -185,7 +194,8 @@ fn lines_keep_their_numbers() {
 fn bad_scripts_are_refused_in_one_line() {
     const CALLS: &str = "a call: one of creat, tmpfile, mkdir, write, append, read, fsync, fdatasync, sync, \
                          rename, link, symlink, unlink, rmdir, truncate, fallocate, clone, setxattr, \
-                         removexattr, chmod, chown, chattr, utimes, put, erase, batch";
+                         removexattr, chmod, chown, chattr, project, quota, utimes, put, erase, \
+                         batch";
     let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \
                   control character";
     for (line, word, expected) in [
@@ -229,6 +239,9 @@ fn bad_scripts_are_refused_in_one_line() {
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),
         ("chattr /a +i", "+i", "FLAGS, one of -, a, i and ai"),
         ("chattr /a ia", "ia", "FLAGS, one of -, a, i and ai"),
+        ("project /a 4294967296", "4294967296", "ID, a number below 2^32"),
+        ("quota ada 7 0 0 0 0", "ada", "user, group or tree"),
+        ("quota user 7 0 0 0 -1", "-1", "HARD-FILES, a number such as 4096, 0x1000 or 4K"),
         ("utimes /a 1. 1", "1.", "ATIME, seconds since 1970 such as 1700000000 or 1.000000005"),
         ("utimes /a 1 now", "now", "MTIME, seconds since 1970 such as 1700000000 or 1.000000005"),
         ("creat 'a b'", "'a", quoted),

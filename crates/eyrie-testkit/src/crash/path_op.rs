@@ -349,7 +349,7 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
 }
 
 /// Returns the Op of a script's call. Returns `None` for a batch, for `tmpfile`, which makes several Ops on
-/// an open file, and for calls that only make changes durable.
+/// an open file, for `quota`, which first reads the limits, and for calls that only make changes durable.
 ///
 /// In POSIX, `creat` of an existing file truncates the file. The Op fails instead, and this failure is a case
 /// too.
@@ -392,6 +392,9 @@ fn of_call(call: &Call) -> Option<PathOp> {
         &Call::Chattr { ref path, flags } => {
             set_attributes(path, AttributeChange { flags: Some(flags), ..AttributeChange::default() })
         }
+        &Call::Project { ref path, project } => {
+            set_attributes(path, AttributeChange { project: Some(project), ..AttributeChange::default() })
+        }
         Call::Utimes { path, accessed, modified } => {
             let (accessed, modified) = (Some(*accessed), Some(*modified));
             set_attributes(path, AttributeChange { accessed, modified, ..AttributeChange::default() })
@@ -401,6 +404,7 @@ fn of_call(call: &Call) -> Option<PathOp> {
         Call::Erase { dir, key } => PathOp::Erase { path: below(dir, key) },
         Call::Batch { .. }
         | Call::Tmpfile { .. }
+        | Call::Quota { .. }
         | Call::Fsync { .. }
         | Call::Fdatasync { .. }
         | Call::Sync => return None,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::acls::acl;
 use eyrie_engine::access::{self, AclKind, Credentials};
+use eyrie_engine::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
     AttributeChange, Condition, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode,
@@ -46,6 +47,7 @@ pub fn examine(medium: Medium) -> Examined {
     let checked = engine.check();
     change(&engine, &found);
     found.iter().take(MAX_PIECES).for_each(|entry| _ = engine.attributes(entry.id));
+    limit(&engine, &found);
     let _ = engine.check();
     let _ = engine.close();
     match checked {
@@ -229,6 +231,28 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
         let _ = engine.apply(&Op::Append { id, data: &[9; 40_000], set_ids: SetIds::Keep, time });
         let _ = engine.apply(&Op::Unlink { dir: root, name: b"\x01file", time });
     }
+}
+
+/// Sets limits of quotas, which counts the usage of all objects. Then gives some objects to the limited
+/// accounts, changes them, and removes them.
+fn limit(engine: &Scm, found: &[ListedEntry]) {
+    let apply = |op: Op<'_>| _ = engine.apply(&op);
+    let mut table = QuotaTable::default();
+    let limit = |hard| QuotaLimit { soft: 1, hard, deadline: 0 };
+    for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Tree] {
+        let limits = QuotaLimits { bytes: limit(100_000), files: limit(5) };
+        table.set(QuotaId { kind, number: 1 }, limits).expect("possible limits");
+    }
+    let (id, name, value, mode, time) = (engine.root(), QUOTA_XATTR, &table.encode(), XattrMode::Set, NOW);
+    apply(Op::SetXattr { id, name, value, mode, time });
+    for &ListedEntry { dir, ref name, id } in found.iter().take(CHANGED) {
+        let change = AttributeChange { uid: Some(1), project: Some(1), ..AttributeChange::default() };
+        apply(Op::SetAttributes { id, change, time });
+        apply(Op::Append { id, data: &[6; 60_000], set_ids: SetIds::Keep, time });
+        apply(Op::Unlink { dir, name, time });
+    }
+    create(engine, id, b"\x07limited", Kind::File, Content::Bytes(&[7; 5000]));
+    let _ = engine.quotas();
 }
 
 /// Applies Ops that change the bytes of a file.

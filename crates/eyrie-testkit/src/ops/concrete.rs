@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use crate::acls::acl;
 use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::op::encode::{self, Decoded};
+use eyrie_engine::quota::{QUOTA_XATTR, QuotaTable};
 use eyrie_engine::{
     AttributeChange, Condition, Content, Engine, Kind, ObjectId, Op, Owner, Result, SetIds, Time, Whiteout,
+    XattrMode,
 };
 
 use super::{Action, BatchPart, Bytes, InitialContent, ObjectHandle, OpStep};
@@ -196,6 +198,7 @@ impl Ids {
             Action::Erase { dir, name } => {
                 OpRecord::new(&Op::Erase { dir: id(dir), name: name.bytes(), time })
             }
+            Action::SetLimits { ref limits } => set_limits(id(ObjectHandle::ROOT), limits.as_ref(), time),
             Action::Batch { dir, ref parts } => batch(id(dir), parts, new, step),
             Action::Open { .. } | Action::Close { .. } => unreachable!("no Op"),
         }
@@ -239,6 +242,14 @@ pub(crate) fn xattr_value(name: &[u8], bytes: Bytes) -> Vec<u8> {
         (false, _) | (true, 100..) => value,
         (true, 64..) => [&[1, 0, 0, 3][..], &[7; 20]].concat(),
         (true, _) => [&[0, 0, 0, 2][..], &[7; 16]].concat(),
+    }
+}
+
+fn set_limits(root: ObjectId, limits: Option<&QuotaTable>, time: Time) -> OpRecord {
+    let (id, name, mode) = (root, QUOTA_XATTR, XattrMode::Set);
+    match limits.map(QuotaTable::encode) {
+        Some(value) => OpRecord::new(&Op::SetXattr { id, name, value: &value, mode, time }),
+        None => OpRecord::new(&Op::RemoveXattr { id, name, time }),
     }
 }
 

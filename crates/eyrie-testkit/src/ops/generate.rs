@@ -1,13 +1,14 @@
 //! Generates steps from a seed.
 
 use eyrie_engine::access::AclKind;
+use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable};
 use eyrie_engine::{
     AttributeChange, Engine, FallocateMode, InodeFlags, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpName, OpStep};
+use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpMix, OpName, OpStep};
 use crate::acls::{ACLS, GOOD_ACLS};
 
 /// Lengths of data, in bytes. The large lengths at the end are drawn less often.
@@ -41,100 +42,19 @@ const BLOCK: u64 = 4096;
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
 /// Number of small lengths, which are the first ones.
 const SMALL_XATTR_LENGTHS: usize = 8;
+/// Users of objects in runs with quotas. User 0 has no limits.
+const USERS: [u32; 3] = [0, 7, 8];
+/// The group of all objects.
+const GROUP: u32 = 100;
+/// Number of project ids of runs with quotas, with 0.
+const TREES: u32 = 3;
+/// Hard limits of storage, in bytes.
+const MOST_BYTES: [u64; 5] = [0, 5000, 30_000, 200_000, 3 << 20];
+/// Grace time of runs with quotas, in seconds. Each step takes a second.
+const GRACE: u64 = 20;
 /// Approximate number of directories of a run. The number is small, so that steps often use the same
 /// directory.
 const DIRECTORIES: usize = 6;
-
-/// Weights of the kinds of steps. A kind with weight 0 is never drawn.
-#[expect(missing_docs, reason = "named as the Ops")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpMix {
-    pub create: u32,
-    pub create_unnamed: u32,
-    pub link: u32,
-    pub unlink: u32,
-    pub remove_directory: u32,
-    pub rename: u32,
-    pub write: u32,
-    pub append: u32,
-    pub set_size: u32,
-    pub fallocate: u32,
-    pub clone_range: u32,
-    pub set_attributes: u32,
-    pub mark_access: u32,
-    pub set_xattr: u32,
-    pub remove_xattr: u32,
-    pub set_acl: u32,
-    pub put: u32,
-    pub erase: u32,
-    pub batch: u32,
-    pub open: u32,
-    pub close: u32,
-    /// True if offsets and sizes reach 2^63 - 1 and beyond.
-    pub is_sparse: bool,
-    /// True if names may be empty or too long.
-    pub has_bad_names: bool,
-}
-
-impl Default for OpMix {
-    fn default() -> OpMix {
-        OpMix {
-            create: 20,
-            create_unnamed: 3,
-            link: 5,
-            unlink: 6,
-            remove_directory: 4,
-            rename: 20,
-            write: 20,
-            append: 6,
-            set_size: 8,
-            fallocate: 8,
-            clone_range: 7,
-            set_attributes: 5,
-            mark_access: 4,
-            set_xattr: 6,
-            remove_xattr: 2,
-            set_acl: 6,
-            put: 8,
-            erase: 3,
-            batch: 5,
-            open: 3,
-            close: 2,
-            is_sparse: true,
-            has_bad_names: true,
-        }
-    }
-}
-
-impl OpMix {
-    /// Returns a mix in which all weights are 0.
-    pub fn none() -> OpMix {
-        OpMix {
-            create: 0,
-            create_unnamed: 0,
-            link: 0,
-            unlink: 0,
-            remove_directory: 0,
-            rename: 0,
-            write: 0,
-            append: 0,
-            set_size: 0,
-            fallocate: 0,
-            clone_range: 0,
-            set_attributes: 0,
-            mark_access: 0,
-            set_xattr: 0,
-            remove_xattr: 0,
-            set_acl: 0,
-            put: 0,
-            erase: 0,
-            batch: 0,
-            open: 0,
-            close: 0,
-            ..OpMix::default()
-        }
-    }
-}
 
 type Draw = fn(&mut OpGenerator, &Universe<'_>) -> Action;
 
@@ -199,7 +119,7 @@ impl OpGenerator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 21] = [
+        let draws: [(u32, Draw); 22] = [
             (mix.create, OpGenerator::create),
             (mix.create_unnamed, |g, u| {
                 let dir = g.dir(u);
@@ -269,6 +189,7 @@ impl OpGenerator {
                 let index = g.random.random_range(0..g.opened.len());
                 Action::Close { object: g.opened.swap_remove(index) }
             }),
+            (mix.set_limits, |g, _| Action::SetLimits { limits: g.limits() }),
         ];
         let mut ticket = self.random.random_range(0..draws.iter().map(|(weight, _)| weight).sum());
         for (weight, draw) in draws {
@@ -461,7 +382,32 @@ impl OpGenerator {
     }
 
     fn owner(&mut self) -> Owner {
-        Owner { mode: self.random.random_range(0..=0o7777), uid: self.random.random(), gid: 100 }
+        let mode = self.random.random_range(0..=0o7777);
+        let uid = if self.mix.set_limits > 0 { self.pick(&USERS) } else { self.random.random() };
+        Owner { mode, uid, gid: GROUP }
+    }
+
+    /// Draws limits of some accounts, or the end of all limits.
+    fn limits(&mut self) -> Option<QuotaTable> {
+        let mut table = QuotaTable::default();
+        (table.bytes_grace, table.files_grace) = (GRACE, GRACE);
+        for _ in 0..self.random.random_range(0..5) {
+            let (kind, number) = match self.random.random_range(0..4) {
+                0 => (QuotaKind::Group, GROUP),
+                1 => (QuotaKind::Tree, self.random.random_range(1..TREES)),
+                _ => (QuotaKind::User, self.pick(&USERS[1..])),
+            };
+            let (bytes, files) = (self.pick(&MOST_BYTES), self.random.random_range(0..20));
+            let limits = QuotaLimits { bytes: self.limit(bytes), files: self.limit(files) };
+            table.set(QuotaId { kind, number }, limits).expect("possible limits");
+        }
+        (!self.random.random_ratio(1, 8)).then_some(table)
+    }
+
+    /// Draws a soft limit for a hard limit.
+    fn limit(&mut self, hard: u64) -> QuotaLimit {
+        let soft = if self.random.random() { self.random.random_range(0..=hard) } else { 0 };
+        QuotaLimit { soft, hard, deadline: 0 }
     }
 
     /// Draws the owner of a new object, with or without the bit [`Owner::INHERITS`]. In a directory with a
@@ -480,8 +426,11 @@ impl OpGenerator {
         let owner = self.owner();
         let time =
             Time::new(self.random.random_range(-1000..1000), self.random.random_range(0..1_000_000_000));
+        let has_quotas = self.mix.set_limits > 0;
+        let project = (has_quotas && self.random.random()).then(|| self.random.random_range(0..TREES));
         let random = &mut self.random;
         AttributeChange {
+            project,
             mode: random.random::<bool>().then_some(owner.mode),
             uid: random.random::<bool>().then_some(owner.uid),
             gid: random.random::<bool>().then_some(owner.gid),

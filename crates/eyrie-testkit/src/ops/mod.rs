@@ -7,6 +7,7 @@
 
 mod concrete;
 mod generate;
+mod mix;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +15,13 @@ use std::fmt;
 
 use eyrie_engine::access::AclKind;
 use eyrie_engine::op::CAPABILITY_XATTR;
+use eyrie_engine::quota::QuotaTable;
 use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time, XattrMode};
 
 pub(crate) use concrete::xattr_value;
 pub use concrete::{Concrete, Ids, OpRecord};
-pub use generate::{OpGenerator, OpMix};
+pub use generate::OpGenerator;
+pub use mix::OpMix;
 
 /// Names an object of a run by the step that created the object, and by the part of that step's batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,6 +197,8 @@ pub enum Action {
     Erase { dir: ObjectHandle, name: OpName },
     /// Makes several puts and erases in one commit, if all conditions of the batch hold.
     Batch { dir: ObjectHandle, parts: Vec<BatchPart> },
+    /// Sets the limits of quotas, or removes them.
+    SetLimits { limits: Option<QuotaTable> },
     /// Opens an object. The run closes it later.
     Open { object: ObjectHandle },
     /// Closes an object once. Has no effect if the run does not have this object open.
@@ -236,6 +241,7 @@ impl OpStep {
             | Action::SetAcl { object, .. }
             | Action::Open { object }
             | Action::Close { object } => vec![object],
+            Action::SetLimits { .. } => vec![ObjectHandle::ROOT],
         }
     }
 }

@@ -143,6 +143,25 @@ fn every_outcome_of_every_op_is_reached() {
 }
 
 #[test]
+fn limits_of_quotas_are_reached() {
+    let mix = OpMix { set_limits: 6, set_attributes: 20, ..OpMix::default() };
+    let counts = outcomes(0..20, 600, mix);
+    for (op, outcome) in [
+        ("create", "QuotaExceeded"),
+        ("create unnamed", "QuotaExceeded"),
+        ("put", "QuotaExceeded"),
+        ("batch", "QuotaExceeded"),
+        ("rename with a whiteout", "QuotaExceeded"),
+        ("set attributes", "QuotaExceeded"),
+        ("link", "OtherTree"),
+        ("rename", "OtherTree"),
+        ("exchange", "OtherTree"),
+    ] {
+        assert!(counts.contains_key(&(op, outcome.to_owned())), "{op} never gave {outcome}: {counts:#?}");
+    }
+}
+
+#[test]
 fn mix_leaves_out_steps() {
     let mix = OpMix { rename: 0, batch: 0, is_sparse: false, has_bad_names: false, ..OpMix::default() };
     let counts = outcomes(0..5, 500, mix);

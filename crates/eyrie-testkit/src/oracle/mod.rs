@@ -6,7 +6,13 @@
 //! range. It compares the whole volume at the start, after every [`OracleOptions::tree_every`] steps, and at
 //! the end. A full engine may refuse an Op with `NoSpace`, and the Op must then change nothing. A step that
 //! opens an object opens it in the engine and in the model.
+//!
+//! The oracle compares the accounts of quotas before and after each Op, except their bytes. The model does
+//! not know the bytes that an Op takes. If the engine refuses an Op because of them, the oracle makes the Op
+//! above the limits. The bytes of an account must then be above a limit. After any other Op, no account has
+//! grown above a limit.
 
+mod limits;
 mod minimise;
 mod session;
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::{
     Applied, Condition, Engine, Error, FileView, Kind, Model, ObjectId, Op, Owner, Time, Version,
 };
 use eyrie_medium::epoch;
 
-use super::OracleOptions;
+use super::{OracleOptions, limits};
 use crate::ops::{Action, Ids, ObjectHandle, OpStep};
 use eyrie_sim::compare::{comparable, difference, try_tree, xattr_differences, xattrs};
 
@@ -123,21 +124,51 @@ impl<'a> OracleSession<'a> {
         };
         let decoded = concrete.record.decode();
         let op = decoded.op();
-        let actual = self.engine.apply(&op);
-        let succeeded = actual.is_ok();
-        if !matches!(actual, Err(Error::NoSpace)) {
-            let expected = self.model.apply(&op);
-            same(
-                "result",
-                actual.map(|applied| outcome(&op, applied)),
-                expected.map(|applied| outcome(&op, applied)),
-            )?;
-        }
+        let succeeded = self.apply_both(&op)?;
         self.ids.settle(&concrete, succeeded, &self.model, self.engine);
         if let (Action::CreateUnnamed { .. }, true) = (&step.action, succeeded) {
             self.open(ObjectHandle { step: step.number, part: 0 })?;
         }
         self.compare_named(&op)
+    }
+
+    /// Applies an Op to the engine and to the model. If the engine has no space for the Op, the model does
+    /// not apply it. Returns true if the Op succeeded.
+    fn apply_both(&self, op: &Op<'_>) -> Result<bool, String> {
+        let before = self.quotas()?;
+        let actual = self.engine.apply(op);
+        // The model does not know the storage of an Op. If only its storage can be the reason of a refusal,
+        // the Op is made above the limits, which shows this storage.
+        let is_refused = matches!(actual, Err(Error::QuotaExceeded)) && self.model.fork().apply(op).is_ok();
+        let actual = if is_refused {
+            self.compare_named(op)?;
+            self.engine.apply_above_limits(op)
+        } else {
+            actual
+        };
+        if matches!(actual, Err(Error::NoSpace)) {
+            return Ok(false);
+        }
+        let succeeded = actual.is_ok();
+        let expected = if is_refused { self.model.apply_above_limits(op) } else { self.model.apply(op) };
+        let [actual, expected] = [actual, expected].map(|result| result.map(|done| outcome(op, done)));
+        same("result", actual, expected)?;
+        // The storage of the objects that an Op removes hides a part of the storage that it takes.
+        let may_remove = matches!(op, Op::Batch { .. } | Op::Rename { .. });
+        match (is_refused, limits::exceeded(&before, &self.quotas()?, op.time())) {
+            (true, false) if !may_remove => Err("no limit stops the Op, but the engine refuses it".into()),
+            (false, true) => Err("a limit stops the Op, but the engine applies it".into()),
+            _ => Ok(succeeded),
+        }
+    }
+
+    /// Returns the accounts of the engine, after a comparison with those of the model.
+    fn quotas(&self) -> Result<Vec<QuotaReport>, String> {
+        let accounts = |engine: &dyn Engine| engine.quotas().map_err(|error| format!("quotas: {error}"));
+        let (actual, expected) = (accounts(self.engine)?, accounts(&self.model)?);
+        let known = |reports: &[QuotaReport]| reports.iter().map(limits::without_bytes).collect::<Vec<_>>();
+        same("quotas", Ok(actual.as_deref().map(known)), Ok(expected.as_deref().map(known)))?;
+        Ok(actual.unwrap_or_default())
     }
 
     /// Compares all names and objects that `op` names.

@@ -46,8 +46,8 @@ impl Flawed {
 impl Engine for Flawed {
     forward_calls! {
         inner:
-        root lookup attributes birth inode_flags seek has_storage xattr open close reserve unreserve
-        directory_changes wait_for sync space
+        root lookup attributes birth inode_flags project seek has_storage xattr open close reserve unreserve
+        quotas directory_changes wait_for sync space
     }
 
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {

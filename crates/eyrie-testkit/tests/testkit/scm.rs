@@ -82,6 +82,22 @@ fn random_ops_match_the_model() {
 }
 
 #[test]
+fn random_ops_with_quotas_match_the_model() {
+    let mix = OpMix { set_limits: 6, set_attributes: 20, is_sparse: false, ..OpMix::default() };
+    let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
+    for seed in 5000..5040 {
+        oracle::check_with(in_memory, seed, 400, options);
+        let engine = in_memory();
+        oracle::run(&engine, seed, 400, options).expect("the model's results");
+        assert_clean(&engine);
+        let before = tree(&engine);
+        let survivor = on_image(&engine.volume().medium().snapshot());
+        assert_eq!(difference(&before, &tree(&survivor)), None, "after recovery, seed {seed}");
+        assert_clean(&survivor);
+    }
+}
+
+#[test]
 fn random_file_ranges_match_the_model_and_survive_recovery() {
     let mix =
         OpMix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..OpMix::none() };

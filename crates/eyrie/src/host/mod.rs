@@ -16,6 +16,7 @@
 mod clones;
 mod convert;
 mod locks;
+mod projects;
 mod store;
 #[cfg(feature = "testing")]
 mod users;

@@ -113,7 +113,7 @@ impl<P: Posix> Dir<P> {
     }
 
     #[inline]
-    fn place<'a>(&'a self, place: PathAt<'a, P::Handle>) -> PathAt<'a, P::Handle> {
+    pub(super) fn place<'a>(&'a self, place: PathAt<'a, P::Handle>) -> PathAt<'a, P::Handle> {
         match &self.start {
             Some(start) if place.dir.is_none() || place.path.is_absolute() => {
                 PathAt { dir: Some(start.handle()), path: relative(place.path) }

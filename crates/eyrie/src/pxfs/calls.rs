@@ -6,18 +6,15 @@ use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
-use eyrie_medium::{PAGE_SIZE, epoch};
+use eyrie_medium::epoch;
 
 use super::open::MadeFile;
 use super::path::{PathWalk, check_path};
+use super::space::space_of_volume;
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
 use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
-use crate::{Errno, NAME_MAX, Result};
-
-const BLOCK_SIZE: u64 = PAGE_SIZE;
-/// Bytes of the smallest object, which has only its header.
-const OBJECT_SIZE: u64 = 256;
+use crate::{Errno, Result};
 
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
@@ -249,15 +246,6 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn statvfs(&self) -> Result<StatVfs> {
-        let space = self.engine().space();
-        let files_free = space.free / OBJECT_SIZE;
-        Ok(StatVfs {
-            block_size: BLOCK_SIZE,
-            blocks: space.total / BLOCK_SIZE,
-            blocks_free: space.free / BLOCK_SIZE,
-            files: space.objects + files_free,
-            files_free,
-            name_max: NAME_MAX as u64,
-        })
+        Ok(space_of_volume(&**self.engine()))
     }
 }

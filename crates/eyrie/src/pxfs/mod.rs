@@ -30,6 +30,7 @@ mod open;
 mod path;
 mod quotas;
 mod size;
+mod space;
 mod view;
 mod watch;
 mod xattr;

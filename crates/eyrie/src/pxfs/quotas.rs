@@ -6,7 +6,7 @@ use eyrie_engine::quota::{QUOTA_XATTR, QuotaReport, QuotaTable};
 use eyrie_engine::{AttributeChange, Engine, Op};
 
 use super::{AsUser, CallResult, Handle, Pxfs};
-use crate::posix::Target;
+use crate::posix::{PosixProjects, Target};
 use crate::{Errno, Result, XattrMode};
 
 impl<E: Engine> Pxfs<E> {
@@ -47,24 +47,17 @@ impl<E: Engine> Pxfs<E> {
     pub fn set_quota_table(&self, table: Option<&QuotaTable>) -> Result<()> {
         self.as_user().call("set quotas", |user| user.set_quota_table(table))
     }
+}
 
-    /// Returns the project id of an object: the number of the tree to whose quota it counts, or 0.
-    ///
-    /// # Errors
-    /// As [`Posix::stat`](crate::Posix::stat).
-    pub fn project(&self, file: Target<'_, Handle>) -> Result<u32> {
+impl<E: Engine> PosixProjects for Pxfs<E> {
+    fn project(&self, file: Target<'_, Handle>) -> Result<u32> {
         self.as_user().call("read project id", |user| {
             let id = user.usable_target(file)?;
             Ok(user.engine().project(id)?)
         })
     }
 
-    /// Sets the project id of an object. While the volume has quotas, objects that are made in a directory
-    /// inherit its project id.
-    ///
-    /// # Errors
-    /// `EPERM` without the capability `SYS_ADMIN`. `EDQUOT` if the tree would get above its limit.
-    pub fn set_project(&self, file: Target<'_, Handle>, project: u32) -> Result<()> {
+    fn set_project(&self, file: Target<'_, Handle>, project: u32) -> Result<()> {
         self.as_user().call("set project id", |user| {
             let id = user.usable_target(file)?;
             access::check_set_project(user.credentials())?;

@@ -1,11 +1,13 @@
 //! Tests of quotas through files and stores.
 
 use eyrie::{
-    Credentials, Errno, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Target,
+    Credentials, Errno, Posix, PosixExt, PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits,
+    QuotaTable, Target,
 };
 
 use crate::{errno, side_by_side, small_volume};
 
+const TREE: QuotaId = QuotaId { kind: QuotaKind::Tree, number: 9 };
 const ADA: QuotaId = QuotaId { kind: QuotaKind::User, number: 7 };
 
 #[test]
@@ -43,4 +45,32 @@ fn limits_stop_users_and_not_root() {
     assert!(root.quotas().unwrap().expect("switched on").len() > ids.len());
     assert_eq!(errno(ada.set_project(Target::Follow("/dir".into()), 5)), Some(Errno::PERM));
     assert!(volume.check().unwrap().is_clean());
+}
+
+#[test]
+fn tree_shows_its_limits_as_its_size() {
+    let _tests = side_by_side();
+    let (_place, volume) = small_volume();
+    let files = volume.files(Credentials::root());
+    files.create_dir("/tree").unwrap();
+    files.write("/outside", [1; 5000]).unwrap();
+    files.set_project("/tree".into(), TREE.number).unwrap();
+    let space = |path: &str| {
+        let space = files.statvfs_at(path.into()).unwrap();
+        (space.blocks, space.blocks_free, space.files, space.files_free)
+    };
+    let (blocks, ..) = space("/tree");
+    assert_eq!(blocks, files.statvfs().unwrap().blocks, "no limit");
+    let limit = |soft, hard| QuotaLimit { soft, hard, deadline: 0 };
+    let mut table = QuotaTable::default();
+    table.set(TREE, QuotaLimits { bytes: limit(0, 64 << 10), files: limit(4, 9) }).unwrap();
+    files.set_quota_table(Some(&table)).unwrap();
+    files.write("/tree/file", [1; 5000]).unwrap();
+    let usage = files.quotas().unwrap().unwrap().iter().find(|report| report.id == TREE).unwrap().usage;
+    let free = ((64 << 10) - usage.bytes) / 4096;
+    assert_eq!(space("/tree"), (16, free, 4, 2));
+    assert_eq!(space("/tree/file"), space("/tree"));
+    assert_eq!(space("/outside").0, blocks);
+    files.write("/tree/large", [1; 100_000]).unwrap();
+    assert_eq!(space("/tree"), (16, 0, 4, 1), "above the limit");
 }

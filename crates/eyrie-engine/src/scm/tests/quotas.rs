@@ -140,6 +140,24 @@ fn soft_limit_refuses_after_its_grace_time() {
 }
 
 #[test]
+fn grace_time_begins_with_a_lower_limit() {
+    let engine = with_limit(USER, NONE, NONE);
+    for name in [&b"a"[..], b"b", b"c"] {
+        make(&engine, engine.root, name, ADA, Content::Empty).expect("no limit");
+    }
+    let soft = |soft| QuotaLimit { soft, ..NONE };
+    let files = || {
+        let reports = engine.quotas().expect("sound").expect("switched on");
+        reports.iter().find(|report| report.id == USER).expect("limited").limits.files
+    };
+    for (limit, deadline) in [(3, 0), (2, BORN.seconds + 200), (1, BORN.seconds + 200), (3, 0)] {
+        set_limits(&engine, &[(USER, QuotaLimits { bytes: NONE, files: soft(limit) })]).expect("room");
+        assert_eq!(files(), QuotaLimit { deadline, ..soft(limit) });
+    }
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
 fn owners_move_usage_with_the_object() {
     let engine = with_limit(USER, hard(1 << 20), NONE);
     let file = make(&engine, engine.root, b"file", ADA, Content::Bytes(&[1; 30_000])).expect("room");

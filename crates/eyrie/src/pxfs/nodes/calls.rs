@@ -484,17 +484,17 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Returns the space of the volume.
+    /// Returns the space of the volume at an object, as [`Pxfs::statvfs_at`](crate::Pxfs::statvfs_at) does.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes) -> Result<()> {
-    /// println!("{} blocks are free", nodes.statvfs()?.blocks_free);
+    /// println!("{} blocks are free", nodes.statvfs(nodes.root())?.blocks_free);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// None at present.
-    pub fn statvfs(&self) -> Result<StatVfs> {
-        self.files.statvfs()
+    /// `ESTALE`.
+    pub fn statvfs(&self, id: ObjectId) -> Result<StatVfs> {
+        self.call(self.files.credentials(), "statvfs", [id], |user| user.space_at(id))
     }
 }

@@ -1,0 +1,73 @@
+//! Tests of limits of quotas through a mount.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use eyrie::{PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable};
+use rustix::io::Errno;
+
+use super::{errno, fixture};
+
+const USER: QuotaId = QuotaId { kind: QuotaKind::User, number: 1000 };
+const TREE: QuotaId = QuotaId { kind: QuotaKind::Tree, number: 9 };
+/// Limit of the storage of the tree, in bytes.
+const TREE_BYTES: u64 = 1 << 20;
+
+fn limits(bytes: u64, files: u64) -> QuotaLimits {
+    let hard = |hard| QuotaLimit { hard, ..QuotaLimit::default() };
+    QuotaLimits { bytes: hard(bytes), files: hard(files) }
+}
+
+/// Runs a line of the shell in a directory as the user with limits. Returns the error messages of a failure.
+fn fails(dir: &Path, line: &str) -> Option<String> {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).current_dir(dir).env("LC_ALL", "C").uid(USER.number).gid(USER.number);
+    let output = command.output().unwrap();
+    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn limits_stop_programs_and_are_the_size_of_a_tree() {
+    let Some(fixture) = fixture() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: only root sets limits");
+        return;
+    }
+    fs::set_permissions(fixture.place.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut mount = fixture.mount_with("allow_other");
+    let tree = fixture.point.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::set_permissions(&tree, Permissions::from_mode(0o777)).unwrap();
+    fixture.files.set_project("/tree".into(), TREE.number).unwrap();
+    let mut table = QuotaTable::default();
+    table.set(USER, limits(64 << 10, 3)).unwrap();
+    table.set(TREE, limits(TREE_BYTES, 10)).unwrap();
+    fixture.files.set_quota_table(Some(&table)).unwrap();
+
+    let refused = |line: &str| {
+        let messages = fails(&tree, line).expect("refused");
+        assert!(messages.contains("Disk quota exceeded"), "{line}: {messages}");
+    };
+    assert_eq!(fails(&tree, "head -c 20000 /dev/zero > small && mkdir dir"), None);
+    refused("cat small small small small > large");
+    refused("touch fourth");
+    refused("ln -s target fourth");
+    // Limits do not stop root, but a tree refuses the objects of others.
+    fs::write(tree.join("of root"), vec![1; 100_000]).unwrap();
+    fs::write(fixture.point.join("outside"), "").unwrap();
+    let linked = fs::hard_link(fixture.point.join("outside"), tree.join("link"));
+    assert_eq!(errno(linked), Some(Errno::XDEV.raw_os_error()));
+
+    let space = rustix::fs::statvfs(&tree).unwrap();
+    // The tree has its directory, three objects of the user, and one of root.
+    assert_eq!((space.f_blocks * space.f_frsize, space.f_files, space.f_ffree), (TREE_BYTES, 10, 5));
+    assert!(space.f_bfree * space.f_frsize <= TREE_BYTES - 120_000, "{space:?}");
+    assert!(rustix::fs::statvfs(&fixture.point).unwrap().f_blocks > space.f_blocks);
+
+    assert_eq!(fails(&tree, "rm small large && touch fourth"), None);
+    mount.unmount().unwrap();
+    assert!(fixture.volume.check().unwrap().findings.is_empty());
+}

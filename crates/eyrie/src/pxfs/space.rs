@@ -1,0 +1,73 @@
+//! The space of a volume, and of a tree with a quota.
+
+use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit};
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::PAGE_SIZE;
+
+use super::{AsUser, CallResult, Handle, Pxfs};
+use crate::posix::{StatVfs, Target};
+use crate::{NAME_MAX, Result};
+
+const BLOCK_SIZE: u64 = PAGE_SIZE;
+/// The storage that the count of free objects assumes for one object, in bytes: the size of a header.
+const OBJECT_SIZE: u64 = 256;
+
+impl<E: Engine> Pxfs<E> {
+    /// Works as [`Posix::statvfs`](crate::Posix::statvfs) for the place of `file`. An object of a tree with a
+    /// quota shows the limits of the tree as the size of the file system, as on XFS and ext4. The soft limit
+    /// comes before the hard limit. A client of a service that is not root sees the space of the volume.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
+    /// println!("{} blocks are free", files.statvfs_at("/builds".into())?.blocks_free);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Posix::stat`](crate::Posix::stat).
+    pub fn statvfs_at(&self, file: Target<'_, Handle>) -> Result<StatVfs> {
+        self.as_user().call("statvfs", |user| user.space_at(user.usable_target(file)?))
+    }
+}
+
+/// Returns the space of a whole volume.
+pub(super) fn space_of_volume(engine: &impl Engine) -> StatVfs {
+    let space = engine.space();
+    let files_free = space.free / OBJECT_SIZE;
+    StatVfs {
+        block_size: BLOCK_SIZE,
+        blocks: space.total / BLOCK_SIZE,
+        blocks_free: space.free / BLOCK_SIZE,
+        files: space.objects + files_free,
+        files_free,
+        name_max: NAME_MAX as u64,
+    }
+}
+
+impl<E: Engine> AsUser<'_, E> {
+    /// Returns the space of the tree of an object, or of the volume.
+    pub(super) fn space_at(&self, id: ObjectId) -> CallResult<StatVfs> {
+        let mut space = space_of_volume(self.engine());
+        let project = self.engine().project(id)?;
+        if project == 0 {
+            return Ok(space);
+        }
+        let tree = QuotaId { kind: QuotaKind::Tree, number: project };
+        let reports = self.engine().quotas()?.unwrap_or_default();
+        if let Some(report) = reports.iter().find(|report| report.id == tree) {
+            let (usage, limits) = (report.usage, report.limits);
+            narrow(limits.bytes, usage.bytes, BLOCK_SIZE, (&mut space.blocks, &mut space.blocks_free));
+            narrow(limits.files, usage.files, 1, (&mut space.files, &mut space.files_free));
+        }
+        Ok(space)
+    }
+}
+
+/// Lowers a total and its free part, which count units of `unit`, to a limit and to its unused part.
+fn narrow(limit: QuotaLimit, usage: u64, unit: u64, (total, free): (&mut u64, &mut u64)) {
+    let most = if limit.soft != 0 { limit.soft } else { limit.hard };
+    if most != 0 {
+        *total = (*total).min(most / unit);
+        *free = (*free).min(most.saturating_sub(usage) / unit);
+    }
+}
