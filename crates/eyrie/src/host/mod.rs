@@ -214,6 +214,10 @@ impl Posix for Host {
     }
 
     fn truncate(&self, file: Target<'_, OwnedFd>, size: u64) -> Result<()> {
+        // The kernel checks the size before the path.
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Errno::INVAL, "truncate"));
+        }
         let path = match file {
             Target::Open(handle) => return named("truncate", fs::ftruncate(handle, size)),
             Target::NoFollow(path) if self.lstat("truncate", path)?.is_symlink() => {

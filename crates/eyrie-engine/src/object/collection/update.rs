@@ -17,7 +17,7 @@ use super::table::{Chain, StoredEntry, Table, hash, load, read_slot, record_at};
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{ObjectId, Result, Time};
+use crate::{Error, ObjectId, Result, Time};
 
 /// Makes a collection without entries: a table and one bucket.
 ///
@@ -136,7 +136,7 @@ fn bucket_of(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, A
 
 impl NewEntry<'_> {
     /// Puts the entry into the first of the bucket's pages that has room. If all pages are full, adds a new
-    /// page after the last one.
+    /// page after the last one, unless the bucket has the maximum number of pages.
     fn insert(&self, tx: &mut Transaction<'_>, bucket: Addr, level: u32) -> Result<()> {
         let mut chain = Chain::new();
         let (mut addr, mut extent): (Addr, Option<Extent>) = (bucket, None);
@@ -150,6 +150,11 @@ impl NewEntry<'_> {
                 Some(next) => (addr, extent) = (next.addr, Some(next)),
                 None => break,
             }
+        }
+        // Only names that collide on purpose make so long a chain. Linux reports `ENOSPC`, too, if the index
+        // of a directory is full.
+        if !chain.may_grow() {
+            return Err(Error::NoSpace);
         }
         let further = tx.allocate(PAGE_BYTES)?;
         let mut image = PageImage::new(Commit::new(0, level), self.stamp);

@@ -21,7 +21,7 @@ use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{MediumChoice, Options, Volume};
-use crate::{Kind, ObjectId, Result, Time};
+use crate::{Error, Kind, ObjectId, Result, Time};
 
 const NOW: Time = Time::new(1_000, 7);
 const TIMES_VERSION: u32 = 3;
@@ -191,6 +191,35 @@ fn name(n: u64) -> Vec<u8> {
     let mut name: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
     name[..8].copy_from_slice(&n.to_le_bytes());
     name
+}
+
+/// Names that collide on purpose fill their bucket, and no read fails because of them.
+#[test]
+fn full_bucket_refuses_a_further_name() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    let name = |number: u64| [&[b'n'; 247][..], &number.to_be_bytes()].concat();
+    // Without growth all names are in one bucket.
+    let insert = |number: u64| {
+        let mut tx = Transaction::begin(&volume);
+        insert(&mut tx, directory.root(), &name(number), id(number), NOW, TIMES_VERSION)?;
+        tx.commit().map(drop)
+    };
+    let count = (0..).find(|&number| insert(number).is_err()).expect("an end");
+    assert!(matches!(insert(count), Err(Error::NoSpace)));
+    assert!(count > 256 * 4, "{count} names fill 256 pages");
+    assert!(volume.space().allocate(PAGE_BYTES).is_ok(), "the volume has room");
+    for number in [0, count - 1] {
+        assert_eq!(directory.lookup(&name(number)).expect("sound").expect("there").id, id(number));
+    }
+    assert!(directory.lookup(&name(count)).expect("sound").is_none());
+    let mut listed = 0;
+    list(&volume, || Ok(directory.root()), 0, &mut |_| {
+        listed += 1;
+        true
+    })
+    .expect("sound");
+    assert_eq!(listed, count);
 }
 
 #[test]
