@@ -30,7 +30,15 @@ impl CopiedPages {
         let pages = (0..len).step_by(PAGE_SIZE as usize).take_while(is_next).count() as u64;
         let length = len.min(pages * PAGE_SIZE);
         let set_ids = SetIds::Keep;
-        match to.apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }) {
+        match to.apply_above_limits(&Op::CloneRange {
+            source,
+            source_offset,
+            id,
+            offset,
+            length,
+            set_ids,
+            time,
+        }) {
             Ok(_) => Ok(length),
             // `Stale`: the earlier copy was incomplete, so it was removed. `Invalid`: the range has only a
             // part of its last page, and does not end with the source file, or would end inside the target
