@@ -44,7 +44,7 @@ pub enum Error {
         /// The error of the host.
         source: io::Error,
     },
-    /// An error with its side and row.
+    /// An error, with the side and the row in which it occurred.
     #[error("{place}: {source}")]
     At {
         /// The side and the row.
@@ -55,7 +55,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Adds the place of the error. An interrupt has no place.
+    /// Adds the side and the row to the error. An interrupt stays as it is, because it is no failure of the
+    /// row.
     #[must_use]
     pub fn at(self, place: impl Into<String>) -> Error {
         match self {
@@ -69,7 +70,7 @@ impl Error {
         Error::Host { action: action.into(), source: source.into() }
     }
 
-    /// Makes an error of wrong contents.
+    /// Makes the error of a wrong result.
     pub(crate) fn wrong(what: impl Into<String>) -> Error {
         Error::Wrong(what.into())
     }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-/// Size of a cache line, the unit in which stores persist, in bytes.
+/// Size of a cache line, in bytes. Lines persist independently of each other. Of the stores to one line, a
+/// crash may keep only the first few.
 pub const LINE_SIZE: u64 = 64;
 /// Size of a page, the unit in which hosts provide memory, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// Number of bits of an offset. So the maximum size of a segment is 1 TiB.
+/// Number of bits of an offset. So the maximum size of a segment is 1 TiB. Together with the number of its
+/// segment, an address has 56 bits, because stored words keep other data in their upper 8 bits.
 const OFFSET_BITS: u32 = 40;
 
 /// Number of a segment (one file or block device of the host) in its volume.
@@ -58,7 +60,8 @@ impl Addr {
     }
 
     /// Returns the address `bytes` further on. If that address is outside the segment, every access to the
-    /// result fails.
+    /// result fails. A sum past the largest offset would carry into the number of the segment, so the result
+    /// is then an address in no segment.
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Addr {

@@ -34,7 +34,7 @@ impl Cache {
         let value = compute();
         match self.store.put_if(key, &value, Condition::Absent)? {
             Outcome::Done => Ok((value.into(), true)),
-            // Another thread was faster, and its value stays.
+            // Another thread was faster. Its value stays, unless it was dropped before this look-up.
             _ => Ok((self.store.get(key)?.unwrap_or_else(|| value.into()), false)),
         }
     }
@@ -52,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// Drops all values whose keys begin with `prefix`, and notes their number, in one step.
+    /// Drops the values under `prefix` that a scan finds, and notes their number, in one atomic batch.
     fn drop_all(&self, prefix: &str) -> eyrie::Result<usize> {
         let mut batch = Batch::new();
         for key in self.store.scan(KeyRange::prefix(prefix), Order::Unordered) {

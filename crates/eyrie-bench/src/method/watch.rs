@@ -15,7 +15,7 @@ const MOST_NS: u64 = 60_000_000_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub coverage: Coverage,
-    /// Number of results that were compared with the right results.
+    /// Number of results that were compared with the expected results.
     pub compared: u64,
     /// The latencies of single calls in ns.
     pub latency: Option<Histogram<u64>>,
@@ -62,10 +62,11 @@ impl Stopwatch {
         (tally, Lap { spent, operations, orders })
     }
 
-    /// Makes `count` calls, and adds their time. Calls must not prepare bytes or compare results.
+    /// Makes `count` calls, and adds their time. Calls must not prepare bytes or compare results, because
+    /// this work would count as time of the calls.
     ///
     /// # Errors
-    /// As the calls. Fails after an interrupt.
+    /// Fails if a call fails, and after an interrupt.
     #[inline]
     pub fn time(&mut self, count: usize, mut call: impl FnMut(usize) -> Result<()>) -> Result<()> {
         self.check()?;
@@ -89,10 +90,11 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Makes one call that counts as `operations` operations, such as a listing of as many names.
+    /// Makes one call that counts as `operations` operations, such as a listing of that number of names. If
+    /// single calls are timed, records the mean time of one operation as one latency.
     ///
     /// # Errors
-    /// As the call. Fails after an interrupt.
+    /// Fails if the call fails, and after an interrupt.
     pub fn time_whole(&mut self, operations: u64, call: impl FnOnce() -> Result<()>) -> Result<()> {
         self.check()?;
         let before = OrderCounts::of_this_thread();
@@ -123,7 +125,7 @@ impl Stopwatch {
         self.tally.coverage.add(target);
     }
 
-    /// Counts a compared result. `right` is true if the result is right.
+    /// Counts a compared result. `right` is true if the result is the expected one.
     ///
     /// # Errors
     /// Fails unless `right` is true. The error has the text that `what` returns.
@@ -132,7 +134,8 @@ impl Stopwatch {
         if right { Ok(()) } else { Err(Error::wrong(what())) }
     }
 
-    /// Fails after an interrupt. Long preparations call this method, because they time no calls.
+    /// Fails after an interrupt. Timed calls include this check. Long work that times no calls, such as a
+    /// preparation, calls this method at intervals.
     ///
     /// # Errors
     /// Only [`Error::Interrupted`].

@@ -6,7 +6,7 @@ use crate::method::{Figures, Row, digits};
 /// A table of text.
 #[derive(Clone, Debug)]
 pub struct ReportTable {
-    /// The heading of the whole table.
+    /// The title of the table.
     pub title: String,
     /// The headings of the columns.
     pub header: Vec<String>,
@@ -14,7 +14,7 @@ pub struct ReportTable {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Returns an amount of bytes with its unit.
+/// Returns a number of bytes as text, in the unit that fits.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -38,7 +38,8 @@ impl BenchReport {
         self.sides.iter().map(|side| &side.name[..])
     }
 
-    /// Returns the table of times and ratios.
+    /// Returns the table of times and ratios. For each side, the column `±` has half the distance of the
+    /// quartiles, in percent of the median. The column `×` has the ratio to the time of the first side.
     pub fn times(&self) -> ReportTable {
         let mut header = vec!["operation".to_owned()];
         for (at, side) in self.names().enumerate() {
@@ -107,7 +108,7 @@ impl BenchReport {
             }
         }
         let title =
-            "Work of the medium for each operation (bytes and drains: of a round that ends with a sync)"
+            "Work of the medium for each operation (bytes and drains: in one round and the sync after it)"
                 .to_owned();
         let header = header.map(str::to_owned).to_vec();
         (!rows.is_empty()).then_some(ReportTable { title, header, rows })
@@ -126,8 +127,8 @@ impl BenchReport {
                 machine.load
             ),
             format!(
-                "memory: first touch {} ms/MiB ({} touched before the run), touch of memory that was freed \
-                 just before {} ms/MiB, copy of cold blocks of 4 KiB {} MiB/s; one reading of the clock \
+                "memory: first touch {} ms/MiB ({} touched before the run), touch of memory that was just \
+                 freed {} ms/MiB, copy of cold blocks of 4 KiB {} MiB/s; one reading of the clock \
                  {:.0} ns; largest memory of the process {}",
                 digits(machine.first_touch_ms),
                 size(machine.touched_bytes),

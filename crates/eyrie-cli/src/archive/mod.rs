@@ -5,11 +5,14 @@
 //! - the times of access and modification, with their nanoseconds;
 //! - names and link targets of more than 100 bytes;
 //! - large sizes, and large user and group ids;
-//! - inode flags, and extended attributes in the form of GNU tar.
+//! - inode flags, in the form of the `tar` programs of BSD;
+//! - extended attributes, in the form of GNU tar;
+//! - project ids, which other programs ignore.
 //!
 //! Files with holes are stored in version 1.0 of GNU tar's sparse format: a list of the ranges that have
-//! data, followed by the data. A list of 2^22 ranges or more would be too long. Such a file is stored with
-//! zeros in place of its holes. If the file is larger than its volume, it is refused instead.
+//! data, followed by the data. The reader refuses a list that is too long. So a file with 2^22 ranges or more
+//! is stored with zeros in place of its holes. If its volume could not hold that much data, the file is
+//! refused instead.
 //!
 //! Names of members begin at the root, which is `./`. Each further name of an object is a hard link to its
 //! first name. The reader also accepts the older formats of GNU tar, with all versions of the sparse format.
@@ -21,8 +24,8 @@
 //! - No archive can write outside the directory that it is loaded into. Names with `..` are refused, and
 //!   absolute names begin in that directory. Below that directory, a load enters only directories that it
 //!   made itself.
-//! - Memory grows only with the bytes that an archive has. For the sizes that an archive claims, at most a
-//!   buffer of 8 MiB is allocated.
+//! - Memory grows only with the bytes that an archive has. A size that an archive merely claims leads to the
+//!   allocation of at most 8 MiB, for the buffer of a file.
 //! - An archive that ends early is never accepted as a whole one, because its end mark is missing.
 
 mod dump;

@@ -73,6 +73,8 @@ impl<R: Read> ArchiveReader<R> {
             if records.bytes() as u64 > MAX_RECORD_BYTES {
                 return self.broken(TOO_MUCH);
             }
+            // `x` and the older `X` have records for the next member, and `g` has records for all later
+            // members. In the formats of GNU tar, `L` has a long name, and `K` a long link target.
             match header.entry_type().as_byte() {
                 b'x' | b'X' => records.extend(self.records(&header)?),
                 b'g' => {
@@ -82,7 +84,7 @@ impl<R: Read> ArchiveReader<R> {
                 }
                 b'L' => records.push(pax::PATH, self.text(&header)?),
                 b'K' => records.push(pax::LINK_PATH, self.text(&header)?),
-                // The label of a tape volume.
+                // `V` has the label of a tape, which is skipped because it is no file.
                 b'V' => {
                     let size = self.number(header.entry_size())?;
                     self.skip(padded(size))?;
@@ -149,7 +151,8 @@ impl<R: Read> ArchiveReader<R> {
         self.fill(header.as_mut_bytes())?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|&byte| byte == 0) {
-            // Two blocks of zeros are the end mark. Some programs write only one.
+            // Two blocks of zeros are the end mark. Some programs write only one, so an error after the first
+            // is ignored.
             let mut second = [0; BLOCK_BYTES];
             return match self.fill(&mut second) {
                 Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header has only zeros"),
@@ -228,6 +231,7 @@ impl<R: Read> ArchiveReader<R> {
             target.or_else(|| header.link_name_bytes().map(Cow::into_owned)).unwrap_or_default()
         };
         let mut file_size = size;
+        // The letter of a file is `0`, NUL in the oldest format, or `7` for a file that should be contiguous.
         let (kind, body) = match letter {
             b'0' | 0 | b'7' if !name.ends_with(b"/") => {
                 let runs;
@@ -235,7 +239,8 @@ impl<R: Read> ArchiveReader<R> {
                 (Kind::File, Body::File(runs))
             }
             b'S' => {
-                // A header that is not of GNU has no list of ranges, so `runs_in_headers` returns an error.
+                // The size of a header that is not of GNU does not matter, because `runs_in_headers` then
+                // returns an error.
                 file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
                 let runs = self.runs_in_headers(header)?;
                 (Kind::File, Body::File(self.checked(&runs, file_size)?))
@@ -284,8 +289,8 @@ impl<R: Read> ArchiveReader<R> {
         sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
     }
 
-    /// Reads the ranges of a sparse file in the oldest sparse format. Some are in the header, the others in
-    /// blocks after it.
+    /// Reads the ranges of a sparse file in the oldest sparse format. The first ranges are in the header.
+    /// Further ranges are in blocks after the header.
     fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let Some(gnu) = header.as_gnu() else { return self.broken("a list of data ranges is missing") };
         let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;
@@ -319,6 +324,7 @@ impl<R: Read> ArchiveReader<R> {
         if rest > self.left {
             return self.broken("a list of data ranges is longer than its data");
         }
+        // The data of the member follow, but `skip` sets both counts to 0. So the counts are kept here.
         let (left, padding) = (self.left - rest, self.padding);
         self.skip(rest)?;
         (self.left, self.padding) = (left, padding);
@@ -329,6 +335,7 @@ impl<R: Read> ArchiveReader<R> {
         let mut digits = Vec::new();
         loop {
             let mut byte = [0];
+            // A number below 2^64 has at most 20 digits.
             if self.left == 0 || digits.len() > 20 {
                 return self.broken("a list of data ranges is wrong");
             }
@@ -359,12 +366,12 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
         // refused.
         let is_blank = field.iter().all(|byte| matches!(byte, 0 | b' '));
         let number = records.number(key).unwrap_or_else(|| if is_blank { Some(0) } else { parsed.ok() });
-        let number = number.ok_or_else(|| format!("its {key} is no number"))?;
+        let number = number.ok_or_else(|| format!("its {key} is not a number"))?;
         u32::try_from(number).map_err(|_| format!("its {key} {number} is too large"))
     };
     let time = |key: &str| match records.get(key) {
         Some(text) => {
-            let wrong = || format!("its {key} {} is no time", text::escaped(text));
+            let wrong = || format!("its {key} {} is not a time", text::escaped(text));
             pax::parse_time(text).map(Some).ok_or_else(wrong)
         }
         None => Ok(None),

@@ -8,8 +8,8 @@ use eyrie::{Dir, Posix};
 pub struct Spot<'s, D: Posix> {
     /// The target, or an open directory of it.
     pub target: &'s Dir<D>,
-    /// The path of the entry in `target`. In a copy it is usually one name, in a load the whole path.
+    /// The path of the entry in `target`. In a copy it is usually one name. In a load it is the whole path.
     pub name: &'s Path,
-    /// The path of the entry below the root of the tree that the copy or the load makes.
+    /// The path of the entry below the root of the tree that the copy or the load makes. Messages show it.
     pub relative: &'s Path,
 }

@@ -78,7 +78,8 @@ impl Scm {
         Scm::start_shared(volume, opened)
     }
 
-    /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests observe the medium.
+    /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests and the crash explorer use this call
+    /// for a medium that they observe.
     ///
     /// # Errors
     /// The errors of [`Scm::open_shared`].
@@ -141,6 +142,7 @@ impl Scm {
         };
         Header::of(root).write_new(&mut transaction, &new)?;
         transaction.commit()?;
+        // The function `set_root` enters the gate itself, so this hold must end first.
         drop(gate);
         // The commit has settled the header of the root. Therefore no crash leaves a superblock that names an
         // unwritten header.
@@ -169,7 +171,8 @@ impl Scm {
     }
 
     /// Resizes the volume on a medium that has no path. The new size is at most the size of the medium's
-    /// segment. No engine has the volume open.
+    /// segment. No engine has the volume open. This call does not close the volume, so the next open recovers
+    /// it.
     ///
     /// # Errors
     /// The errors of [`Scm::resize`].
@@ -184,15 +187,17 @@ impl Scm {
         match engine.load_quotas() {
             Ok(()) => Ok(engine),
             Err(error) => {
-                // A damaged volume can be read only if it needs no recovery, so it must not stay open. If the
-                // close fails, the first error is the one to report.
+                // The open has cleared the clean mark, and the recovery of a damaged volume may fail. Without
+                // this close, the next open would need a recovery, even an open that only reads. If the close
+                // fails, too, the first error is the one to report.
                 let _ = engine.close();
                 Err(error)
             }
         }
     }
 
-    /// Begins to use a volume without counting usage for quotas.
+    /// Begins to use a volume without counting usage for quotas. A volume opened read-only counts only for a
+    /// report, because no Op is applied to it.
     fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
@@ -212,8 +217,8 @@ impl Scm {
             notices: Arc::default(),
             advisory: LockTable::default(),
             quotas: Quotas::default(),
-            // The keys of a `RandomState` are random. So the hash of an empty value with these keys is
-            // random, too.
+            // The field needs one random number. The keys of a `RandomState` are random, so the hash of an
+            // empty value with these keys is random, too.
             open_number: RandomState::new().hash_one(()),
             instance: next_instance(),
             recovered,
@@ -228,6 +233,7 @@ impl Scm {
     /// `Fault`. Damage of the volume is not an error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
         let mut report = check::check(&self.volume, self.root, &self.opens.orphans())?;
+        // In a damaged volume the new count could fail, and the report would be lost.
         if report.is_clean() {
             report.findings = self.compare_usages()?;
         }
@@ -247,7 +253,9 @@ impl Scm {
         }
     }
 
-    /// Saves the allocator and marks the volume clean. Changes nothing if the volume was opened read-only.
+    /// Frees the unlinked objects that are still open, saves the allocator, and marks the volume clean. In
+    /// the cases that [`Volume::save`] names, the volume is not marked, and the next open recovers it.
+    /// Changes nothing if the volume was opened read-only.
     ///
     /// # Errors
     /// `Fault`. The volume is then as after a crash, and the next open recovers it.
@@ -256,9 +264,9 @@ impl Scm {
         self.save()
     }
 
-    /// Works as [`Scm::close`], but keeps the volume open after an error. The caller may then try again or go
-    /// on to use the volume, but handles of unlinked objects are stale. A drop tries again if the engine is
-    /// [closed on drop](Scm::closed_on_drop). After a success only a drop may follow.
+    /// Works as [`Scm::close`], but keeps the volume open after an error. The caller may then try again, or
+    /// continue to use the volume. Handles of unlinked objects are stale from then on. A drop tries again if
+    /// the engine is [closed on drop](Scm::closed_on_drop). After a success only a drop may follow.
     ///
     /// # Errors
     /// As [`Scm::close`].
@@ -268,8 +276,9 @@ impl Scm {
         Ok(())
     }
 
-    /// Frees the unlinked objects that are still open, and saves the volume. If their storage were saved as
-    /// used, it would be lost until the next recovery, because no entry leads to it.
+    /// Frees the unlinked objects that are still open, stores the grace times of quotas, and saves the
+    /// volume. Without the first step, the storage of these objects would be saved as used. It would be
+    /// leaked until the next recovery, because no entry leads to it.
     pub(super) fn save(&self) -> Result<()> {
         if self.read_only {
             return Ok(self.medium().check()?);

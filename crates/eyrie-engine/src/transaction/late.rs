@@ -3,15 +3,15 @@
 //!
 //! Without the feature `mutants`, this module does nothing. With the feature, a test may break a rule. A
 //! store that belongs to the broken rule is then undone before the transaction's barrier and repeated after
-//! its commit. A crash in between finds the commit without the store. A run without a crash sees no
-//! difference.
+//! its commit. A crash between the commit and the repeated store finds the commit without the store. A run
+//! without a crash sees no difference.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium};
 
 use crate::Result;
 
-/// Bytes of a word. A repeated store leaves out those words that the commit itself has changed.
+/// Bytes of a word.
 #[cfg(feature = "mutants")]
 const WORD: usize = 8;
 
@@ -19,6 +19,7 @@ const WORD: usize = 8;
 #[cfg(feature = "mutants")]
 struct DelayedStore {
     addr: Addr,
+    /// The bytes before the store.
     before: Vec<u8>,
     /// The stored bytes, while the store is undone.
     after: Option<Vec<u8>>,
@@ -59,8 +60,8 @@ impl DelayedStores {
         Ok(())
     }
 
-    /// Undoes the stores in reverse order at the first call. Repeats them in their original order at the
-    /// second call.
+    /// Undoes the stores at the first call, and repeats them at the second call. The first call goes through
+    /// the stores in reverse order, because a later store may overlap an earlier one.
     #[inline(always)]
     pub(crate) fn withdraw_or_restore(&mut self, medium: &Medium) -> Result<()> {
         #[cfg(feature = "mutants")]
@@ -88,6 +89,7 @@ impl DelayedStore {
         Ok(())
     }
 
+    /// Repeats the store. The commit may have changed some of its words. Such a word keeps its new value.
     fn make(self, medium: &Medium) -> Result<()> {
         let mut now = self.now(medium)?;
         let after = self.after.unwrap_or_default();
@@ -98,6 +100,7 @@ impl DelayedStore {
                 word.copy_from_slice(after);
             }
         }
+        // No barrier follows, so that the repeated store may be lost in a crash.
         drop(medium.write(self.addr, &now)?);
         Ok(())
     }

@@ -16,15 +16,16 @@ use super::read_ahead;
 use crate::fault::Fault;
 use crate::host;
 
-/// The memory pressure that wakes the keeper: in a window of two seconds, some task waited for memory for 200
-/// ms. The kernel permits windows of less than two seconds only to privileged processes.
+/// The memory pressure that wakes the keeper. In a window of two seconds, at least one task was waiting for
+/// memory during 200 ms in all. Two seconds are the shortest window that the kernel permits to processes
+/// without privileges.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
 /// Maximum time between background drains. A much longer time added to an `Instant` would overflow.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
-/// Subscribes to memory pressure. Returns a file that becomes readable (with priority) when memory is short,
-/// or `None` if the kernel has no such file or refuses the subscription.
+/// Subscribes to memory pressure. Returns a file for which `poll` reports `POLLPRI` when memory is short, or
+/// `None` if the kernel has no such file or refuses the subscription.
 fn ask_for_pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
     file.write_all(PRESSURE).ok()?;
@@ -38,7 +39,8 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the threads. `pages_file` is the file of the pages, if other processes may read them.
+    /// Starts the threads. `pages_file` is the memory file that holds the pages, or `None` if no other
+    /// process may map it.
     pub(crate) fn start(pager: Arc<Pager>, pages_file: Option<File>) -> Result<Keeper, Fault> {
         pages_file.into_iter().for_each(|file| _ = pager.pages_file.set(file));
         let mut keeper = Keeper { pager, threads: Vec::new() };
@@ -69,7 +71,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // A forked child has none of these threads.
+        // A forked child has none of these threads, so it must not wait for their end.
         if std::process::id() == self.pager.process {
             self.pager.waker.stop();
             self.pager.ahead.stop();
@@ -81,18 +83,17 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs the keeper: drains at intervals or when many changes wait, gives the memory of holes back, and evicts
-/// pages when memory is short.
+/// Runs the keeper until it is stopped. The keeper drains at intervals, and earlier if many changes wait for
+/// a drain. It evicts pages under memory pressure, or when the cache comes near its limit. If other processes
+/// may map the pages, it also looks for memory of [`holes`] at intervals, and gives it back to the host.
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    // With a much longer interval, the addition below would overflow.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     let mut next_look = pager.is_shared().then(|| Instant::now() + holes::LOOK);
     loop {
         if pager.resident() > WORTH_ASKING {
-            // The keeper subscribes once, at the first need. If the subscription fails, another one would
-            // fail, too.
+            // The keeper subscribes only once. If the subscription fails, another one would fail, too.
             pressure.get_or_insert_with(ask_for_pressure);
         }
         let first = next_look.map_or(next, |look| next.min(look));
@@ -127,18 +128,19 @@ fn keep(pager: &Pager) {
 
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
-    /// passed. Each limit here is a fraction of a limit at which Ops have to wait. The fraction is a half for
-    /// dirty pages. For the bytes of the next record it is a quarter (the largest Ops) or an eighth (small
-    /// Ops), and for fresh pages a half (large Ops) or a quarter (small Ops). So the keeper usually drains
-    /// before an Op has to wait.
+    /// passed. Each limit here is a fraction of a limit at which Ops have to wait (see [`Pager::enter`]). The
+    /// fraction is a half for dirty pages, and a quarter for the bytes of the next record. For fresh pages it
+    /// is a half of the limit for large Ops, and a quarter of the limit for small Ops. So the keeper usually
+    /// drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8
             || self.pace.is_pressing(self.options.drain_interval)
     }
 
-    /// Evicts pages until at most `most` pages are in memory. If too many pages are dirty or have lines in
-    /// the journal, a checkpoint makes them clean, and the eviction is repeated.
+    /// Evicts pages until at most `most` pages are in memory, or until no page can be evicted now. If too
+    /// many pages stay because they are dirty or have lines in the journal, a checkpoint makes them clean,
+    /// and this call evicts once more.
     fn make_room(&self, most: usize) {
         if !self.shrink(most) && self.drain(Drain::Checkpoint).is_ok() {
             self.shrink(most);

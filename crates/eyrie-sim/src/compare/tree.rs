@@ -16,7 +16,7 @@ const MAX_DATA: u64 = 1 << 30;
 /// The names from the root to an object. The path of the root is empty.
 pub type TreePath = Vec<Vec<u8>>;
 
-/// The parts of a [`Tree`] that are read. A part that is not read is 0 or empty in every node.
+/// The optional parts of a [`Tree`] that are read. A part that is not read is 0 or empty in every node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeParts {
     /// Modes, users and groups.
@@ -34,7 +34,7 @@ pub struct TreeParts {
 }
 
 impl TreeParts {
-    /// All parts.
+    /// All optional parts.
     pub const ALL: TreeParts = TreeParts {
         owners: true,
         accessed: true,
@@ -44,7 +44,7 @@ impl TreeParts {
         contents: true,
     };
 
-    /// All parts except the times.
+    /// All optional parts except the times.
     pub const NO_TIMES: TreeParts =
         TreeParts { accessed: false, modified: false, changed: false, created: false, ..TreeParts::ALL };
 }
@@ -202,7 +202,7 @@ impl TreeReader<'_> {
         let expected = (entries.len() as u64, subdirectories as u32 + 2);
         if (attributes.size, attributes.links) != expected {
             let counts = (attributes.size, attributes.links);
-            return Err(at(format!("entries and links are {counts:?}, should be {expected:?}")));
+            return Err(at(format!("entries and links are {counts:?} instead of {expected:?}")));
         }
         for (name, id) in entries {
             match self.engine.lookup(dir, &name) {
@@ -289,6 +289,7 @@ pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
                 name.escape_ascii().to_string()
             )),
         };
+        // The buffer has bytes other than 0, so that the comparison notices a byte that the call did not set.
         let mut value = vec![0xee; size(&mut [])?];
         if size(&mut value)? != value.len() {
             return Err("two reads of an extended attribute gave different sizes".into());
@@ -308,7 +309,7 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         let data = engine.seek(id, done, false).map_err(|error| fail("seek", error))?;
         let start = data.unwrap_or(size);
         if start < done || start > size {
-            return Err(format!("seek: data after {done} at {start}, of {size} bytes"));
+            return Err(format!("seek: the data after {done} begins at {start}, the size is {size}"));
         }
         check_hole(engine, id, done, start)?;
         if start == size {
@@ -316,8 +317,8 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         }
         let hole = engine.seek(id, start, true).map_err(|error| fail("seek", error))?;
         let end = hole.filter(|&end| end > start && end <= size);
-        let end =
-            end.ok_or_else(|| format!("seek: hole after data at {start} is at {hole:?}, of {size} bytes"))?;
+        let end = end
+            .ok_or_else(|| format!("seek: the hole after {start} begins at {hole:?}, the size is {size}"))?;
         data_bytes += end - start;
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
@@ -352,6 +353,7 @@ fn check_hole(engine: &dyn Engine, id: ObjectId, start: u64, end: u64) -> Result
 }
 
 fn read(engine: &dyn Engine, id: ObjectId, offset: u64, length: usize) -> Result<Vec<u8>, String> {
+    // The buffer has bytes other than 0, so that a byte that the call did not set does not look like a hole.
     let mut bytes = vec![0xee; length];
     match engine.read(id, offset, &mut bytes) {
         Ok(count) if count == length => Ok(bytes),

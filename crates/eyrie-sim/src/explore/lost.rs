@@ -17,12 +17,12 @@ use super::recovered::caught;
 use crate::compare::{TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
-/// Size of the volume: two checksum pages, each with the entries of 1024 pages.
+/// Size of the volume, in bytes. Each of its two checksum pages has the entries of 1024 pages.
 const BYTES: u64 = 8 << 20;
-/// Position of the second checksum page on the disk, in pages. The checksums of the volume's tables are in
-/// the first checksum page.
+/// Position of the second checksum page on the disk, in pages. Without the first checksum page no volume
+/// opens, because that page has the checksums of the tables.
 const CHECKSUM_PAGE: usize = 1025;
-/// Number of pages: a checksum page, and the 1024 pages whose checksums it has.
+/// Number of pages that a checksum page and the 1024 pages with entries there take on the disk.
 const COVERED: usize = 1025;
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -33,7 +33,7 @@ fn open(disk: &SimulatedDisk) -> Result<Scm, String> {
     Scm::open_on(Medium::paged(Arc::new(disk.clone()), options(RUN_MEMORY)).map_err(text)?).map_err(text)
 }
 
-/// Loses pages of the disk: they become zeros. The volume must not open with other contents.
+/// Replaces pages of the disk by zeros. The volume must not open with other contents.
 fn lose(start: &StartVolume, lost: Range<usize>) -> Result<(), String> {
     let mut image = start.image().to_vec();
     image[lost.start * PAGE_SIZE as usize..lost.end * PAGE_SIZE as usize].fill(0);
@@ -47,6 +47,8 @@ fn lose(start: &StartVolume, lost: Range<usize>) -> Result<(), String> {
 fn write_with_unreadable_page(start: &StartVolume) -> Result<(), String> {
     let disk = SimulatedDisk::holding(start.image());
     disk.make_bad(CHECKSUM_PAGE as u64, true);
+    // The file is larger than 1024 pages, so some of its pages have their entries in the second checksum
+    // page.
     let bytes = vec![7; 6_000_000];
     let write = || {
         let engine = Arc::new(open(&disk)?);
@@ -66,8 +68,9 @@ fn write_with_unreadable_page(start: &StartVolume) -> Result<(), String> {
     }
 }
 
-/// Loses the pages after a checksum page, with and without the checksum page. Then makes the checksum page of
-/// another disk unreadable, and writes a file on that disk.
+/// Loses ranges of pages that begin at the second checksum page, or at the page after it. Then makes the
+/// second checksum page of another disk unreadable, and writes a file on that disk. Ends early if
+/// `should_continue` returns false.
 ///
 /// # Errors
 /// Fails if a volume has other contents, or no longer accepts changes.

@@ -9,9 +9,9 @@ use super::mounted::Mounted;
 use super::tool::{Ended, command, run, succeed};
 use crate::run::Result;
 
-/// The configuration of pjdfstest. The tests need two users, each with its main group, and every Debian
-/// system has these two. The nap is longer than the tick of the clock that tmpfs takes its times from. A
-/// remount is not tested, because mount(8) would start another server.
+/// The configuration of pjdfstest. The tests need two users, each with its main group. Every Debian system
+/// has the two users of `entries`. `naptime` (in seconds) is longer than the tick of the clock from which
+/// tmpfs takes its times. No test remounts the volume, because mount(8) would start another server.
 const PJDFSTEST_TOML: &str = r#"
 [features]
 posix_fallocate = {}
@@ -26,10 +26,11 @@ allow_remount = false
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
+/// Time limit of one run of pjdfstest, in seconds.
 const PJDFSTEST_LIMIT_S: u64 = 180;
 
-/// The configuration of fsx: all calls, with these relative frequencies, and no call of 0 bytes, because
-/// posix_fallocate(3) refuses such a range.
+/// The configuration of fsx, with the relative frequency of each call. No call has 0 bytes, because
+/// posix_fallocate(3) refuses an empty range.
 const FSX_TOML: &str = "
 [opsize]
 min = 1
@@ -49,7 +50,9 @@ sendfile = 5
 truncate = 5
 write = 10
 ";
+/// Number of calls with one seed.
 const FSX_CALLS: &str = "20000";
+/// Time limit of one run of fsx, in seconds.
 const FSX_LIMIT_S: u64 = 600;
 
 /// The results of a run of pjdfstest.
@@ -77,9 +80,11 @@ impl Verdicts {
     }
 }
 
-/// Runs pjdfstest on a mount, and on the tmpfs beside it. On the mount no test may fail, and no test that
-/// runs on tmpfs may be skipped.
+/// Runs pjdfstest on a mount, and in a directory of the tmpfs on which the volume lies. Each of the two is
+/// the second file system of the other run. On the mount no test may fail, no test that runs on tmpfs may be
+/// skipped, and at least as many tests must pass as on tmpfs.
 pub fn pjdfstest(context: &Context) -> Result<String> {
+    // The tests act as several users, and make set-id files and devices.
     let mounted = Mounted::new(context, "pjdfstest", "allow_other,suid,dev")?;
     let (point, tmpfs) = (mounted.point(), mounted.beside().join("tmpfs"));
     fs::create_dir(&tmpfs)?;
@@ -100,10 +105,10 @@ pub fn pjdfstest(context: &Context) -> Result<String> {
     let (_, theirs) = verdicts(&tmpfs, &point)?;
     let only_here: Vec<String> = ours.skipped.difference(&theirs.skipped).cloned().collect();
     if ours.passed == 0 || ours.passed < theirs.passed {
-        return Err(format!("{} tests passed here, and {} on tmpfs", ours.passed, theirs.passed).into());
+        return Err(format!("{} tests passed on the mount, {} on tmpfs", ours.passed, theirs.passed).into());
     }
     if !only_here.is_empty() {
-        return Err(format!("skipped here, but not on tmpfs: {}", only_here.join(", ")).into());
+        return Err(format!("skipped on the mount, but not on tmpfs: {}", only_here.join(", ")).into());
     }
     mounted.finish()?;
     let (skipped, on_tmpfs) = (ours.skipped.len(), theirs.skipped.len());
@@ -123,7 +128,7 @@ pub fn fsx(context: &Context, seeds: u32) -> Result<String> {
     Ok(format!("{seeds} seeds of {FSX_CALLS} calls"))
 }
 
-/// Runs fsx with one seed.
+/// Runs fsx with one seed, on a file of its own.
 pub fn fsx_seed(context: &Context, mounted: &Mounted, seed: u32) -> Result<()> {
     let file = mounted.point().join(format!("fsx-{seed}"));
     let configuration = mounted.beside().join(format!("fsx-{seed}.toml"));

@@ -10,11 +10,14 @@ use crate::method::Stopwatch;
 use crate::values::{NumberedName, Pattern};
 use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file, write_all};
 
-/// Number of calls that are timed together, except those of `write_new`, which has memory for fewer blocks.
+/// Number of calls that are timed together, so that the cost of the clock hardly counts. `write_new` times
+/// fewer calls together, because it has memory for fewer blocks.
 const TIMED_CALLS: u64 = 64;
-/// The number of the content of a file is the number of the file plus one of these numbers: the first two for
-/// the files of the two directories, and `MADE` for the files that `create` makes.
+/// Differences between the number of a file and the number of its content ([`Pattern::new`]), for the files
+/// of the small and of the large directory. They lie above all numbers of blocks (see `blocks`), so no file
+/// has the bytes of a block.
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
+/// As [`FILES`], for the files that `create` makes.
 const MADE: u64 = 6 << 40;
 /// Distance between the first numbers of two consecutive threads, so that the names of threads differ in a
 /// shared directory.
@@ -61,7 +64,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Creates files with consecutive numbers, each with one block, and closes them.
+    /// Creates files with consecutive numbers, each with one block, and closes them. `contents` is the
+    /// difference between the number of a file and the number of its content.
     fn write_new(
         &mut self,
         names: &mut NumberedName,
@@ -225,7 +229,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Truncates files of one block to no bytes. The files are made before and removed afterwards.
+    /// Truncates files of one block to 0 bytes. Only the truncation is timed, not the creation and the
+    /// removal of the files.
     pub(super) fn truncate(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let (first, mut names) = (self.first(), self.names(scale, "truncated-"));
         for (from, count) in ranges(self.share.names) {
@@ -248,7 +253,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    /// Lists the directory, and compares the number of its names and the sum of the numbers in them.
+    /// Lists the directory. Then compares the number of names, and the sum of the numbers in the names, with
+    /// those of the files.
     pub(super) fn list(&mut self, scale: Scale, watch: &mut Stopwatch) -> Result<()> {
         let directory = self.directory(scale);
         let (own, shared) = (self.files(scale), self.part.shared);
@@ -272,13 +278,13 @@ impl<P: Posix + Clone> MicroWorker<P> {
         })?;
         (0..own).for_each(|file| watch.touch(file));
         watch.require(count == files && sum == wanted, || {
-            format!("a listing has {count} of {files} names, whose numbers have the sum {sum}, not {wanted}")
+            format!("a listing has {count} names (sum of numbers {sum}) instead of {files} (sum {wanted})")
         })
     }
 
-    /// Compares the files of both directories, and the number of names.
+    /// Compares the bytes of each file in both directories with its content, and counts the names.
     pub(super) fn prove_names(&mut self, watch: &mut Stopwatch) -> Result<()> {
-        // The buffer is larger than a file, so that a file that is too long is noticed.
+        // The buffer is one byte larger than a file, so that a read notices a file that is too long.
         let mut buffer = vec![0; BLOCK_BYTES + 1];
         for scale in [Scale::Few, Scale::Many] {
             if !self.rows.contains(&(super::FileOperation::Make, scale)) {

@@ -21,6 +21,7 @@ pub(super) struct ProxyKeys {
 
 impl ProxyKeys {
     pub fn new(work: Filebench, part: ThreadPart, session: Box<dyn KeySession>, set: FileSet) -> ProxyKeys {
+        // A pass uses five buffers for its reads, one for the new value, and one for the log.
         ProxyKeys { work, part, session, set, buffers: vec![Vec::new(); 7] }
     }
 
@@ -49,6 +50,7 @@ impl ProxyKeys {
         set.append(made, bytes, &mut rest[0]);
         let chosen: [usize; 5] = std::array::from_fn(|_| set.choose());
         let more = if self.work.numbers.log { set.append_bytes() } else { 0 };
+        // The keys of files count up from 0, and those of logs count down from the largest number.
         let (first, log) = (set.first, ProxyKeys::key(u64::MAX - set.first));
         let key = |file: usize| ProxyKeys::key(first + file as u64);
         let session = &mut self.session;
@@ -61,7 +63,8 @@ impl ProxyKeys {
                 session.get(&key(file), read)?;
             }
             if more > 0 {
-                // An append is a get, a change and a put.
+                // An append is a get, a change and a put. The change needs the value of the get, so its time
+                // counts, too.
                 session.get(&log, &mut rest[1])?;
                 if rest[1].len() + more > LOG_VALUE_BYTES {
                     rest[1].clear();

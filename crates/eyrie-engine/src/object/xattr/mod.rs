@@ -1,5 +1,6 @@
-//! Extended attributes. All names and values of an object are in one extent, the *block*. The cold attributes
-//! of the header point to the block.
+//! Extended attributes. All names and values of an object are in one *block*, at the start of an extent of
+//! its own. The cold attributes of the header point to this extent. `docs/design/0008-extended-attributes.md`
+//! has the reasons.
 //!
 //! Invariants:
 //! - A block never changes. Each change of an attribute retires the old block, and writes a new one if any

@@ -29,7 +29,7 @@ fn volume() -> Volume {
     Volume::create_on(medium, &options).expect("a volume")
 }
 
-/// Attributes that belong to no object. Their root is in a word of the volume.
+/// Attributes that belong to no object. A word of the volume holds the pointer to their block.
 struct LooseXattrs<'v> {
     volume: &'v Volume,
     word: Addr,
@@ -146,7 +146,7 @@ fn xattr_limits_hold_each_and_together() {
     assert!(matches!(attributes.set(b"a", &large, XattrMode::Set), Err(Error::XattrTooLarge)));
     attributes.set(&[b'n'; 255], &large[1..], XattrMode::Set).expect("the largest");
     assert!(matches!(attributes.set(b"a", b"1", XattrMode::Set), Err(Error::XattrsFull)));
-    attributes.set(b"a", b"", XattrMode::Set).expect("nothing more");
+    attributes.set(b"a", b"", XattrMode::Set).expect("an empty value");
     attributes.set(&[b'n'; 255], &large[2..], XattrMode::Set).expect("a byte less");
     attributes.set(b"a", b"1", XattrMode::Set).expect("there is room");
     attributes.remove(b"a").expect("there");
@@ -226,7 +226,7 @@ fn damaged_xattr_block_gives_errors_or_answers() {
         Err(Error::Corrupt { .. }) => errors += 1,
         Err(error) => panic!("{error}"),
     };
-    // At an even offset, all bits of the byte are inverted, at an odd offset only one bit.
+    // The loop inverts all bits of a byte at an even offset, and one bit of a byte at an odd offset.
     for (at, &byte) in sound.iter().enumerate() {
         attributes.damage(at as u64, &[byte ^ if at % 2 == 0 { 0xff } else { 1 << (at % 8) }]);
         look();
@@ -238,6 +238,7 @@ fn damaged_xattr_block_gives_errors_or_answers() {
         attributes.damage(0, &noise.collect::<Vec<u8>>());
         look();
     }
+    // Nearly all of the 300 blocks of noise are corrupt. The others are blocks with one damaged byte.
     assert!(errors > 400, "{errors} errors");
 }
 

@@ -8,7 +8,7 @@ fn storage(directory: &Directory<'_>) -> u64 {
     directory.extents().expect("sound").iter().map(|extent| extent.bytes()).sum()
 }
 
-/// The storage of a collection without entries.
+/// The storage of a collection without entries, in bytes.
 const LEAST: u64 = FIRST_TABLE_BYTES + PAGE_BYTES;
 
 fn filled(directory: &Directory<'_>, count: u64) -> BTreeMap<Vec<u8>, ObjectId> {
@@ -55,9 +55,10 @@ fn random_removals_keep_storage_in_proportion() {
     let model = filled(&directory, 20_000);
     let full = storage(&directory);
     for (n, name) in model.keys().enumerate() {
-        // The names begin with their numbers, whose low bytes come first. So this order is nearly random.
+        // The hashes do not depend on the order of the names, so the removals hit the buckets at random.
         directory.remove(name);
         let left = (model.len() - n - 1) as u64;
+        // The bound is generous, because a collection judges by a sample of its pages if it should shrink.
         assert!(storage(&directory) <= 12 * full * left / 20_000 + 40 * PAGE_BYTES, "{left} entries left");
     }
 }
@@ -68,6 +69,8 @@ fn chain_without_use_is_given_up() {
     let directory = Directory::new(&volume);
     let names = colliding(&volume, 400);
     let mut model = BTreeMap::new();
+    // No call of `make_room` comes before these inserts. So the collection does not grow, and the entries
+    // fill further pages of one bucket.
     for (n, name) in names.iter().enumerate() {
         directory.change(|tx| insert(tx, directory.root(), name, id(n as u64), NOW, TIMES_VERSION));
         model.insert(name.clone(), id(n as u64));
@@ -97,7 +100,8 @@ fn shrinking_keeps_the_latest_times() {
         while directory.shrink(&name(n)) {}
         assert_eq!(directory.summary().expect("sound"), before);
     };
-    // The clock goes back. The pages of these entries get earlier times than the others.
+    // The clock goes back: the time of a removal is earlier than the time of the entry's insert. So the pages
+    // of removed entries get earlier times than other pages.
     (0..1990).for_each(|n| remove(n, n as i64));
     let few = directory.view().bucket_count().expect("sound");
     assert!(few < 10, "{few}");
@@ -174,7 +178,7 @@ fn readers_beside_growth_and_shrinking_lose_and_repeat_nothing() {
 fn remembered_entry_is_not_taken_for_one_of_a_later_page() {
     let volume = volume(64 << 20);
     let directory = Directory::new(&volume);
-    // The pin keeps the pages of the remembered entries from a second use.
+    // As in an Op, a pin keeps the allocator from reusing the pages of the remembered entries.
     let _pin = epoch::pin();
     let mut remembered = Vec::new();
     for round in 0..6 {
@@ -183,7 +187,7 @@ fn remembered_entry_is_not_taken_for_one_of_a_later_page() {
         }
         let found = |n| (n, directory.lookup(&name(n)).expect("sound").expect("there"));
         remembered.extend((0..600).map(found));
-        // In odd rounds the entries are removed in another order, and get other slots.
+        // In odd rounds the entries are removed in another order, so the merges move other entries.
         for n in 0..600 {
             let name = name(if round % 2 == 0 { n } else { n * 7 % 600 });
             directory.remove(&name);
@@ -204,7 +208,8 @@ fn merge_after_a_half_done_split_keeps_every_entry() {
     let directory = Directory::new(&volume);
     let mut model = filled(&directory, 400);
     let table = Table::open(volume.medium(), directory.root()).expect("sound");
-    // Build the state after a crash that follows the publish of the new number of buckets.
+    // This call leaves the collection as a crash in a split may leave it: the new number of buckets is
+    // published, but the old bucket still holds the entries that have moved.
     grow::copy_to_new_bucket(&volume, &table, table.buckets().expect("sound")).expect("space");
     for name in model.keys().cloned().collect::<Vec<_>>() {
         directory.remove(&name);
