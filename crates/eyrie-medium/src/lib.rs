@@ -34,6 +34,8 @@ mod mapping;
 mod medium;
 mod observe;
 mod order;
+#[cfg(feature = "testing")]
+mod own_root;
 mod paged;
 mod paging;
 mod pmem;
@@ -56,6 +58,8 @@ pub use fault::Fault;
 pub use fork::in_forked_child;
 pub use medium::{Medium, MediumKind, Words};
 pub use observe::{Mapped, Observer};
+#[cfg(feature = "testing")]
+pub use own_root::own_root;
 pub use paged::blocks::{Blocks, FileBlocks, SECTOR};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::overlay::Overlay;

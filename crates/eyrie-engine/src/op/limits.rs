@@ -15,8 +15,8 @@ pub const XATTR_SIZE_MAX: usize = 64 << 10;
 /// zero byte that follows each name in the list that Linux returns.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
-/// Name of the extended attribute with the capabilities of a program. A change of the bytes of a file removes
-/// it in the same commit, whoever makes the change.
+/// Name of the extended attribute with the capabilities of a program. Each change of the bytes of a file
+/// removes it in the same commit, also a change by the superuser.
 pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
 /// Maximum length of the target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;

@@ -334,12 +334,12 @@ pub enum Op<'a> {
     /// collapse or an insert, `offset` and `length` must be multiples of 4096. The range must then begin
     /// before the end of the file. A collapsed range must also end before the end of the file.
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
-    /// Gives the bytes of `length` bytes of the file `source`, from `source_offset` on, to the file `id` at
-    /// `offset`. Both files then share the extents of these bytes. A length of 0 means all bytes up to the
-    /// end of the source, which may be none. Offsets and length must be multiples of 4096, except that the
-    /// range may end with the source. If the length is not such a multiple, the bytes must end at the end of
-    /// the target or past it. In one file, the two ranges must not overlap, where each ends with its last
-    /// page.
+    /// Replaces bytes of the file `id`, from `offset` on, with `length` bytes of the file `source`, from
+    /// `source_offset` on. Both files then share the extents of these bytes. A length of 0 means all bytes up
+    /// to the end of the source, which may be none. Offsets and length must be multiples of 4096. There is
+    /// one exception: the length may be another number if the range ends with the source. The bytes must then
+    /// end at the end of the file `id` or past it. If both files are the same one, the pages of the two
+    /// ranges must not overlap.
     CloneRange {
         source: ObjectId,
         source_offset: u64,
@@ -353,12 +353,12 @@ pub enum Op<'a> {
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
     /// Notes a read of an object. `time` becomes the access time, and the change time stays.
     MarkAccess { id: ObjectId, time: Time },
-    /// Sets an extended attribute that is no ACL. `time` becomes the change time. Names have 1 to
+    /// Sets an extended attribute that is not an ACL. `time` becomes the change time. Names have 1 to
     /// [`XATTR_NAME_MAX`] bytes, none of them zero.
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
-    /// Removes an extended attribute that is no ACL. `time` becomes the change time.
+    /// Removes an extended attribute that is not an ACL. `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
-    /// Sets an ACL of an object that is no symbolic link. `acl` has the format that Linux gives to the
+    /// Sets an ACL of an object that is not a symbolic link. `acl` has the format that Linux gives to the
     /// extended attribute [`AclKind::name`]. An `acl` without an entry removes the ACL. An access ACL also
     /// sets the permission bits of the mode. An access ACL that says no more than the mode is not stored.
     /// `drops_set_gid` clears the set-group-id bit, too. Only directories have default ACLs. `time` becomes
@@ -387,8 +387,9 @@ pub enum Op<'a> {
 /// Room in the journal of a disk for one change of a batch, in bytes. Most changes need less.
 const ROOM_OF_A_KEY: u64 = 512;
 
-/// Maximum length of a clone for which room is kept in the journal of a disk at once. A longer clone that
-/// needs more room runs again. For each page, the source and the target have a pointer of 8 bytes.
+/// Maximum length of a clone for which the first attempt keeps room in the journal of a disk. A longer clone
+/// that needs more room runs again. The room is for the shared bits in the pointers of the source, with 8
+/// bytes for each page. The pointers of the target are in new pages, which need little room.
 const CLONED_WITH_ROOM: u64 = 1 << 30;
 
 impl Op<'_> {

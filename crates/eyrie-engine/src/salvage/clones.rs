@@ -32,20 +32,23 @@ impl CopiedPages {
         let set_ids = SetIds::Keep;
         match to.apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }) {
             Ok(_) => Ok(length),
-            // The copy is incomplete, and was removed, or has fewer bytes of its last page.
+            // `Stale`: the earlier copy was incomplete, so it was removed. `Invalid`: the range has only a
+            // part of its last page, and does not end with the source file, or would end inside the target
+            // file.
             Err(Error::Invalid(_) | Error::Stale) => Ok(0),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the number of bytes at `addr`, at most `len`, whose pages have no copy, but at least one page.
+    /// Returns the length of the run of bytes from `addr` on, at most `len`, whose pages have no copy. The
+    /// first page always counts, because its copy, if there is one, could not be cloned.
     pub(super) fn new_run(&self, addr: Addr, len: u64) -> u64 {
         let is_new = |&at: &u64| at == 0 || !self.0.contains_key(&addr.add(at));
         let pages = (0..len).step_by(PAGE_SIZE as usize).take_while(is_new).count() as u64;
         len.min(pages * PAGE_SIZE)
     }
 
-    /// Notes the copy of `len` bytes of a shared extent.
+    /// Notes the copy of `len` bytes of a shared extent. Replaces the earlier copies of these pages.
     pub(super) fn note(&mut self, addr: Addr, (id, offset, len): (ObjectId, u64, u64)) {
         for at in (0..len).step_by(PAGE_SIZE as usize) {
             self.0.insert(addr.add(at), (id, offset + at));

@@ -10,6 +10,8 @@
 //!   Salvage hashes the name with the key from each readable copy of the superblock, because one copy may be
 //!   damaged.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
+//! - An extent that files share by clones is written once, and cloned into the other files. A sealed file of
+//!   a single extent gets bytes of its own, because one Op must create it.
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is
 //!   left.
@@ -57,15 +59,16 @@ pub struct Salvaged {
     pub files: u64,
     /// Other objects.
     pub others: u64,
-    /// Bytes that were copied into files. Holes do not count.
+    /// Bytes that were copied or cloned into files. Holes do not count.
     pub bytes: u64,
     /// Objects without a readable name that were copied into `lost+found`.
     pub found: u64,
     /// The losses.
     pub losses: Vec<SalvageLoss>,
-    /// True if an object that shares no bytes with another one did not fit into the new volume.
+    /// True if an object did not fit into the new volume. Contested objects do not count here.
     pub is_full: bool,
-    /// True if an object that shares bytes with another one did not fit into the new volume.
+    /// True if a contested object did not fit into the new volume. Another object claims some bytes of a
+    /// contested object, too, and no clone explains this.
     pub is_full_of_copies: bool,
 }
 

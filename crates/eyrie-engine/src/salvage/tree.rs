@@ -99,8 +99,8 @@ impl<'a> Salvage<'a> {
         self.copied.contains_key(&id)
     }
 
-    /// Returns the objects that need no name in `lost+found`, because they have a readable name: those that
-    /// are copied already, those that are copied last, and those that cannot be copied.
+    /// Returns the objects that need no new name in `lost+found`: those that are copied already, contested
+    /// ones, which are copied last, and those with a readable name that cannot be copied.
     pub fn named(&self) -> HashSet<ObjectId> {
         let contested = self.contested.iter().map(|child| child.object.id);
         self.copied.keys().chain(&self.refused).copied().chain(contested).collect()
@@ -112,7 +112,7 @@ impl<'a> Salvage<'a> {
         self.fill()?;
         self.unnamed()?;
         let contested = std::mem::take(&mut self.contested);
-        // Objects that share bytes come last, and a lack of room for them is reported in a field of its own.
+        // Contested objects come last, and a lack of room for them is reported in a field of its own.
         let was_full = std::mem::take(&mut self.done.is_full);
         let mut last = Vec::with_capacity(contested.len());
         for FoundChild { dir, path, object } in contested {

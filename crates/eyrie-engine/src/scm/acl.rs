@@ -129,9 +129,11 @@ impl Scm {
         header.change_cold(&mut transaction, hot, &cold, HotChange::cold(hot))?;
         // New rights of a directory make cached paths invalid.
         if header.kind() == Kind::Directory {
-            self.volume.board().changing_directories(|| self.commit_charged(transaction, header, time))?;
+            self.volume
+                .board()
+                .changing_directories(|| self.commit_charged(&mut transaction, header, time))?;
         } else {
-            self.commit_charged(transaction, header, time)?;
+            self.commit_charged(&mut transaction, header, time)?;
         }
         Ok(Applied::default())
     }

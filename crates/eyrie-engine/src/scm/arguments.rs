@@ -36,6 +36,6 @@ pub(super) fn require_file(id: ObjectId) -> Result<()> {
     match id.kind() {
         Kind::File => Ok(()),
         Kind::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid("the object is no regular file")),
+        _ => Err(Error::Invalid("the object is not a regular file")),
     }
 }

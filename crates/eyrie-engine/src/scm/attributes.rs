@@ -108,7 +108,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Sets an extended attribute that is no ACL.
+    /// Sets an extended attribute that is not an ACL.
     pub(super) fn set_xattr(
         &self,
         id: ObjectId,
@@ -134,7 +134,7 @@ impl Scm {
         if is_capability { self.with_feature(VolumeView::set_capabilities, set) } else { set() }
     }
 
-    /// Removes an extended attribute that is no ACL.
+    /// Removes an extended attribute that is not an ACL.
     pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
         if id == self.root && name == QUOTA_XATTR {
             return self.set_quota_xattr(None, XattrMode::Replace, time);
@@ -174,7 +174,7 @@ impl Scm {
         cold.flags = flags(cold.flags);
         cold.set_changed(time);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
-        self.commit_charged(transaction, header, time)?;
+        self.commit_charged(&mut transaction, header, time)?;
         Ok(Applied::default())
     }
 

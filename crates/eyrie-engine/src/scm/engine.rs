@@ -155,12 +155,12 @@ impl Engine for Scm {
     }
 
     fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
-        if self.has_quotas() { without_limits(|| self.apply(op)) } else { self.apply(op) }
+        if self.has_quotas() { self.apply_without_limits(op) } else { self.apply(op) }
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
         if self.read_only && !self.has_quotas() {
-            // Without Ops only a report needs the counts.
+            // No Op is applied to a volume opened read-only, so only a report needs the counts.
             self.sound(self.load_quotas())?;
         }
         self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))
@@ -243,6 +243,12 @@ impl Scm {
             | Op::Expect { .. }
             | Op::Batch { .. } => {}
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_without_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        without_limits(|| self.apply(op))
     }
 
     /// Applies an Op for which the medium has room.

@@ -258,7 +258,7 @@ mod tests {
         engine
     }
 
-    /// Runs a check with each kind of Op, and with the answer that a service gives to it.
+    /// Runs a check with each Op of [`with_op`], and with the answer that a service gives to it.
     fn each_op(mut check: impl FnMut(&Scm, &Op<'_>, (u64, bool))) {
         (0..OPS).for_each(|number| with_op(start(), number, &mut check));
     }
@@ -523,10 +523,11 @@ mod tests {
         assert!(next.check().expect("sound").is_clean(), "{what}");
     }
 
-    /// A service is killed at each store and commit of each kind of Op. Then the next owner is killed at each
-    /// store and commit of its open. The result that the owner after both finds agrees with the contents.
+    /// A service is killed at each store and commit of each Op of [`with_op`]. Then the next owner is killed
+    /// at each store and commit of its open. The result that the owner after both finds agrees with the
+    /// contents.
     #[test]
-    fn outcome_is_what_is_there_after_kills_at_each_store() {
+    fn outcome_agrees_with_the_contents_after_kills_at_each_store() {
         for number in 0..OPS {
             let contents_of = |bytes: &[u8]| {
                 contents(&Scm::open_on(Medium::memory_holding(bytes).expect("memory")).expect("sound"))

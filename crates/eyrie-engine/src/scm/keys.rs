@@ -13,7 +13,7 @@ use super::quotas::QuotaChange;
 use crate::extent::Class;
 use crate::notices::Notice;
 use crate::object::collection::{self, Collection};
-use crate::object::header::HotChange;
+use crate::object::header::{Header, HotChange};
 use crate::object::mfile::{self, FileTree};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
@@ -43,7 +43,8 @@ impl NewValue<'_> {
 /// The reason why an Op cannot be a part of a batch.
 const PARTS: &str = "a batch can have only puts, erases and conditions";
 
-/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch.
+/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch, so that their
+/// cache misses overlap.
 const KEYS_AHEAD: usize = 8;
 
 /// The object that each key of a batch names, if the key exists.
@@ -128,8 +129,9 @@ impl Scm {
                     continue 'look_up;
                 }
                 if let Some(existing) = existing {
-                    self.replace_value(&mut transaction, existing, root, value)?;
-                    self.commit_charged(transaction, self.header(existing)?, time)?;
+                    let header = self.header(existing)?;
+                    self.replace_value(&mut transaction, header, root, value)?;
+                    self.commit_charged(&mut transaction, header, time)?;
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }
@@ -167,16 +169,15 @@ impl Scm {
         }
     }
 
-    /// Makes the bytes at `root` the value of an existing key. The caller holds all locks.
+    /// Makes the bytes at `root` the value of an existing object. The caller holds all locks.
     fn replace_value(
         &self,
         transaction: &mut Transaction<'_>,
-        existing: ObjectId,
+        header: Header,
         root: Pointer,
         value: NewValue<'_>,
     ) -> Result<()> {
         let NewValue { data, time, .. } = value;
-        let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
         // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
@@ -185,8 +186,7 @@ impl Scm {
     }
 
     /// Plans a batch, takes its locks, and applies it. If a key changed before the locks were taken, plans
-    /// again.
-    /// Sets `sparse` if an erase leaves few entries in a page.
+    /// again. Sets `sparse` if an erase leaves few entries in a page.
     pub(super) fn batch(
         &self,
         dir: ObjectId,
@@ -247,7 +247,7 @@ impl Scm {
                     let before = quota.as_ref().map(|_| transaction.storage_change());
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
-                        self.replace_value(&mut transaction, existing, root, value)?;
+                        self.replace_value(&mut transaction, self.header(existing)?, root, value)?;
                     } else {
                         self.inherit(&mut transaction, &parent, id, owner)?;
                     }

@@ -73,7 +73,7 @@ impl EntryLock {
 
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
-    /// With room for the shards of a new directory, its entry, and one more, without memory of the heap.
+    /// The list is on the stack if it has the shards of a new directory, its entry, and one more lock.
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); SHARDS + 2]>,
 }
 
@@ -151,6 +151,7 @@ impl Locks {
             EntryLock::Shard(one) if !id.is_directory() => {
                 let other = stripe_of(id);
                 let mut held = HeldLocks { stripes: SmallVec::new() };
+                // The cache misses of the two stripes then overlap.
                 prefetch(&self.stripes[one.max(other)]);
                 held.add(&self.stripes[one.min(other)]);
                 if one != other {

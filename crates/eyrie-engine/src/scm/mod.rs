@@ -1,5 +1,5 @@
-//! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
-//! BPFS.
+//! The engine for byte-addressable storage (storage-class memory, hence `scm`). It uses the storage objects
+//! of Aerie and the atomic updates of BPFS.
 //!
 //! Readers compare a version before and after a read, and retry if the version changed. They never wait for a
 //! lock, with two exceptions: `Scm::read_version`, and a read of the attributes of a directory that has
@@ -14,10 +14,10 @@
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
 //!   open, and a grace period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. The growth of a directory, a new feature
-//! in the superblock and a lease of generations are published before this commit, and do no harm without it.
-//! The work after the commit frees storage. It changes only volatile state, headers to which no entry leads,
-//! and directories that shrink (`shrink`).
+//! Safe when power fails: every Op is one commit of one transaction. Four things are stored before this
+//! commit and do no harm without it: the growth of a directory, a new feature in the superblock, a lease of
+//! generations, and the shared bits in the source of a clone. The work after the commit frees storage. It
+//! changes only volatile state, headers to which no entry leads, and directories that shrink (`shrink`).
 
 mod acl;
 mod advisory;
@@ -69,14 +69,15 @@ pub struct Scm {
     locks: Locks,
     opens: Opens,
     summaries: Summaries,
-    /// Held by Ops that move directories between parents. Therefore only one such Op runs at a time. Two such
-    /// moves together could make a cycle of directories.
+    /// Held by Ops that move directories between parents, so that only one such Op runs at a time. Two such
+    /// moves at the same time could make a cycle of directories.
     moves: Mutex<()>,
     notices: Arc<Notices>,
     advisory: LockTable,
     quotas: Quotas,
-    /// Distinguishes the versions of this open from those of all other opens. A crash may lose changes whose
-    /// versions a program has seen. Without this number, later changes would get the same versions.
+    /// A random number that distinguishes the versions of this open from those of all other opens. A crash
+    /// may lose changes whose versions a program has seen. Without this number, later changes could get the
+    /// same versions.
     open_number: u64,
     /// Distinguishes the open files of this engine from those of other engines of the process.
     instance: u32,

@@ -273,7 +273,7 @@ impl Scm {
     }
 
     /// Gives memory back to the host: the memory of groups that are free as a whole or were never in use, and
-    /// memory that was provided ahead of need. Returns the number of bytes.
+    /// memory that was provided ahead of need or for a reserve. Returns the number of bytes.
     ///
     /// # Errors
     /// `OpenedReadOnly`, `Fault`.

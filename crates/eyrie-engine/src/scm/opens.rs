@@ -43,7 +43,9 @@ pub(super) struct Opens {
     orphans: Mutex<HashMap<usize, SmallVec<[ObjectId; 2]>>>,
     /// The opens of other processes.
     claims: RwLock<Vec<Arc<Claims>>>,
-    /// Length of `claims`. While it is 0, [`Opens::is_closed`] does not lock `claims`.
+    /// Length of `claims`. While it is 0, [`Opens::is_closed`] does not lock `claims`. This is safe because
+    /// the claims of another process are added before its first open. If an unlink reads 0 here, each open of
+    /// that process comes later, and sees the unlinked bit.
     claims_count: AtomicUsize,
     /// Orphans that a thread has taken from the list and is about to free.
     freeing: Mutex<Vec<ObjectId>>,
@@ -97,8 +99,9 @@ impl Opens {
     /// True if no process has an object of the stripe of `id` open, and the object is not held. Then no
     /// front-end needs the object. The caller has set the unlinked bit of the object.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
-        // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
-        // store of the unlinked bit and the reads of the count and of the holds.
+        // This is a read-modify-write instead of a load, because a read-modify-write is a full fence on
+        // x86-64. The fence is between the store of the unlinked bit and the reads of the count and of the
+        // holds.
         self.count(id).fetch_add(0, Ordering::SeqCst) == 0
             && !self.holds.contain(id)
             && (self.claims_count.load(Ordering::SeqCst) == 0 || !self.is_claimed(id))

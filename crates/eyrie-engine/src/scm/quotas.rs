@@ -247,7 +247,7 @@ impl Scm {
     #[inline(always)]
     pub(super) fn commit_charged(
         &self,
-        transaction: Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         header: Header,
         now: Time,
     ) -> Result<Settled> {
@@ -259,18 +259,30 @@ impl Scm {
     #[inline(always)]
     pub(super) fn commit_shared(
         &self,
-        mut transaction: Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         header: Header,
         shared: &[Extent],
         now: Time,
     ) -> Result<Settled> {
         if self.has_quotas() {
-            let mut change = QuotaChange::default();
-            let shared: i64 = shared.iter().map(|extent| extent.bytes() as i64).sum();
-            self.add_storage_change(&mut change, transaction.storage_change() + shared, header)?;
-            return self.charging(change, now, || transaction.commit_in_place());
+            return self.charge_and_commit(transaction, header, shared, now);
         }
         transaction.commit_in_place()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_and_commit(
+        &self,
+        transaction: &mut Transaction<'_>,
+        header: Header,
+        shared: &[Extent],
+        now: Time,
+    ) -> Result<Settled> {
+        let mut change = QuotaChange::default();
+        let shared: i64 = shared.iter().map(|extent| extent.bytes() as i64).sum();
+        self.add_storage_change(&mut change, transaction.storage_change() + shared, header)?;
+        self.charging(change, now, || transaction.commit_in_place())
     }
 
     /// Adds a change of the storage of one object, which keeps its owners.

@@ -107,7 +107,7 @@ impl VolumeView {
         }
     }
 
-    /// Returns the attributes of an object that is no directory.
+    /// Returns the attributes of an object that is not a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`](crate::Engine::attributes).

@@ -2,8 +2,8 @@
 //!
 //! An Op that leaves few entries in a page of a directory looks at the directory again after its commit, when
 //! it holds no lock any more. If most pages are nearly empty, the Op merges some buckets, as much as fits
-//! into a fraction of a millisecond. Later removals merge more. This work is no part of the Op, and its
-//! errors are no errors of the Op: without it, the directory only keeps its pages.
+//! into a fraction of a millisecond. Later removals merge more. This work is not a part of the Op, and its
+//! errors are not errors of the Op: without it, the directory only keeps its pages.
 //!
 //! A merge may change the shard of entries, and it changes the number of buckets, on which splits rely.
 //! Therefore it holds the locks of all shards.

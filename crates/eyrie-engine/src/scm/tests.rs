@@ -102,7 +102,7 @@ fn findings(engine: &Scm) -> Vec<String> {
 }
 
 #[test]
-fn regression_check_of_shared_file_nodes_ends() {
+fn regression_check_of_repeated_file_nodes_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     assert_eq!(findings(&engine), [""; 0]);
@@ -138,7 +138,7 @@ fn regression_check_of_cyclic_directories_ends() {
 }
 
 #[test]
-fn regression_shared_file_nodes_are_not_freed() {
+fn regression_repeated_file_nodes_are_not_freed() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     let root = (0..3).fold(Pointer::NULL, |child, _| node_over(&engine, child));
@@ -269,7 +269,7 @@ fn parallel_marking_equals_serial_marking() {
         let marks = marked(threads).expect("sound");
         assert_eq!(engine.volume.space().compare(&marks), [], "{threads} threads");
     }
-    // Two files share storage. They are in different directories, which different threads may mark.
+    // Two files claim the same storage. They are in different directories, which different threads may mark.
     for (victim, other) in [(4, 4503), (2105, 8), (3021, 3022)] {
         let (was, root) = (hot(&engine, files[victim]), hot(&engine, files[other]).root);
         set_root(&engine, files[victim], root, was.size);
@@ -330,8 +330,8 @@ fn regression_batch_gives_back_the_ids_of_existing_keys() {
     assert!(engine.check().expect("sound").is_clean());
 }
 
-/// Returns the version of the file `id`, after a check that a condition with this version holds for `name`,
-/// and that no condition with an earlier version does.
+/// Returns the version of the file `id`. Asserts that a condition with this version holds for `name`, and
+/// that no condition with an `earlier` version holds.
 fn version_of(engine: &Scm, name: &[u8], id: ObjectId, earlier: &[Version]) -> Version {
     let dir = engine.root();
     let holds = |version| {

@@ -306,6 +306,8 @@ impl Space {
         if self.is_stopped.load(Ordering::Acquire) { Err(Fault::ReadOnly.into()) } else { Ok(()) }
     }
 
+    /// True if the allocator may be wrong about some storage: storage has leaked, or a change has panicked. A
+    /// close then leaves the volume to recovery.
     pub(crate) fn has_leaks(&self) -> bool {
         self.has_leaks.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Acquire)
     }

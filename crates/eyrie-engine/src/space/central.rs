@@ -29,7 +29,7 @@ use crate::{Error, Result};
 /// that grows by fewer steps gets no memory that it might never use.
 const GROWN_BEFORE: u32 = 16;
 /// Maximum number of ranges that are being provisioned ahead of need, or are provisioned and not yet in
-/// `buddy`.
+/// `buddy`. Each range has [`AHEAD_BYTES`], so a volume takes at most 8 MiB that it might never use.
 const AHEAD: u32 = 4;
 
 /// Least order of a run of pages. The single pages of a magazine are cheaper than a shorter run.
@@ -136,10 +136,10 @@ impl Central {
         Ok(page_addr(page).add(u64::from(slot) * class.bytes()))
     }
 
-    /// Allocates 2^`order` pages in a row, or as many as there are. Returns `None` if the caller should
-    /// allocate a single page instead. Takes more memory only if there are fewer free pages than the caller
-    /// wants. If large writes always took more memory, they would double the storage of a file with scattered
-    /// pages.
+    /// Allocates 2^`order` pages in a row, or the largest free block if all blocks are smaller. Returns
+    /// `None` if the caller should allocate a single page instead. Takes more memory only if there are fewer
+    /// free pages than the caller wants. If large writes always took more memory, they would double the
+    /// storage of a file with scattered pages.
     pub(super) fn allocate_run(&mut self, context: &SpaceContext, order: u32) -> Option<(Addr, Class)> {
         if order < LEAST_RUN_ORDER {
             return None;
@@ -298,30 +298,30 @@ impl Central {
         self.grown = 0;
         let mut free = self.buddy.pages().clone();
         self.steps.runs(context).for_each(|(start, end)| free.insert_run(start, end));
-        let mut told = Vec::new();
+        let mut ranges = Vec::new();
         for group in context.geometry.first_group()..self.groups {
             let (start, end) = pages_of(context, group);
             if start >= end || !free.all(start, end) {
                 continue;
             }
             if all || !self.steps.are_without(start, end) {
-                told.push(bytes_of(context, group));
+                ranges.push(bytes_of(context, group));
             }
             for (start, end) in self.steps.runs_with_memory(context, start, end) {
                 self.buddy.take_run(start, end);
             }
             self.steps.add(start, end);
         }
-        let groups = told.len();
+        let groups = ranges.len();
         for (first, last) in unused {
             let (start, _) = self.steps.pages_of(context, first);
             let (_, end) = self.steps.pages_of(context, last - 1);
             let (start, end) = (page_addr(start).offset(), page_addr(end).offset());
-            if !told[..groups].iter().any(|group| group.0 <= start && end <= group.1) {
-                told.push((start, end));
+            if !ranges[..groups].iter().any(|group| group.0 <= start && end <= group.1) {
+                ranges.push((start, end));
             }
         }
-        told
+        ranges
     }
 
     /// Takes the next range that was provisioned ahead of need. Passes over the ranges that the host did not

@@ -23,7 +23,8 @@ use crate::tables::geometry::page_addr;
 /// all threads.
 const ADVANCE_EVERY: u32 = 16;
 /// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
-/// these attempts take about 50 ms. A thread with a pin may be descheduled for that long.
+/// these attempts take about 0.1 s, because Linux ends a sleep of 50 µs after about 100 µs. A thread with a
+/// pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
 /// Maximum number of runs of pages that one [`Space::drain`] or [`Space::sync`] makes free. Runs of one page
 /// move to the magazine of the calling thread, while that magazine has room.
@@ -42,8 +43,9 @@ fn wait(attempt: u32) {
 
 impl Space {
     /// Retires an extent that a settled publish made unreachable. The storage is reused when no reader can
-    /// see it. `extent` may also be an aligned piece of an extent, with the class of the piece's size. An
-    /// extent that cannot belong to this volume is ignored.
+    /// see it. A page to which other pointers lead stays in use, and only its count falls. `extent` may also
+    /// be an aligned piece of an extent, with the class of the piece's size. An extent that cannot belong to
+    /// this volume is ignored.
     ///
     /// The type of `settled` requires a publish that has settled:
     ///
@@ -98,9 +100,11 @@ impl Space {
 
     /// Retires headers, and extents except those pages to which other pointers lead.
     ///
-    /// The epoch of the retirement is read after the counts. A thread that dropped another pointer to a page
-    /// may have published this after the present call began, and readers in a later epoch may have seen its
-    /// pointer before.
+    /// The counts fall before the epoch of the retirement is read. Another thread may drop its own pointer to
+    /// a page while this call runs, and this call may then find that no pointer is left. Until that thread
+    /// published its change, readers could find the page through its pointer, also readers that pinned an
+    /// epoch after the start of this call. An epoch that was read before the counts fell would not wait for
+    /// them.
     #[cold]
     #[inline(never)]
     fn retire_unshared(&self, extents: &[Extent], headers: &[Addr]) {
@@ -116,7 +120,7 @@ impl Space {
         self.retire_last(&unshared, headers, || early.unwrap_or_else(epoch::now));
     }
 
-    /// Counts one pointer more to each page of these extents, before the commit of a clone. The caller holds
+    /// Counts one more pointer to each page of these extents, before the commit of a clone. The caller holds
     /// the locks of both files. It has checked the extents with `VolumeView::require_own`.
     pub(crate) fn share(&self, extents: &[Extent]) {
         extents.iter().for_each(|&extent| self.shared.add(extent));
@@ -149,7 +153,7 @@ impl Space {
     }
 
     /// Frees memory that was retired before the call: all of it, unless a pin lasts too long or a drain
-    /// fails. Waits up to about 50 ms for other threads' pins, and then for a drain of the medium if pages
+    /// fails. Waits up to about 0.1 s for other threads' pins, and then for a drain of the medium if pages
     /// wait for one. Returns true if all earlier pins ended in this time, or if the drain succeeded.
     ///
     /// Callers are outside the gate and hold no pin. A caller whose allocation found no space calls this
@@ -197,6 +201,8 @@ impl Space {
         if medium.kind() != MediumKind::Paged {
             return Ok(drain(medium)?);
         }
+        // Storage is free two epochs after its retirement. So these two advances let this drain free
+        // pages that this thread has just retired, if no pin delays them.
         epoch::advance();
         let now = epoch::advance();
         self.magazine().collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));

@@ -89,8 +89,8 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
     (parts.header.objects.get() == map.objects).then_some(map)
 }
 
-/// Splits saved bytes into their parts. Returns `None` if the bytes are no saved allocator, belong to another
-/// volume, have an unknown version, or have a wrong length.
+/// Splits saved bytes into their parts. Returns `None` if the bytes are not a saved allocator, belong to
+/// another volume, have an unknown version, or have a wrong length.
 fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
     let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
     let words = u64::from(page_of(context.end()).div_ceil(64));
@@ -151,12 +151,12 @@ fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -
     for saved in runs {
         let (page, pages, pointers) = (saved.page.get(), saved.pages.get(), saved.pointers.get());
         let after = page.checked_add(pages)?;
-        let in_chunk =
+        let has_other_use =
             |page: u32| context.chunks.contains(page / CHUNK_PAGES) || map.slabs.contains_key(&page);
         if page < start || pages == 0 || after > end || pointers < 2 || map.pages.any(page, after) {
             return None;
         }
-        if (page..after).any(in_chunk) {
+        if (page..after).any(has_other_use) {
             return None;
         }
         map.shared.push(SharedRun { page, pages, pointers });

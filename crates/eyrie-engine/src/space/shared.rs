@@ -1,10 +1,14 @@
 //! Counts of the pointers to shared pages.
 //!
 //! A page has a count if a clone has given it a further pointer since the volume was opened, or if several
-//! pointers led to it then. All other pages have the count 0, and then one pointer leads to a page in use.
+//! pointers led to it at the open. Every other page has the count 0, which also means that one pointer leads
+//! to the page if the page is in use. A count that falls to 1 stays there until the last pointer is dropped.
 //!
-//! Threads count without a lock. If several threads drop pointers to one page at the same time, exactly one
-//! of them learns that no pointer is left.
+//! Threads count without a lock, by atomic read-modify-writes. If several threads drop pointers to one page
+//! at the same time, exactly one of them learns that no pointer is left.
+//!
+//! [`Marks`](super::marks::Marks) uses the same type to count the pointers with the shared bit that it meets.
+//! There the count 0 means that no such pointer was met yet.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,12 +89,12 @@ impl PointerCounts {
         Some(&region[page as usize % REGION])
     }
 
-    /// Counts one pointer more to each page of an extent. The caller holds the lock of a file with another
+    /// Counts one more pointer to each page of an extent. The caller holds the lock of a file with another
     /// pointer to these pages.
     pub(super) fn add(&self, extent: Extent) {
         for page in pages_of(extent) {
-            // A page without a count has one pointer already. A count that has reached its maximum stays, so
-            // such a page becomes free in a recovery only.
+            // A page without a count has one pointer already. A count that has reached its maximum stays
+            // there, because the true number is no longer known. Only a recovery frees such a page.
             let more = |count: u32| Some(count.max(1).saturating_add(1));
             let _ = self.count(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         }
@@ -107,8 +111,9 @@ impl PointerCounts {
         self.count(page).fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts one pointer less to each page of an extent that a commit has dropped. Returns true if no
-    /// pointer to any of the pages is left. Otherwise calls `free` with each page to which none is left.
+    /// Takes one pointer off the count of each page of an extent that a commit has dropped. Returns true if
+    /// no page had a count: the extent has then lost its only pointer as a whole. Otherwise returns false,
+    /// and calls `free` with each page that has lost its last pointer.
     pub(super) fn remove(&self, extent: Extent, mut free: impl FnMut(u32)) -> bool {
         if extent.class.is_small() {
             return true;
@@ -121,7 +126,7 @@ impl PointerCounts {
         false
     }
 
-    /// Counts one pointer less to a page. Returns true if no pointer is left.
+    /// Takes one pointer off the count of a page. Returns true if no pointer is left.
     fn remove_page(&self, page: u32) -> bool {
         let Some(count) = self.get(page) else { return true };
         let less = |count: u32| match count {

@@ -19,7 +19,7 @@ const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
 /// A volume can grow to this many times its first size, but not beyond 1 TiB. The result is rounded up to
 /// whole pages of the header-chunk bitmap, each of which covers 2 GiB. The largest size is fixed when the
 /// volume is created, because the header-chunk bitmap must cover it and cannot move. The factor can be as
-/// large as 16, because the bitmap of a volume of the largest size is still small.
+/// large as 16, because even the bitmap of 1 TiB takes only 2 MiB.
 const ROOM_TO_GROW: u64 = 16;
 
 impl Geometry {

@@ -65,7 +65,8 @@ pub const REDO_SLOTS: usize = 16;
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
 /// Largest size of a group, in bytes. The largest extent has this size.
 pub(crate) const MAX_GROUP_BYTES: u64 = 64 << 20;
-/// Smallest size of a group, in bytes. A header chunk has this size.
+/// Smallest size of a group, in bytes. A header chunk has this size, and no allocation is larger than a
+/// group.
 pub(crate) const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;
 
 /// The two copies of the superblock.
@@ -192,8 +193,8 @@ pub struct VolumePage {
     pub saved_checksum: U32,
     /// Zero.
     pub reserved_2: [u8; 36],
-    /// Number of processes that have opened the volume for changes since it was made. Each process raises
-    /// the number before its first change.
+    /// Number of opens of the volume for changes since it was made. Each open raises the number before its
+    /// first other change, and is an owner of its own, also if one process opens the volume several times.
     pub owners: U64,
     /// Zero.
     pub reserved_3: [u8; 56],
@@ -212,8 +213,9 @@ pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The
 /// change was made if the object that it makes exists and has the change time of this record. A change that
-/// makes no object was made if the object that it changes exists and has this change time. The record of a
-/// write names no object, and the write counts as not made.
+/// makes no object was made if the object that it changes exists and has this change time. The records of a
+/// write and of a new access time name no object. These changes count as not made, because a client can
+/// repeat them without harm.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {
@@ -338,7 +340,7 @@ pub(crate) const ROOT_ID: Addr = SUPERBLOCKS[0].add(offset_of!(Superblock, root)
 /// with the mark.
 pub const CLEAN_MARK: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, clean) as u64);
 
-/// Address of the number of processes that have opened the volume for changes.
+/// Address of the number of opens of the volume for changes.
 pub(crate) const OWNERS: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, owners) as u64);
 /// Address of the record of the request that a service is applying.
 pub(crate) const REQUEST: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, request) as u64);

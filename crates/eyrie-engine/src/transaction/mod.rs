@@ -1,7 +1,7 @@
 //! A transaction makes the change of an Op reachable, whole or not at all.
 //!
 //! An Op prepares its change in a transaction. The transaction allocates storage, and writes bytes that no
-//! other thread can reach yet. It also collects the 8-byte words that will make those bytes reachable.
+//! reader uses yet. It also collects the 8-byte words that will make those bytes reachable.
 //! `Transaction::commit` orders all these stores. If a transaction is dropped without a commit, its
 //! allocations are freed. No part of the change was reachable, so nothing else needs to be undone. BPFS (SOSP
 //! 2009, section 3.3) keeps a similar list of the blocks of an in-flight copy-on-write.

@@ -1,5 +1,5 @@
-//! Preparing a change: bytes that are written before any other thread can reach them, and words that will
-//! make them reachable.
+//! Preparing a change: bytes that are stored before the commit, where no reader uses them yet, and words that
+//! will make them reachable.
 
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Dirty, Medium, Ordered};
@@ -122,7 +122,7 @@ impl<'v> Transaction<'v> {
         self.delayed.announce(rule, self.volume.medium(), addr, len)
     }
 
-    /// Stores bytes at an address that no reader can reach before the commit.
+    /// Stores bytes at an address that no reader uses before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -134,7 +134,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores bytes past the caches, at an address that no reader can reach before the commit.
+    /// Stores bytes past the caches, at an address that no reader uses before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -148,7 +148,10 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores an aligned word at an address that no reader can reach before the commit.
+    /// Stores an aligned word before the commit. Either no reader can reach the word yet, or the store
+    /// changes nothing for readers until the commit. For example, readers ignore the dead slots of a bucket
+    /// page, and the copy of a header that is not current. A shared bit leaves the bytes of a file as they
+    /// are.
     ///
     /// # Errors
     /// `Fault`.
@@ -159,7 +162,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores consecutive aligned words from `addr` on. No reader can reach them before the commit.
+    /// Stores consecutive aligned words from `addr` on. No reader uses them before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -171,7 +174,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores zeros at addresses that no reader can reach before the commit.
+    /// Stores zeros at addresses that no reader uses before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -182,7 +185,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Copies bytes to an address that no reader can reach before the commit.
+    /// Copies bytes to an address that no reader uses before the commit.
     ///
     /// # Errors
     /// `Corrupt` if the two ranges overlap, because a damaged pointer then leads into free storage. `Fault`.
@@ -243,7 +246,7 @@ impl<'v> Transaction<'v> {
     }
 
     /// Retires an extent at the commit. The extent becomes free when the commit has settled and no reader can
-    /// see the extent any more.
+    /// see the extent any more, except for pages to which other pointers lead.
     pub(crate) fn retire(&mut self, extent: Extent) {
         self.retired.push(extent);
     }
@@ -270,7 +273,7 @@ impl<'v> Transaction<'v> {
         Err(Error::corrupt(extent.addr, "endless storage of an object"))
     }
 
-    /// Returns the bytes that the transaction has allocated so far, without those that it retires.
+    /// Returns the number of bytes that the transaction has allocated so far, minus those that it retires.
     pub(crate) fn storage_change(&self) -> i64 {
         let sum = |extents: &[Extent]| extents.iter().map(|extent| extent.bytes() as i64).sum::<i64>();
         sum(&self.allocated) - sum(&self.retired)
@@ -279,8 +282,8 @@ impl<'v> Transaction<'v> {
     /// Orders all stores of the transaction so far, so that other transactions may commit before this one.
     #[track_caller]
     pub(crate) fn order(&mut self) {
-        // The barrier of the commit withdraws the delayed stores of a mutant. Until then no reader can reach
-        // them, so it does not matter that this barrier covers them.
+        // The barrier of the commit withdraws the delayed stores of a mutant. Until then no reader uses them,
+        // so it does not matter that the barrier of this call covers them.
         drop(self.order_dirty());
     }
 

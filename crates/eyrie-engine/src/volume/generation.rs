@@ -21,7 +21,8 @@ const LEASE: u64 = 1 << 20;
 /// the disk has only the limit of the last drain. Therefore the limit is raised as soon as fewer than half of
 /// these generations are left below it. This half lasts far longer than the time between two drains.
 const LEASE_FOR_CLIENTS: u64 = 1 << 32;
-/// Number of generations that a thread takes at a time.
+/// Number of generations that a thread takes at a time, so that it takes the shared lock once for this number
+/// of objects.
 const BLOCK: u64 = 256;
 /// Number of shards. The index of a thread selects its shard. If there are more threads than shards, some
 /// threads share a shard.

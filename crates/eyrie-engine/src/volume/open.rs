@@ -215,7 +215,7 @@ impl Volume {
         let raw = self.superblock.block.root.get();
         let sound = |id: ObjectId| id.is_directory() && self.is_header(Addr::from_raw(id.place()));
         if raw != 0 && !ObjectId::from_raw(raw).is_some_and(sound) {
-            return Err(Error::corrupt(SUPERBLOCKS[0], "the root is no directory"));
+            return Err(Error::corrupt(SUPERBLOCKS[0], "the root is not a directory"));
         }
         Ok(())
     }

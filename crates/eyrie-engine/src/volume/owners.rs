@@ -1,5 +1,5 @@
-//! The number of processes that have opened a volume for changes. By this number, clients of a dead service
-//! notice the next owner.
+//! The number of opens of a volume for changes. By this number, clients of a dead service notice the next
+//! owner.
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Medium, Ordered};
@@ -8,7 +8,7 @@ use super::view::VolumeView;
 use crate::Result;
 use crate::tables::layout::OWNERS;
 
-/// Counts this process as the next owner of a volume. `before` is the number of owners so far. Clients of an
+/// Counts this open as the next owner of a volume. `before` is the number of owners so far. Clients of an
 /// earlier owner may still read the volume. On memory that processes share, they see the new number before
 /// they see any change that this process makes. On a disk the new number becomes durable with the first cut.
 pub(super) fn count_owner(medium: &Medium, before: u64) -> Result<()> {
@@ -18,8 +18,9 @@ pub(super) fn count_owner(medium: &Medium, before: u64) -> Result<()> {
 }
 
 impl VolumeView {
-    /// Returns the number of processes that have opened the volume for changes. Each of them raises the
-    /// number before it makes its first change. So a reader whose owner has ended can notice the next owner.
+    /// Returns the number of opens of the volume for changes, which is the number of the present owner. Each
+    /// open raises the number before its first other change. So a reader whose owner has ended can notice the
+    /// next owner.
     ///
     /// # Errors
     /// `Fault`.

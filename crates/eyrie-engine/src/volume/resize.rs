@@ -1,10 +1,10 @@
 //! Makes a volume larger or smaller at its end. No object is moved.
 //!
-//! A power failure is safe because the volume has the size that its superblock records. The *switch* writes
-//! the new size to both copies of the superblock. The host's file is extended before the switch and truncated
-//! after it. Groups beyond the new end leave use before the switch. An interrupted resize leaves a volume of
-//! the old or the new size. Its file may be too long, which the next resize corrects. On a device, the place
-//! of the journal moves instead of the end of a file, as `host::resize` describes.
+//! Safe when power fails: the volume has the size that its superblock records, and a resize commits when it
+//! writes the new size there. The host's file is extended before this write and truncated after it. Groups
+//! beyond the new end leave use before this write. An interrupted resize leaves a volume of the old or the
+//! new size. Its file may be too long, which the next resize corrects. On a device, the place of the journal
+//! moves instead of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -133,8 +133,8 @@ impl Volume {
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Takes the groups beyond the new end out of use, and writes `geometry` to the superblock. From then on
-    /// the volume has this size. Callers have made the host's file long enough.
+    /// Takes the groups beyond the new end out of use, and then writes `geometry` to the superblock, which
+    /// commits the new size. Callers have made the host's file long enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
@@ -188,7 +188,7 @@ mod tests {
     use crate::volume::{MediumChoice, Options, segment_path};
 
     const GROUP: u64 = 1 << 18;
-    /// The old size. It is no whole number of groups, so the last group is short.
+    /// The old size. It is not a whole number of groups, so the last group is short.
     const OLD: u64 = (2 << 20) + 8192;
 
     /// The place of a volume.

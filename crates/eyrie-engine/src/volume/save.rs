@@ -92,8 +92,9 @@ pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16
     let saved_bytes = page.saved_bytes.get();
     let within = place.is_aligned(PAGE_SIZE) && place.segment_index() == 0;
     let room = context.end().checked_sub(place.offset())?;
-    // Slab pages take the most room in a saved map: 16 bytes for each page of 4096 bytes, which is 1/256 of
-    // the groups in use. The limit is above 1/128 of the groups in use, so it accepts every sound map.
+    // Slab pages and runs of shared pages take the most room in a saved map: at most 16 bytes for each page
+    // of 4096 bytes, which is 1/256 of the groups in use. The limit is above 1/128 of the groups in use, so
+    // it accepts every sound map.
     let largest = PAGE_SIZE + context.end() / 128;
     if page.clean.get() != CLEAN || !within || saved_bytes == 0 || saved_bytes > room.min(largest) {
         return None;

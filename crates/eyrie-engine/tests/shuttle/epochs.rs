@@ -8,8 +8,8 @@ use super::*;
 /// one after its grace period. A second thread advances the clock beside the owner.
 ///
 /// At the start of an epoch the clock notes the counts of all pins, and then waits for these pins. The test
-/// fails if the clock notes the counts before the epoch begins: a pin that begins between the two belongs to
-/// the epoch before, and the clock would not wait for this pin.
+/// fails if the clock notes the counts before the epoch begins. A pin that begins between these two moments
+/// belongs to the epoch before, and the clock would not wait for it.
 #[test]
 fn clock_waits_for_pins_that_begin_while_it_advances() {
     let _alone = alone();

@@ -2,8 +2,9 @@
 //! stopped writer.
 //!
 //! Every access to the medium, every lock of `eyrie_medium::sync` and every outermost pin is a scheduling
-//! point. Besides, `Space::reclaim` does not sleep, and summaries are built in smaller parts. The rest of the
-//! code is the same as in a product build.
+//! point. Three more things differ from a product build. Threads do not sleep, but wait for the scheduler.
+//! Summaries are built in smaller parts. Bytes are copied in pieces of 16, with a scheduling point between
+//! two pieces.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -54,7 +54,8 @@ fn a_version_belongs_to_one_state_of_the_bytes() {
     let start = Start::make();
     let (dir, time) = (start.dirs[0], LATER);
     for id in [start.key, start.file, start.tree] {
-        // In a file that is no value, 8 bytes are stored in place. In a tree, 100 bytes change one pointer.
+        // In a file that is not a value, 8 bytes are stored in place. In a tree, 100 bytes change one
+        // pointer.
         let write = |data: &'static [u8], set_ids| Op::Write { id, offset: 8, data, set_ids, time };
         for data in [[&[b'1'; 8][..], &[b'2'; 8]], [&[b'1'; 100], &[b'2'; 100]]] {
             for seals in [false, true] {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 
 /// Runs `ops` one after the other beside a thread that seals the file `id` and takes a view of a range.
-/// Asserts that the view has the first bytes of the range as they were before or after one of the Ops, and
-/// that these bytes do not change.
+/// Asserts that the view has the first bytes of the range as they were before or after one of the Ops. The
+/// bytes of the view must not change.
 fn view_beside(start: &Start, id: ObjectId, range: (u64, u64), ops: &[Op<'_>]) {
     let model = start.model.fork();
     let read = || {

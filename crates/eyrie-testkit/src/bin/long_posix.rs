@@ -5,24 +5,38 @@
 //! cargo run --release -p eyriefs-testkit --bin long_posix
 //! ```
 //!
-//! With `EYRIE_TEST_SEEDS=1830-1840` the program runs only the seeds from 1830 to 1839.
+//! The program prints the number of calls of each comparison. With `EYRIE_TEST_SEEDS=1830-1840` it uses only
+//! the seeds from 1830 to 1839.
+
+use std::num::NonZero;
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    compare_locks_with_host, compare_model_with_host, compare_scm_with_host, in_tmpfs_root,
+    Comparison, compare_locks_with_host, compare_model_with_host, compare_threads_with_host, in_tmpfs_root,
 };
+
+/// Number of calls of each seed.
+const CALLS: usize = 1000;
 
 fn main() {
     // `in_tmpfs_root` starts the program again with other arguments, so the seeds come from the environment.
     let seeds = std::env::var("EYRIE_TEST_SEEDS").unwrap_or_else(|_| "1000-2000".to_string());
     let (first, end) = seeds.split_once('-').expect("EYRIE_TEST_SEEDS=FIRST-END");
     let [first, end] = [first, end].map(|seed| seed.parse::<u64>().expect("a seed"));
+    let calls = (end - first) * CALLS as u64;
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
     in_tmpfs_root("long_posix", || {
-        compare_locks_with_host(first..end, 1000);
-        println!("Locks are those of the kernel.");
-        compare_model_with_host(first..end, 400);
-        println!("The model behaves as the kernel.");
-        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), first..end, 400);
-        println!("The scm engine behaves as the kernel.");
+        let fewer = first..first + (end - first) / 10;
+        compare_locks_with_host(fewer.clone(), CALLS);
+        println!("{} calls on locks: the answers are those of the kernel.", calls / 10);
+        compare_model_with_host(&Comparison::long(fewer, CALLS));
+        println!("{} calls on the model: the answers and trees are those of the kernel.", calls / 10);
+        let bound = |part| first + (end - first) * part / threads;
+        let part = |part| Comparison::long(bound(part)..bound(part + 1), CALLS);
+        let parts: Vec<_> = (0..threads).map(part).collect();
+        compare_threads_with_host(Medium::memory(4 << 30).expect("memory"), &parts);
+        println!(
+            "{calls} calls of {threads} threads on a volume: the answers and trees are those of the kernel."
+        );
     });
 }

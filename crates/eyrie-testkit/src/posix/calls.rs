@@ -15,6 +15,23 @@ const MODES: &[u16] = &[
     0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o2745, 0o2767, 0o6777, 0o1777, 0o2777, 0o770,
     0o750, 0o070, 0o007, 0o111,
 ];
+/// Offsets around which the storage of a file changes its shape. Each is a power of two.
+const CORNER_OFFSETS: [u64; 4] = [1 << 12, 1 << 21, 1 << 30, 1 << 40];
+/// Times at the ends of 32 and of 64 bits, in seconds since 1970. The clocks of a run never show them.
+pub(super) const CORNER_SECONDS: [i64; 12] = [
+    i64::MIN,
+    i64::MIN + 1,
+    i32::MIN as i64 - 1,
+    i32::MIN as i64,
+    -1,
+    0,
+    i32::MAX as i64,
+    i32::MAX as i64 + 1,
+    u32::MAX as i64,
+    u32::MAX as i64 + 1,
+    i64::MAX - 1,
+    i64::MAX,
+];
 
 /// One call. A slot has a number, and holds one open file or is empty. A call on an empty slot is skipped,
 /// except `Open`.
@@ -32,6 +49,7 @@ pub enum PosixCall {
     Fchmod { slot: usize, mode: u16 },
     Futimens { slot: usize, accessed: SetTime, modified: SetTime },
     Seek { slot: usize, offset: u64, whence: Whence },
+    CopyRange { slot: usize, offset: u64, target: usize, target_offset: u64, length: u64 },
     ListHandle { slot: usize },
     Stat { path: PathBytes },
     Lstat { path: PathBytes },
@@ -104,10 +122,37 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &PosixCall) 
         _ => match call.slot().map(|slot| &slots[slot]) {
             Some(Some(handle)) => on_handle(fs, handle, call),
             Some(None) => Ok(Answer::Skipped),
-            None => on_path(fs, call),
+            None => match call {
+                PosixCall::CopyRange { slot, offset, target, target_offset, length } => {
+                    let (Some(from), Some(to)) = (&slots[*slot], &slots[*target]) else {
+                        return Ok(Answer::Skipped);
+                    };
+                    copy_range(fs, (from, *offset), (to, *target_offset), *length)
+                }
+                _ => on_path(fs, call),
+            },
         },
     };
     result.map_err(|error| error.errno())
+}
+
+/// Copies a range. One call may copy only the first part of it, so further calls copy the rest.
+fn copy_range<P: Posix>(
+    fs: &P,
+    (from, offset): (&P::Handle, u64),
+    (to, target_offset): (&P::Handle, u64),
+    length: u64,
+) -> eyrie::Result<Answer> {
+    let count = length.min(fs.stat(Target::Open(from))?.size.saturating_sub(offset));
+    let mut copied = fs.copy_file_range((from, offset), (to, target_offset), length)?;
+    while copied > 0 && copied < count {
+        let (source, target) = ((from, offset + copied), (to, target_offset + copied));
+        match fs.copy_file_range(source, target, count - copied)? {
+            0 => break,
+            more => copied += more,
+        }
+    }
+    Ok(Answer::Count(copied))
 }
 
 fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::Result<Answer> {
@@ -258,8 +303,13 @@ impl Random {
             96..98 => {
                 PosixCall::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) }
             }
-            98..100 => PosixCall::List { path: self.path() },
-            100..106 => {
+            98 => PosixCall::List { path: self.path() },
+            99..101 => {
+                let target = self.0.random_range(0..SLOTS);
+                let (offset, target_offset) = (self.offset(), self.offset());
+                PosixCall::CopyRange { slot, offset, target, target_offset, length: self.length() }
+            }
+            101..106 => {
                 let mode = self.one_of(&FallocateMode::ALL);
                 PosixCall::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
             }
@@ -331,7 +381,12 @@ impl Random {
             1 => return b"/".to_vec(),
             2 => return vec![b'a'; self.one_of(&[255, 256])],
             3 => return b"a/".repeat(2048),
-            4..100 => path.push(b'/'),
+            4 => {
+                // The longest path has 4,095 bytes.
+                let slashes = self.one_of(&[3, 4, 5]);
+                return [&b"/"[..], &b"./".repeat(2045), &b"/////"[..slashes - 1], b"a"].concat();
+            }
+            5..100 => path.push(b'/'),
             _ => {}
         }
         let depth = self.one_of(&[1, 1, 1, 2, 2, 2, 3]);
@@ -344,6 +399,8 @@ impl Random {
                 1..3 => b"..",
                 3..17 => b"a",
                 17..29 => b"b",
+                29 => b"\xff\n\\ ",
+                30 => &[b'n'; 255],
                 _ => b"c",
             });
         }
@@ -376,7 +433,10 @@ impl Random {
     }
 
     fn time(&mut self) -> SetTime {
-        let seconds = self.0.random_range(-5..1_000_000);
+        let seconds = match self.0.random_range(0..4) {
+            0 => self.one_of(&CORNER_SECONDS),
+            _ => self.0.random_range(-5..1_000_000),
+        };
         let set = SetTime::To(Time::new(seconds, self.0.random_range(0..1_000_000_000)));
         self.one_of(&[SetTime::Now, SetTime::Omit, set])
     }
@@ -385,7 +445,8 @@ impl Random {
         const END: u64 = i64::MAX as u64;
         match self.0.random_range(0..40) {
             0 => self.one_of(&[END, END - 1, END - 4096, END + 1, u64::MAX]),
-            1..10 => 0,
+            1..4 => self.one_of(&CORNER_OFFSETS) + self.one_of(&[0, 1]) - self.one_of(&[0, 1]),
+            4..12 => 0,
             _ => self.0.random_range(0..12_000),
         }
     }

@@ -14,11 +14,13 @@
 
 mod access_times;
 mod calls;
+mod chains;
 mod flags;
 mod host;
 mod locks;
 mod same_size;
 mod set_ids;
+mod threads;
 mod transcript;
 mod tree;
 mod values;
@@ -27,6 +29,7 @@ mod xattr;
 pub use calls::{PosixCall, generate};
 pub use host::{plain_users, users_of_seed};
 pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
+pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use xattr::Ask;
 
@@ -128,11 +131,49 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// Makes `count` calls of each of `seeds`, and the calls of `access_times`, `set_ids` and `same_size`, on the
-/// host and on the file system under test. Leaves out calls for which `is_left_out` is true. `users` returns
-/// the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`]. `subject` returns the file
-/// system under test as one user sees it. The root of this process must be an empty directory on a tmpfs.
-/// Both file systems are emptied before each seed.
+/// The calls of a comparison, and the users that make them.
+#[derive(Clone)]
+pub struct Comparison {
+    /// The seeds, each of which determines a list of calls.
+    pub seeds: Range<u64>,
+    /// Number of calls of each seed.
+    pub count: usize,
+    /// Returns the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`].
+    pub users: fn(u64) -> Vec<Credentials>,
+    /// True for a call that is not made.
+    pub is_left_out: fn(&PosixCall) -> bool,
+    /// Number of calls before each comparison of the trees. The answers are compared after each call.
+    pub calls_per_tree: usize,
+    /// Each run whose seed is a multiple of this number waits for the kernel's clock before each call, so
+    /// that each change of a time is visible. Waits are slow, so the other runs do not wait. They compare the
+    /// targets of symbolic links instead. The waiting runs do not, because reading a target sets an access
+    /// time, which these runs compare. The waiting runs compare the trees after every call.
+    pub waiting_seeds: u64,
+}
+
+impl Comparison {
+    /// Compares the trees after every call, for all users.
+    pub fn new(seeds: Range<u64>, count: usize) -> Comparison {
+        Comparison {
+            seeds,
+            count,
+            users: users_of_seed,
+            is_left_out: |_| false,
+            calls_per_tree: 1,
+            waiting_seeds: WAITING_SEEDS,
+        }
+    }
+
+    /// Compares the trees, and waits for the clock, less often. This suits runs of millions of calls.
+    pub fn long(seeds: Range<u64>, count: usize) -> Comparison {
+        Comparison { calls_per_tree: 20, waiting_seeds: 20 * WAITING_SEEDS, ..Comparison::new(seeds, count) }
+    }
+}
+
+/// Makes the calls of a comparison, and those of `access_times`, `chains`, `set_ids` and `same_size`, on the
+/// host and on the file system under test. `subject` returns the file system under test as one user sees it.
+/// The root of the calling thread must be an empty directory on a tmpfs. Both file systems are emptied before
+/// each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -142,37 +183,30 @@ impl fmt::Display for Brief<'_> {
 /// to leave out each call.
 pub fn compare_with_host<P: Posix>(
     subject: impl Fn(&Credentials) -> P,
-    users: fn(u64) -> Vec<Credentials>,
-    seeds: Range<u64>,
-    count: usize,
-    is_left_out: impl Fn(&PosixCall) -> bool,
+    comparison: &Comparison,
 ) -> Result<(), Box<Difference>> {
-    let mut run = PosixRun { host: HostSide::new(), subjects: Vec::new() };
-    for seed in seeds {
-        run.host.users = users(seed);
-        run.subjects = run.host.users.iter().map(&subject).collect();
-        let mut calls = generate(seed, count, run.subjects.len());
-        calls.retain(|(_, call)| !is_left_out(call));
+    let mut run = PosixRun { host: HostSide::new(), subjects: Vec::new(), comparison };
+    for seed in comparison.seeds.clone() {
+        run.become_users_of(seed, &subject);
+        let calls = generate(seed, comparison.count, run.subjects.len());
         run.compare(seed, calls)?;
     }
-    // With seed 0, every call waits for the clock (see [`WAITING_SEEDS`]).
-    for mut calls in [access_times::calls(), set_ids::calls(), same_size::calls()] {
-        calls.retain(|(_, call)| !is_left_out(call));
+    run.become_users_of(0, &subject);
+    // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]).
+    for calls in [access_times::calls(), chains::calls(), set_ids::calls(), same_size::calls()] {
         run.compare(0, calls)?;
     }
     Ok(())
 }
 
-struct PosixRun<P: Posix> {
+struct PosixRun<'a, P: Posix> {
     host: HostSide,
     /// The file system under test, as each user sees it.
     subjects: Vec<P>,
+    comparison: &'a Comparison,
 }
 
-/// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
-/// change of a time is visible. Waits are slow, so the other runs do not wait. They compare the targets of
-/// symbolic links instead. The waiting runs do not, because reading a target sets an access time, which these
-/// runs compare.
+/// The usual value of [`Comparison::waiting_seeds`].
 const WAITING_SEEDS: u64 = 12;
 
 /// Waits until the kernel's clock for file times has advanced.
@@ -184,22 +218,34 @@ fn wait_for_tick() {
     }
 }
 
-impl<P: Posix> PosixRun<P> {
+impl<P: Posix> PosixRun<'_, P> {
+    fn become_users_of(&mut self, seed: u64, subject: &impl Fn(&Credentials) -> P) {
+        self.host.users = (self.comparison.users)(seed);
+        self.subjects = self.host.users.iter().map(subject).collect();
+    }
+
     fn compare(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>) -> Result<(), Box<Difference>> {
-        self.calls(seed, &calls).map_err(|(index, what)| {
+        calls.retain(|(_, call)| !(self.comparison.is_left_out)(call));
+        let per_tree = self.comparison.calls_per_tree;
+        self.calls(seed, &calls, per_tree).map_err(|found| {
+            // With more comparisons of the trees, the difference may appear at an earlier call.
+            let (per_tree, (index, what)) = match self.calls(seed, &calls, 1) {
+                Ok(()) => (per_tree, found),
+                Err(earlier) => (1, earlier),
+            };
             calls.truncate(index + 1);
-            Box::new(self.reduce(seed, calls, what))
+            Box::new(self.reduce(seed, calls, what, per_tree))
         })
     }
 
-    /// Makes all calls. An error has the index of the first call whose answers or trees differ, and the
+    /// Makes all calls. An error has the index of the first call after which a difference was found, and the
     /// difference.
-    fn calls(&self, seed: u64, calls: &[(usize, PosixCall)]) -> Result<(), (usize, String)> {
+    fn calls(&self, seed: u64, calls: &[(usize, PosixCall)], per_tree: usize) -> Result<(), (usize, String)> {
         self.host.empty();
         empty(&self.subjects[0]);
         let mut host_slots: Slots<Host> = [const { None }; SLOTS];
         let mut subject_slots: Slots<P> = [const { None }; SLOTS];
-        let result = self.each(seed, calls, &mut host_slots, &mut subject_slots);
+        let result = self.each(seed, calls, per_tree, &mut host_slots, &mut subject_slots);
         for handle in subject_slots.into_iter().flatten() {
             self.subjects[0].close(handle).expect("open files close");
         }
@@ -210,26 +256,32 @@ impl<P: Posix> PosixRun<P> {
         &self,
         seed: u64,
         calls: &[(usize, PosixCall)],
+        per_tree: usize,
         host_slots: &mut Slots<Host>,
         subject_slots: &mut Slots<P>,
     ) -> Result<(), (usize, String)> {
-        let waits = seed.is_multiple_of(WAITING_SEEDS);
-        let targets = !waits;
-        let mut before = (self.host.tree(targets), self.subject_tree(targets).map_err(|what| (0, what))?);
+        let waits = seed.is_multiple_of(self.comparison.waiting_seeds);
+        let per_tree = if waits { 1 } else { per_tree };
+        let mut before = self.trees(!waits).map_err(|what| (0, what))?;
         for (index, (user, call)) in calls.iter().enumerate() {
-            if self.host.is_beyond_comparison(call, &self.subjects[0]) {
+            let is_compared = !self.host.is_beyond_comparison(call, &self.subjects[0]);
+            if is_compared {
+                if waits {
+                    wait_for_tick();
+                }
+                let expected = self.host.perform(*user, host_slots, call);
+                let found = perform(&self.subjects[*user], subject_slots, call);
+                if expected != found {
+                    return Err((index, format!("{found:?}, but expected {expected:?}")));
+                }
+            }
+            let number = index + 1;
+            if !number.is_multiple_of(per_tree) && number < calls.len() {
                 continue;
             }
-            if waits {
-                wait_for_tick();
-            }
-            let expected = self.host.perform(*user, host_slots, call);
-            let found = perform(&self.subjects[*user], subject_slots, call);
-            if expected != found {
-                return Err((index, format!("{found:?}, but expected {expected:?}")));
-            }
-            let now = (self.host.tree(targets), self.subject_tree(targets).map_err(|what| (index, what))?);
-            let times = Times { accessed: access_time_set(call), changed: waits, reads: true };
+            let now = self.trees(!waits).map_err(|what| (index, what))?;
+            let accessed = access_time_set(call).filter(|_| is_compared);
+            let times = Times { accessed, changed: waits, reads: true };
             if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
                 return Err((index, what));
             }
@@ -238,20 +290,28 @@ impl<P: Posix> PosixRun<P> {
         Ok(())
     }
 
-    fn subject_tree(&self, targets: bool) -> Result<PosixTree, String> {
-        tree::read(&self.subjects[0], Parts { xattrs: self.host.xattrs, targets })
-            .map_err(|errno| format!("root cannot read everything: {errno:?}"))
+    /// Returns all objects of the host and of the file system under test.
+    fn trees(&self, targets: bool) -> Result<(PosixTree, PosixTree), String> {
+        let subject = tree::read(&self.subjects[0], Parts { xattrs: self.host.xattrs, targets })
+            .map_err(|errno| format!("root cannot read everything: {errno:?}"))?;
+        Ok((self.host.tree(targets), subject))
     }
 
     /// Tries to leave out each call, from the last call to the first. A call stays out if the remaining calls
     /// still show a difference.
-    fn reduce(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>, mut what: String) -> Difference {
+    fn reduce(
+        &self,
+        seed: u64,
+        mut calls: Vec<(usize, PosixCall)>,
+        mut what: String,
+        per_tree: usize,
+    ) -> Difference {
         let mut index = calls.len();
         while index > 0 {
             index -= 1;
             let mut fewer = calls.clone();
             fewer.remove(index);
-            if let Err((last, still)) = self.calls(seed, &fewer) {
+            if let Err((last, still)) = self.calls(seed, &fewer, per_tree) {
                 fewer.truncate(last + 1);
                 index = index.min(fewer.len());
                 (calls, what) = (fewer, still);
@@ -349,10 +409,10 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
 ///
 /// # Panics
 /// Panics at the first difference, with its description.
-pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
+pub fn compare_model_with_host(comparison: &Comparison) {
     let root = ObjectId::new(64, Kind::Directory);
     let model = Model::new(root, Owner { mode: 0o777, uid: 0, gid: 0 }, counter());
-    compare_engine_with_host(model, seeds, count);
+    compare_engine_with_host(Arc::new(model), comparison);
 }
 
 /// Compares POSIX calls over the `scm` engine with the calls of the host, as [`compare_with_host`] does. Then
@@ -360,27 +420,31 @@ pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
 ///
 /// # Panics
 /// Panics at the first difference, with its description, or if the volume is not sound in the end.
-pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
+pub fn compare_scm_with_host(medium: Medium, comparison: &Comparison) {
+    let engine = new_engine(medium);
+    compare_engine_with_host(Arc::clone(&engine), comparison);
+    check(&engine);
+}
+
+fn new_engine(medium: Medium) -> Arc<Scm> {
     let options = fixed_options(8 << 20, counter());
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
-    let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
-    let engine = compare_engine_with_host(engine, seeds, count);
+    Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"))
+}
+
+fn check(engine: &Scm) {
     let report = engine.check().expect("the medium is sound");
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usize) -> Arc<E> {
-    let engine = Arc::new(engine);
-    let fs = Pxfs::new(Arc::clone(&engine), Credentials::root())
+fn compare_engine_with_host<E: Engine>(engine: Arc<E>, comparison: &Comparison) {
+    let fs = Pxfs::new(engine, Credentials::root())
         .with_rules(*HOST_RULES.get_or_init(AccessRules::of_host))
         .with_clock(counter)
         .with_access_times(AccessTimes::Relative);
-    if let Err(difference) =
-        compare_with_host(|who| fs.with_credentials(who.clone()), users_of_seed, seeds, count, |_| false)
-    {
+    if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), comparison) {
         panic!("{difference}");
     }
-    engine
 }
 
 /// Returns the next time of a clock that never shows the same time twice. A run takes less than a day on this

@@ -17,7 +17,8 @@ use super::calls::{PosixCall, SLOTS, Slots, generate};
 use super::host::HostSide;
 use super::tree::{self, Times};
 use super::{
-    Brief, ROOT_VARIABLE, WAITING_SEEDS, access_time_set, enter_root, same_size, set_ids, wait_for_tick,
+    Brief, ROOT_VARIABLE, WAITING_SEEDS, access_time_set, chains, enter_root, same_size, set_ids,
+    wait_for_tick,
 };
 
 /// Environment variable with the path of the transcript of a child process.
@@ -51,7 +52,7 @@ pub fn compare_roots<T>(
             let calls = generate(seed, count, host.users.len());
             write_calls(&host, seed, &calls, is_left_out, &mut out).expect("the transcript can be written");
         }
-        for calls in [set_ids::calls(), same_size::calls()] {
+        for calls in [chains::calls(), set_ids::calls(), same_size::calls()] {
             // With seed 0, every call waits for the clock.
             write_calls(&host, 0, &calls, is_left_out, &mut out).expect("the transcript can be written");
         }

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use eyrie::posix::{ListEntry, OpenFlags, Posix, Stat};
 use eyrie::{Errno, Kind, Target, Time};
 
+use super::calls::CORNER_SECONDS;
 use super::values::{ComparedStat, path};
 use super::xattr;
 use eyrie_sim::compare::Xattrs;
 
 /// Maximum number of bytes of each file that are compared.
 const COMPARED: usize = 32 << 10;
-/// Bound on the times that calls set, in seconds since 1970. The clocks show only later times.
+/// Bound on the times that calls set, in seconds since 1970, besides [`CORNER_SECONDS`]. The clocks show only
+/// later times.
 const SET_BEFORE: i64 = 10_000_000;
 
 /// All objects by path.
@@ -177,7 +179,8 @@ struct Moved {
 
 impl Moved {
     fn between(before: Option<&Stat>, now: &Stat, times: Times) -> Moved {
-        let set = |time: Time| (time.seconds < SET_BEFORE).then_some(time);
+        let is_set = |seconds: i64| seconds < SET_BEFORE || CORNER_SECONDS.contains(&seconds);
+        let set = |time: Time| is_set(time.seconds).then_some(time);
         let moved = |of: fn(&Stat) -> Time| times.changed && before.is_some_and(|old| of(old) != of(now));
         let accessed = times.reads && moved(|stat| stat.accessed);
         Moved {

@@ -3,20 +3,31 @@
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    compare_deadlocks_with_host, compare_locks_with_host, compare_model_with_host, compare_scm_with_host,
-    in_tmpfs_root,
+    Comparison, compare_deadlocks_with_host, compare_locks_with_host, compare_model_with_host,
+    compare_scm_with_host, compare_threads_with_host, in_tmpfs_root,
 };
 use eyrie_testkit::power::Disk;
 
 #[test]
 fn the_model_behaves_as_the_kernel() {
-    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..120, 300));
+    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || {
+        compare_model_with_host(&Comparison::new(0..120, 300));
+    });
 }
 
 #[test]
 fn random_calls_match_the_kernel() {
     in_tmpfs_root("posix::random_calls_match_the_kernel", || {
-        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..120, 300)
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), &Comparison::new(0..120, 300))
+    });
+}
+
+#[test]
+fn random_calls_of_threads_match_the_kernel() {
+    in_tmpfs_root("posix::random_calls_of_threads_match_the_kernel", || {
+        let seeds = [1000..1050, 1050..1100, 1100..1150];
+        let comparisons = seeds.map(|seeds| Comparison::long(seeds, 300));
+        compare_threads_with_host(Medium::memory(1 << 30).expect("memory"), &comparisons);
     });
 }
 
@@ -26,8 +37,7 @@ fn random_calls_on_pages_equal_the_kernel() {
         let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
         compare_scm_with_host(
             disk.medium(&eyrie_faults::FaultPlan::default()).expect("a new disk").0,
-            100..112,
-            300,
+            &Comparison::new(100..112, 300),
         )
     });
 }

@@ -13,7 +13,7 @@ use eyrie_engine::{Applied, Engine, Error, Op, Owner, Result, Time, forward_call
 use eyrie_medium::{Medium, in_forked_child};
 use eyrie_service::{ServeOptions, Service};
 use eyrie_sim::explore::fixed_options;
-use eyrie_testkit::posix::{PosixCall, compare_with_host, in_tmpfs_root, plain_users};
+use eyrie_testkit::posix::{Comparison, PosixCall, compare_with_host, in_tmpfs_root, plain_users};
 use tempfile::TempDir;
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
@@ -28,13 +28,14 @@ fn counter() -> Time {
 fn compare<E: Engine>(
     engine_of: impl Fn(&Credentials) -> Arc<E>,
     rules: AccessRules,
-    is_left_out: impl Fn(&PosixCall) -> bool,
+    is_left_out: fn(&PosixCall) -> bool,
 ) {
     let files = |who: &Credentials| {
         let files = Pxfs::new(engine_of(who), who.clone()).with_rules(rules).with_clock(counter);
         files.with_access_times(AccessTimes::Relative)
     };
-    if let Err(difference) = compare_with_host(files, plain_users, 200..230, 300, is_left_out) {
+    let comparison = Comparison { users: plain_users, is_left_out, ..Comparison::new(200..230, 300) };
+    if let Err(difference) = compare_with_host(files, &comparison) {
         panic!("{difference}");
     }
 }

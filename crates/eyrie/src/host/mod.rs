@@ -131,12 +131,13 @@ impl Host {
             return Err(io::Errno::NOENT);
         }
         // If the root is `/`, the path does not lead through `/proc`. So the calls also work in a container
-        // without procfs.
-        let start = match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
-            true => String::new(),
-            false => descriptor_path(dir),
-        };
-        Ok([start.as_bytes(), b"/", path.as_bytes()].concat())
+        // without procfs. An absolute path does not become longer, so it may have the length of the longest
+        // path.
+        match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
+            true if path.as_bytes().starts_with(b"/") => Ok(path.as_bytes().to_vec()),
+            true => Ok([b"/", path.as_bytes()].concat()),
+            false => Ok([descriptor_path(dir).as_bytes(), b"/", path.as_bytes()].concat()),
+        }
     }
 
     fn lstat(&self, operation: &'static str, path: PathAt<'_, OwnedFd>) -> Result<Stat> {

@@ -101,6 +101,8 @@ fn chosen(set: SetTime, now: Time) -> Option<Time> {
     match set {
         SetTime::Now => Some(now),
         SetTime::Omit => None,
+        // Linux drops the nanoseconds of the first and of the last second that a file system can store.
+        SetTime::To(Time { seconds: seconds @ (i64::MIN | i64::MAX), .. }) => Some(Time::new(seconds, 0)),
         SetTime::To(time) => Some(time),
     }
 }

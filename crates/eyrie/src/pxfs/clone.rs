@@ -152,14 +152,15 @@ impl<E: Engine> AsUser<'_, E> {
         length: u64,
     ) -> CallResult<u64> {
         self.check_target(target)?;
+        // Linux checks the ranges in this order.
         if from.max(to).checked_add(length).is_none() {
             return Err(Errno::OVERFLOW.into());
         }
-        if from.max(to) > OFFSET_MAX {
-            return Err(Errno::INVAL.into());
-        }
         if to == OFFSET_MAX {
             return Err(Errno::FBIG.into());
+        }
+        if from.max(to) > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
         }
         let source_size = self.engine().attributes(source)?.size;
         let count = length.min(source_size.saturating_sub(from)).min(OFFSET_MAX - to);
@@ -193,10 +194,11 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(read as u64)
     }
 
-    /// Checks that the inode flags of a file let its bytes be replaced.
+    /// Checks that the inode flags of a file let a handle that is already open write. As in Linux, a file
+    /// that only grows refuses such a handle only at its open.
     fn check_target(&self, id: ObjectId) -> CallResult<()> {
         if self.engine().may_have_flags() {
-            access::check_write(self.engine().inode_flags(id)?, false)?;
+            access::check_write(self.engine().inode_flags(id)?, true)?;
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
 
 #[test]
 fn a_volume_fills_a_device_of_any_size() {
-    // The first size is the smallest that a volume needs. The third and the fourth size are no whole number
+    // The first size is the smallest that a volume needs. The third and the fourth size are not whole numbers
     // of pages.
     for bytes in [(2 << 20) + 4096, BYTES, BYTES + 512, BYTES + 4096 * 3 + 4095, 3 << 30] {
         let file = device(bytes);

@@ -350,10 +350,10 @@ fn kinds(site: &Site) -> &'static [FailureKind] {
     }
 }
 
-/// The operation and the failure of a trial, which are printed when the test panics.
-struct Told(On, Act, Option<Failing>);
+/// The operation and the failure of a trial. They are printed when the test panics.
+struct TrialName(On, Act, Option<Failing>);
 
-impl fmt::Display for Told {
+impl fmt::Display for TrialName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} on {:?}", self.1, self.0)?;
         match self.2 {
@@ -369,7 +369,7 @@ impl fmt::Display for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for TrialName {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("in {self}");
@@ -382,11 +382,11 @@ impl Drop for Told {
 fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     let base = Base::new(on);
     let trial = |failing| {
-        let _told = Told(on, act, failing);
+        let _name = TrialName(on, act, failing);
         trial(on, act, &base, failing)
     };
     let met = trial(None).plan.calls();
-    println!("{}: {} places", Told(on, act, None), met.len());
+    println!("{}: {} call sites", TrialName(on, act, None), met.len());
     for (site, calls) in &met {
         for &kind in kinds(site) {
             let shown: Vec<_> = site.failures(kind, *calls).map(|failing| trial(Some(failing))).collect();
@@ -405,7 +405,7 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
 /// Runs [`fail_everywhere`] for several operations. Returns the number of different call sites.
 fn fail_in(acts: impl IntoIterator<Item = (On, Act)>) -> usize {
     let met: BTreeSet<Site> = acts.into_iter().flat_map(|(on, act)| fail_everywhere(on, act)).collect();
-    println!("{} places", met.len());
+    println!("{} call sites", met.len());
     met.len()
 }
 
