@@ -88,13 +88,32 @@ impl<E: Engine> AsUser<'_, E> {
         if left <= CLONED_AT_ONCE {
             return self.clone_step((source, from), (target, to), length);
         }
+        self.clone_in_steps((source, from), (target, to), left)
+    }
+
+    /// Clones a range that is too long for one Op.
+    fn clone_in_steps(
+        &self,
+        (source, from): FilePlace,
+        (target, to): FilePlace,
+        length: u64,
+    ) -> CallResult<()> {
         // The first steps must not succeed if the last one fails. All steps but the last clone whole pages.
-        let size = self.engine().attributes(target)?.size;
-        let is_past =
-            from + left > self.engine().attributes(source)?.size || to.saturating_add(left) > OFFSET_MAX;
-        let overlaps = source == target && from.abs_diff(to) < left.next_multiple_of(PAGE);
-        if is_past || overlaps || !left.is_multiple_of(PAGE) && to.saturating_add(left) < size {
+        let (end, to_end) = (from + length, to.saturating_add(length));
+        let (size, to_size) =
+            (self.engine().attributes(source)?.size, self.engine().attributes(target)?.size);
+        let is_past = end > size || to_end > OFFSET_MAX;
+        let overlaps = source == target && from.abs_diff(to) < length.next_multiple_of(PAGE);
+        let ends_in_page = !length.is_multiple_of(PAGE);
+        if is_past || overlaps || ends_in_page && (end < size || to_end < to_size) {
             return Err(Errno::INVAL.into());
+        }
+        let mut left = length;
+        if source == target && ends_in_page {
+            // The other steps make the file longer, and then its end is no longer that of the range.
+            let last = length % CLONED_AT_ONCE;
+            left -= last;
+            self.clone_step((source, from + left), (target, to + left), last)?;
         }
         let mut at = 0;
         while at < left {

@@ -187,7 +187,9 @@ fn wrong_saved_counts_do_no_harm() {
     let ids = [b"0", b"1", b"2"].map(|name| file(&engine, name, &data[..5 * PAGE]));
     write(&engine, ids[0], 0, &data);
     write(&engine, ids[0], 0, &data[..PAGE]);
-    ids[1..].iter().for_each(|&id| drop(clone(&engine, (ids[0], 0), (id, 0), 0).expect("room")));
+    for &id in &ids[1..] {
+        clone(&engine, (ids[0], 0), (id, 0), 0).expect("room");
+    }
     // Now three runs of pages have pointers from three, two and three files.
     write(&engine, ids[1], 10 * PAGE_SIZE, &data[..PAGE]);
     let medium = Arc::clone(&engine.volume.space().context().medium);
