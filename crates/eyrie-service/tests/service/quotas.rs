@@ -54,12 +54,12 @@ fn limits_stop_clients_of_other_users() {
         let report = reports.iter().find(|report| report.id == ACCOUNT).expect("the account of the user");
         assert_eq!((report.usage.files, report.limits), (3, table.get(ACCOUNT)));
         // The service trusts the credentials of the process, and not those that the client claims.
-        let files = volume.files(Credentials::root());
-        let file = files.options().write(true).open("/dir/file").unwrap();
+        let as_root = volume.files(Credentials::root());
+        let file = as_root.options().write(true).open("/dir/file").unwrap();
         assert_eq!(errno(file.write_at(&[2; 100_000], 0)), Some(Errno::DQUOT));
-        assert_eq!(errno(files.set_quota_table(None)), Some(Errno::PERM));
-        assert_eq!(errno(files.set_project("/dir/file".into(), 5)), Some(Errno::PERM));
-        drop((file, files, store));
+        assert_eq!(errno(as_root.set_quota_table(None)), Some(Errno::PERM));
+        assert_eq!(errno(as_root.set_project("/dir/file".into(), 5)), Some(Errno::PERM));
+        drop((file, as_root, files, store));
         volume.close().unwrap();
         was_run = true;
     });
