@@ -88,10 +88,10 @@ impl Adapter {
         }
     }
 
-    /// Returns the user of a request, with all capabilities. No permission is checked here, because the
-    /// kernel has checked the permissions, or because only root can use the mount.
+    /// Returns the user of a request, with all capabilities that the kernel checks. No permission is checked
+    /// here, because the kernel has checked the permissions, or because only root can use the mount.
     fn user(request: &Request) -> Credentials {
-        Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(Capabilities::all())
+        Credentials::new(request.uid(), request.gid(), &[]).with_capabilities(capabilities(request))
     }
 
     /// Calls the library for the user of a request, with the object of an inode number.
@@ -148,7 +148,7 @@ impl Adapter {
         if !drops_set_ids || self.nodes.node(id).or_errno()?.stat.mode & SET_IDS == 0 {
             return self.as_user(request, number, change);
         }
-        let capabilities = Capabilities::all() - Capabilities::FSETID;
+        let capabilities = capabilities(request) - Capabilities::FSETID;
         let user = Credentials::new(request.uid(), request.gid(), &groups_of(request.pid()));
         let changed = change(&user.with_capabilities(capabilities), id).or_errno();
         self.forget_attributes(number);
@@ -239,6 +239,12 @@ impl Adapter {
 /// request does not tell if the user has it. This function assumes that only root has it.
 pub(crate) fn drops_set_ids(request: &Request) -> bool {
     request.uid() != 0
+}
+
+/// Returns the capabilities of the user of a request. The kernel does not check `CAP_SYS_RESOURCE`, which
+/// passes the limits of quotas, and no request tells of it. This function assumes that only root has it.
+fn capabilities(request: &Request) -> Capabilities {
+    if request.uid() == 0 { Capabilities::all() } else { Capabilities::all() - Capabilities::SYS_RESOURCE }
 }
 
 /// Returns the supplementary groups of a thread, because no request has them. Returns an empty list if the

@@ -64,7 +64,8 @@ fn limits_stop_programs_and_are_the_size_of_a_tree() {
     let space = rustix::fs::statvfs(&tree).unwrap();
     // The tree has its directory, three objects of the user, and one of root.
     assert_eq!((space.f_blocks * space.f_frsize, space.f_files, space.f_ffree), (TREE_BYTES, 10, 5));
-    assert!(space.f_bfree * space.f_frsize <= TREE_BYTES - 120_000, "{space:?}");
+    let free = space.f_bfree * space.f_frsize;
+    assert!(free <= TREE_BYTES - 120_000, "{free}");
     assert!(rustix::fs::statvfs(&fixture.point).unwrap().f_blocks > space.f_blocks);
 
     assert_eq!(fails(&tree, "rm small large && touch fourth"), None);

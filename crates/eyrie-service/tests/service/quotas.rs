@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use eyrie::{
     Credentials, Posix, PosixExt, PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable,
-    Target, Volume,
+    Volume,
 };
 use eyrie_client::SOCKET_NAME;
 use eyrie_engine::Errno;
@@ -44,21 +44,22 @@ fn limits_stop_clients_of_other_users() {
     let mut was_run = false;
     as_user(|| {
         let volume = Volume::open(&path).unwrap();
-        // The service trusts the credentials of the process, and not these.
-        for credentials in [Credentials::of_process(), Credentials::root()] {
-            let files = volume.files(credentials);
-            files.write("/dir/file", [1; 4096]).unwrap();
-            assert_eq!(errno(files.write("/dir/large", vec![1; 100_000])), Some(Errno::DQUOT));
-            assert_eq!(errno(files.create_dir("/dir/fourth")), Some(Errno::DQUOT));
-            let store = volume.store("/dir", Credentials::of_process()).unwrap();
-            assert_eq!(errno(store.put("file", vec![1; 100_000])), Some(Errno::DQUOT));
-            assert_eq!(errno(files.set_quota_table(None)), Some(Errno::PERM));
-            assert_eq!(errno(files.set_project(Target::Follow("/dir/file".into()), 5)), Some(Errno::PERM));
-            let reports = files.quotas().unwrap().expect("switched on");
-            let report = reports.iter().find(|report| report.id == ACCOUNT).expect("the account of the user");
-            assert_eq!((report.usage.files, report.limits), (3, table.get(ACCOUNT)));
-            files.remove_file("/dir/large").unwrap();
-        }
+        let files = volume.files(Credentials::of_process());
+        files.write("/dir/file", [1; 4096]).unwrap();
+        assert_eq!(errno(files.write("/dir/large", vec![1; 100_000])), Some(Errno::DQUOT));
+        assert_eq!(errno(files.create_dir("/dir/fourth")), Some(Errno::DQUOT));
+        let store = volume.store("/dir", Credentials::of_process()).unwrap();
+        assert_eq!(errno(store.put("file", vec![1; 100_000])), Some(Errno::DQUOT));
+        let reports = files.quotas().unwrap().expect("switched on");
+        let report = reports.iter().find(|report| report.id == ACCOUNT).expect("the account of the user");
+        assert_eq!((report.usage.files, report.limits), (3, table.get(ACCOUNT)));
+        // The service trusts the credentials of the process, and not those that the client claims.
+        let as_root = volume.files(Credentials::root());
+        let file = as_root.options().write(true).open("/dir/file").unwrap();
+        assert_eq!(errno(file.write_at(&[2; 100_000], 0)), Some(Errno::DQUOT));
+        assert_eq!(errno(as_root.set_quota_table(None)), Some(Errno::PERM));
+        assert_eq!(errno(as_root.set_project("/dir/file".into(), 5)), Some(Errno::PERM));
+        drop((file, as_root, files, store));
         volume.close().unwrap();
         was_run = true;
     });

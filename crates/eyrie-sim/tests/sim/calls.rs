@@ -1,7 +1,9 @@
 //! Tests of every call except `batch` and `tmpfile`: its result, some of its errors, and the effects of most
 //! calls.
 
-use eyrie::{InodeFlags, Kind, Posix, PosixExt};
+use eyrie::{
+    InodeFlags, Kind, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaUsage,
+};
 use eyrie_sim::script::{Call, Script, bytes};
 
 use crate::{on_volume, run, succeed};
@@ -78,11 +80,6 @@ fn every_call_has_its_result() {
             ("chmod /dir 0400", "EPERM (Operation not permitted)"),
             ("chattr /dir -", "0"),
             ("chattr /none a", "ENOENT (No such file or directory)"),
-            ("project /dir 9", "0"),
-            ("project /none 9", "ENOENT (No such file or directory)"),
-            ("quota tree 9 0 0 0 0", "0"),
-            ("quota tree 0 0 1M 0 0", "EINVAL (Invalid argument)"),
-            ("quota user 7 2M 1M 0 0", "EINVAL (Invalid argument)"),
             ("utimes /dir 1.5 -2", "0"),
             ("utimes /none 1 2", "ENOENT (No such file or directory)"),
             ("put / \"k/\" 1000 9", "0"),
@@ -140,6 +137,28 @@ fn calls_have_their_documented_effects() {
         succeed(files, "erase /dir k\nremovexattr /a user.b\nunlink /dir/s\nunlink /dir/c\nrmdir /dir");
         assert!(files.xattr_names("/a").unwrap().is_empty());
         assert_eq!(files.read_dir("/").unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn calls_set_limits_and_trees() {
+    on_volume(|files| {
+        succeed(files, "mkdir /tree\nproject /tree 9\nquota tree 9 0 1M 5 10\ncreat /tree/a\ncreat /b");
+        let id = QuotaId { kind: QuotaKind::Tree, number: 9 };
+        let limit = |soft, hard| QuotaLimit { soft, hard, deadline: 0 };
+        let limits = QuotaLimits { bytes: limit(0, 1 << 20), files: limit(5, 10) };
+        let usage = QuotaUsage { bytes: 0, files: 2 };
+        assert!(files.quotas().unwrap().unwrap().contains(&QuotaReport { id, usage, limits }));
+        for (line, error) in [
+            ("link /b /tree/b", "EXDEV (Invalid cross-device link)"),
+            ("project /none 9", "ENOENT (No such file or directory)"),
+            ("quota tree 0 0 1048576 0 0", "EINVAL (Invalid argument)"),
+            ("quota user 7 2 1 0 0", "EINVAL (Invalid argument)"),
+        ] {
+            assert_eq!(run(files, line), [format!("1 {line} = {error}")]);
+        }
+        succeed(files, "removexattr / trusted.eyrie.quota\nlink /b /tree/b");
+        assert!(files.quotas().unwrap().is_none());
     });
 }
 

@@ -70,7 +70,7 @@ pub fn compare_threads_with_host(medium: Medium, comparisons: &[Comparison]) {
             let name = format!("/{number}");
             roots.mkdir(name.as_str().into(), 0o777).expect("a new volume has room");
             host.mkdir(name.as_str().into(), 0o777).expect("the host has room");
-            let root = volume.lookup(volume.root(), name[1..].as_bytes()).expect("the volume is sound");
+            let root = volume.lookup(volume.root(), &name.as_bytes()[1..]).expect("the volume is sound");
             let subtree =
                 Subtree { volume: Arc::clone(&volume), root: root.expect("the directory is there") };
             scope.spawn(move || {
