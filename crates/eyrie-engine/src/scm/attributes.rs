@@ -1,5 +1,7 @@
 //! Setting attributes and extended attributes.
 
+use eyrie_medium::epoch::pin;
+
 use super::Scm;
 use super::arguments::{check_mode, require_file};
 use super::quotas::{Owners, QuotaChange, without_limits};
@@ -214,6 +216,7 @@ impl Scm {
         let Some(table) = self.changed_quotas() else { return };
         let store = || {
             let _gate = self.medium().enter()?;
+            let _pin = pin();
             let set = |transaction: &mut Transaction<'_>, root: XattrRoot| {
                 xattr::set(transaction, root, QUOTA_XATTR, &table, XattrMode::Set)
             };

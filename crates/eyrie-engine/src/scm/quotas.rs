@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 
 use eyrie_medium::Settled;
+use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 use smallvec::SmallVec;
@@ -358,10 +359,12 @@ impl Scm {
             return Ok(());
         }
         let header = Header::of(self.root);
-        let (_, cold) = header.hot_and_cold(self.medium())?;
-        let Some(bytes) = xattr::value(self.medium(), XattrRoot::of(header, &cold), QUOTA_XATTR)? else {
-            return Ok(());
+        let stored = {
+            let _pin = pin();
+            let (_, cold) = header.hot_and_cold(self.medium())?;
+            xattr::value(self.medium(), XattrRoot::of(header, &cold), QUOTA_XATTR)?
         };
+        let Some(bytes) = stored else { return Ok(()) };
         let table = QuotaTable::decode(&bytes)
             .map_err(|_| Error::corrupt(header.addr(), "impossible table of quotas"))?;
         self.start_counting(table)
@@ -391,6 +394,7 @@ impl Scm {
         let taken: Vec<ObjectId> = taken.filter(|id| !orphans.contains(id)).collect();
         orphans.extend(taken);
         for id in orphans {
+            let _pin = pin();
             let (owners, bytes) = counted_storage(&self.volume, id)?;
             count(&mut usages, owners, bytes);
         }

@@ -98,6 +98,32 @@ fn random_ops_with_quotas_match_the_model() {
 }
 
 #[test]
+fn limits_and_counts_on_a_disk_survive_close_and_kill() {
+    let mix = OpMix { set_limits: 6, set_attributes: 20, is_sparse: false, ..OpMix::default() };
+    let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
+    let host = tempfile::tempdir().expect("a directory");
+    let open = |path: &Path| Scm::open(path, eyrie_medium::PagedOptions::for_host()).expect("open");
+    let mut with_limits = 0;
+    for seed in 5100..5108 {
+        let path = host.path().join(format!("volume-{seed}"));
+        let engine = on_host(&path, MediumChoice::Paged);
+        oracle::run(&engine, seed, 200, options).expect("the model's results");
+        let before = engine.quotas().expect("sound");
+        with_limits += u32::from(before.is_some());
+        engine.close().expect("close");
+        let engine = open(&path);
+        assert_eq!(engine.quotas().expect("sound"), before, "after close, seed {seed}");
+        assert_clean(&engine);
+        engine.sync().expect("sync");
+        drop(engine);
+        let engine = open(&path);
+        assert_eq!(engine.quotas().expect("sound"), before, "after recovery, seed {seed}");
+        assert_clean(&engine);
+    }
+    assert!(with_limits > 0, "no run ends with limits");
+}
+
+#[test]
 fn random_file_ranges_match_the_model_and_survive_recovery() {
     let mix =
         OpMix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..OpMix::none() };
