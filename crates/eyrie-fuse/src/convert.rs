@@ -69,7 +69,17 @@ pub(crate) fn set_time(time: Option<TimeOrNow>) -> SetTime {
     match time {
         None => SetTime::Omit,
         Some(TimeOrNow::Now) => SetTime::Now,
-        Some(TimeOrNow::SpecificTime(time)) => time.into(),
+        Some(TimeOrNow::SpecificTime(time)) => SetTime::To(sent_time(time)),
+    }
+}
+
+/// Returns the time that the kernel has sent. The nanoseconds of a time count forward from its second, also
+/// before 1970. But the crate `fuser` subtracts both numbers of a time before 1970 from the start of 1970.
+/// This function finds the two numbers again.
+fn sent_time(time: SystemTime) -> Time {
+    match UNIX_EPOCH.duration_since(time) {
+        Ok(before) => Time::new(0_i64.saturating_sub_unsigned(before.as_secs()), before.subsec_nanos()),
+        Err(_) => time.into(),
     }
 }
 
@@ -103,6 +113,16 @@ mod tests {
         // The ends of the range must not panic.
         system_time(Time::new(i64::MIN, 0));
         system_time(Time::new(i64::MAX, 999_999_999));
+    }
+
+    #[test]
+    fn sent_times_before_1970_keep_their_nanoseconds() {
+        let part = Duration::from_nanos(7);
+        let sent = |seconds| UNIX_EPOCH - (Duration::from_secs(seconds) + part);
+        assert_eq!(sent_time(sent(1)), Time::new(-1, 7));
+        assert_eq!(sent_time(sent(i64::MAX as u64)), Time::new(-i64::MAX, 7));
+        assert_eq!(sent_time(UNIX_EPOCH), Time::new(0, 0));
+        assert_eq!(sent_time(UNIX_EPOCH + part), Time::new(0, 7));
     }
 
     #[test]

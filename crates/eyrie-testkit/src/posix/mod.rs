@@ -179,8 +179,8 @@ impl Comparison {
 /// counter can be the clock.
 ///
 /// # Errors
-/// The first difference, with a list of calls that shows it. The list is shortened: the function tries once
-/// to leave out each call.
+/// The first difference, with a list of calls that shows it. The list is short: the function tries to leave
+/// out calls.
 pub fn compare_with_host<P: Posix>(
     subject: impl Fn(&Credentials) -> P,
     comparison: &Comparison,
@@ -229,9 +229,10 @@ impl<P: Posix> PosixRun<'_, P> {
         let per_tree = self.comparison.calls_per_tree;
         self.calls(seed, &calls, per_tree).map_err(|found| {
             // With more comparisons of the trees, the difference may appear at an earlier call.
-            let (per_tree, (index, what)) = match self.calls(seed, &calls, 1) {
-                Ok(()) => (per_tree, found),
-                Err(earlier) => (1, earlier),
+            let again = |per_tree| self.calls(seed, &calls, per_tree).err().map(|found| (per_tree, found));
+            let Some((per_tree, (index, what))) = again(1).or_else(|| again(per_tree)) else {
+                let what = format!("{} (once in three runs of the same calls)", found.1);
+                return Box::new(Difference { seed, calls, what });
             };
             calls.truncate(index + 1);
             Box::new(self.reduce(seed, calls, what, per_tree))
@@ -297,8 +298,8 @@ impl<P: Posix> PosixRun<'_, P> {
         Ok((self.host.tree(targets), subject))
     }
 
-    /// Tries to leave out each call, from the last call to the first. A call stays out if the remaining calls
-    /// still show a difference.
+    /// Tries to leave out runs of calls, from half of the calls down to single calls. A run stays out if the
+    /// remaining calls still show a difference.
     fn reduce(
         &self,
         seed: u64,
@@ -306,16 +307,22 @@ impl<P: Posix> PosixRun<'_, P> {
         mut what: String,
         per_tree: usize,
     ) -> Difference {
-        let mut index = calls.len();
-        while index > 0 {
-            index -= 1;
-            let mut fewer = calls.clone();
-            fewer.remove(index);
-            if let Err((last, still)) = self.calls(seed, &fewer, per_tree) {
-                fewer.truncate(last + 1);
-                index = index.min(fewer.len());
-                (calls, what) = (fewer, still);
+        eprintln!("seed {seed}: {what}. The list of calls is made shorter.");
+        let mut run = calls.len() / 2;
+        while run > 0 {
+            let mut end = calls.len();
+            while end > 0 {
+                let start = end.saturating_sub(run);
+                let mut fewer = calls.clone();
+                fewer.drain(start..end);
+                end = start;
+                if let Err((last, still)) = self.calls(seed, &fewer, per_tree) {
+                    fewer.truncate(last + 1);
+                    (calls, what) = (fewer, still);
+                    end = end.min(calls.len());
+                }
             }
+            run /= 2;
         }
         Difference { seed, calls, what }
     }
