@@ -145,7 +145,7 @@ fn every_outcome_of_every_op_is_reached() {
 #[test]
 fn limits_of_quotas_are_reached() {
     let mix = OpMix { set_limits: 6, set_attributes: 20, ..OpMix::default() };
-    let counts = outcomes(0..20, 600, mix);
+    let counts = outcomes(0..80, 600, mix);
     for (op, outcome) in [
         ("create", "QuotaExceeded"),
         ("create unnamed", "QuotaExceeded"),
