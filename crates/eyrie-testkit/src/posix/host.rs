@@ -14,6 +14,9 @@ use super::tree::{self, Parts, PosixTree};
 use super::values::{Answer, path};
 use super::{OPEN_FILES, empty, flags, path_of, xattr};
 
+/// Maximum length of a compared copy, in bytes.
+const MOST_COPIED: u64 = 1 << 20;
+
 /// Returns the credentials of root and of two users without capabilities. One of the users has a umask.
 pub fn plain_users(_seed: u64) -> Vec<Credentials> {
     let masked = Credentials::new(1001, 2000, &[]).with_umask(0o026);
@@ -125,6 +128,12 @@ impl HostSide {
             // last page of the largest file wraps in a tmpfs, so it does not find this page.
             let calls = self.allocated.borrow().get(&stat.inode).copied();
             return calls.is_some_and(|calls| calls > 1) || stat.size > i64::MAX as u64 - 4096;
+        }
+        if let PosixCall::CopyRange { slot, offset, length, .. } = call {
+            // A tmpfs fills the holes of a copy, so the copy of a large hole would fill the memory.
+            let source = slots[*slot].as_ref().and_then(|file| self.host.stat(Target::Open(file)).ok());
+            let size = source.map_or(0, |stat| stat.size);
+            return size.saturating_sub(*offset).min(*length) > MOST_COPIED;
         }
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
