@@ -44,6 +44,16 @@ pub struct QuotaId {
     pub number: u32,
 }
 
+impl QuotaId {
+    /// Returns the accounts that an object of this user and group counts for. `project` is 0 for an object
+    /// that belongs to no tree.
+    pub(crate) fn of_owners(uid: u32, gid: u32, project: u32) -> impl Iterator<Item = QuotaId> {
+        let account = |kind, number| QuotaId { kind, number };
+        let tree = (project != 0).then(|| account(QuotaKind::Tree, project));
+        [account(QuotaKind::User, uid), account(QuotaKind::Group, gid)].into_iter().chain(tree)
+    }
+}
+
 /// The limits of one quantity. 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuotaLimit {

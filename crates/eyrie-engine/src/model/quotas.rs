@@ -6,15 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::state::{ModelObject, ModelState};
-use crate::quota::{QuotaId, QuotaKind, QuotaReport, QuotaTable, QuotaUsage};
+use crate::quota::{QuotaId, QuotaReport, QuotaTable, QuotaUsage};
 use crate::{Applied, Error, ObjectId, Op, Result, Time};
 
 impl ModelObject {
     fn accounts(&self) -> impl Iterator<Item = QuotaId> {
-        let account = |kind, number| QuotaId { kind, number };
-        let tree = (self.project != 0).then(|| account(QuotaKind::Tree, self.project));
-        let owners = [account(QuotaKind::User, self.owner.uid), account(QuotaKind::Group, self.owner.gid)];
-        owners.into_iter().chain(tree)
+        QuotaId::of_owners(self.owner.uid, self.owner.gid, self.project)
     }
 
     fn counts_for(&self, id: QuotaId) -> bool {

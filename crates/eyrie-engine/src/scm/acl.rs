@@ -131,9 +131,9 @@ impl Scm {
         if header.kind() == Kind::Directory {
             self.volume
                 .board()
-                .changing_directories(|| self.commit_charged(&mut transaction, header, time))?;
+                .changing_directories(|| self.commit_charged(&mut transaction, header, &[], time))?;
         } else {
-            self.commit_charged(&mut transaction, header, time)?;
+            self.commit_charged(&mut transaction, header, &[], time)?;
         }
         Ok(Applied::default())
     }

@@ -176,7 +176,7 @@ impl Scm {
         cold.flags = flags(cold.flags);
         cold.set_changed(time);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
-        self.commit_charged(&mut transaction, header, time)?;
+        self.commit_charged(&mut transaction, header, &[], time)?;
         Ok(Applied::default())
     }
 

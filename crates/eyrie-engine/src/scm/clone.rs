@@ -114,7 +114,7 @@ impl Scm {
         // Until then they overstate, so no page becomes free too early.
         let space = self.volume.space();
         space.share(&clone.shared);
-        self.commit_shared(&mut transaction, target, &clone.shared, touch.time)
+        self.commit_charged(&mut transaction, target, &clone.shared, touch.time)
             .inspect_err(|_| space.unshare(&clone.shared))?;
         Ok(Applied::default())
     }

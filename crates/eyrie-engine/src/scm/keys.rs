@@ -131,7 +131,7 @@ impl Scm {
                 if let Some(existing) = existing {
                     let header = self.header(existing)?;
                     self.replace_value(&mut transaction, header, root, value)?;
-                    self.commit_charged(&mut transaction, header, time)?;
+                    self.commit_charged(&mut transaction, header, &[], time)?;
                     if self.notices.is_watched() {
                         self.notices.add(&Notice::Object(existing));
                     }

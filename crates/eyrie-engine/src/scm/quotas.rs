@@ -23,7 +23,7 @@ use crate::extent::Extent;
 use crate::object::header::{Cold, Header};
 use crate::object::visit::visit_object;
 use crate::object::xattr::{self, XattrRoot};
-use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaReport, QuotaTable, QuotaUsage};
+use crate::quota::{QUOTA_XATTR, QuotaId, QuotaReport, QuotaTable, QuotaUsage};
 use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, recovery};
@@ -61,9 +61,7 @@ impl Owners {
 
     /// Returns the accounts that the object counts for.
     fn accounts(self) -> impl Iterator<Item = QuotaId> {
-        let account = |kind, number| QuotaId { kind, number };
-        let tree = (self.project != 0).then(|| account(QuotaKind::Tree, self.project));
-        [account(QuotaKind::User, self.uid), account(QuotaKind::Group, self.gid)].into_iter().chain(tree)
+        QuotaId::of_owners(self.uid, self.gid, self.project)
     }
 }
 
@@ -214,22 +212,11 @@ impl Scm {
         self.volume.board().has_quotas()
     }
 
-    /// Commits a change of the storage of one object, and charges its owners. The caller holds the lock of
-    /// the object.
+    /// Commits a change of the storage of one object, and charges its owners. `shared` has the extents to
+    /// which the object gets pointers besides other objects. Each of them counts as an extent of its own. The
+    /// caller holds the lock of the object.
     #[inline(always)]
     pub(super) fn commit_charged(
-        &self,
-        transaction: &mut Transaction<'_>,
-        header: Header,
-        now: Time,
-    ) -> Result<Settled> {
-        self.commit_shared(transaction, header, &[], now)
-    }
-
-    /// Works as [`Scm::commit_charged`]. The object also gets pointers to extents that it shares, each of
-    /// which counts as an extent of its own.
-    #[inline(always)]
-    pub(super) fn commit_shared(
         &self,
         transaction: &mut Transaction<'_>,
         header: Header,

@@ -125,7 +125,7 @@ impl Scm {
                 }
             }
         }
-        self.commit_charged(&mut transaction, header, touch.time)?;
+        self.commit_charged(&mut transaction, header, &[], touch.time)?;
         Ok(Applied { offset: began, ..Applied::default() })
     }
 
@@ -138,7 +138,7 @@ impl Scm {
         let root = self.resize_data(&mut transaction, header, &hot, size)?;
         let change = HotChange::data(root, size, touch.time);
         self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_hole(&hot, size))?;
-        self.commit_charged(&mut transaction, header, touch.time)?;
+        self.commit_charged(&mut transaction, header, &[], touch.time)?;
         Ok(Applied::default())
     }
 
@@ -211,7 +211,7 @@ impl Scm {
             || mode.extends() && leaves_hole(hot, offset);
         let change = HotChange::data(root, size, touch.time);
         self.change_data(&mut transaction, header, hot, change, touch.set_ids, makes_holes)?;
-        self.commit_charged(&mut transaction, header, touch.time)?;
+        self.commit_charged(&mut transaction, header, &[], touch.time)?;
         Ok(Applied::default())
     }
 

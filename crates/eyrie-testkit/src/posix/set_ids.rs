@@ -2,11 +2,12 @@
 //! Random lists of calls seldom have them.
 
 use eyrie::posix::OpenFlags;
-use eyrie::{FallocateMode, XattrMode};
+use eyrie::{AclKind, FallocateMode, XattrMode};
 use eyrie_engine::op::CAPABILITY_XATTR;
 
 use super::calls::PosixCall;
 use super::xattr::{Ask, CAPABILITY};
+use crate::acls::acl;
 
 /// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
 /// owner of the file (a member of its group), and a user outside this group.
@@ -69,6 +70,21 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
                 ]);
             }
         }
+    }
+    // Linux also writes a mode without its set-id bits into an access ACL.
+    let ask =
+        Ask::Set { name: AclKind::Access.name().to_vec(), value: acl(5, u32::MAX), mode: XattrMode::Set };
+    let listed = PosixCall::Xattr { path: name(), follow: true, ask };
+    for (bits, user) in [0o6777, 0o2755, 0o777].iter().flat_map(|bits| (0..3).map(move |user| (*bits, user)))
+    {
+        calls.extend([
+            (0, PosixCall::Unlink { path: name() }),
+            (0, open(OpenFlags::CREATE)),
+            (0, own(Some(1000), Some(1000))),
+            (0, mode(bits)),
+            (0, listed.clone()),
+            (user, PosixCall::TruncateToSame { path: name() }),
+        ]);
     }
     calls
 }

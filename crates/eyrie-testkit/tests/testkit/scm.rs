@@ -3,6 +3,7 @@
 //! code for persistent memory on an ordinary file.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,14 +82,13 @@ fn random_ops_match_the_model() {
     }
 }
 
-#[test]
-fn random_ops_with_quotas_match_the_model() {
-    let mix = OpMix { set_limits: 6, set_attributes: 20, is_sparse: false, ..OpMix::default() };
+/// Compares the engine with the model on each seed, and then with itself after a recovery.
+fn match_the_model_and_survive(seeds: Range<u64>, steps: u32, mix: OpMix) {
     let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
-    for seed in 5000..5040 {
-        oracle::check_with(in_memory, seed, 400, options);
+    for seed in seeds {
+        oracle::check_with(in_memory, seed, steps, options);
         let engine = in_memory();
-        oracle::run(&engine, seed, 400, options).expect("the model's results");
+        oracle::run(&engine, seed, steps, options).expect("the model's results");
         assert_clean(&engine);
         let before = tree(&engine);
         let survivor = on_image(&engine.volume().medium().snapshot());
@@ -97,10 +97,19 @@ fn random_ops_with_quotas_match_the_model() {
     }
 }
 
+/// Returns a mix of Ops with many limits, owners and project ids.
+fn with_limits() -> OpMix {
+    OpMix { set_limits: 6, set_attributes: 20, is_sparse: false, ..OpMix::default() }
+}
+
+#[test]
+fn random_ops_with_quotas_match_the_model() {
+    match_the_model_and_survive(5000..5040, 400, with_limits());
+}
+
 #[test]
 fn limits_and_counts_on_a_disk_survive_close_and_kill() {
-    let mix = OpMix { set_limits: 6, set_attributes: 20, is_sparse: false, ..OpMix::default() };
-    let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
+    let options = oracle::OracleOptions { mix: with_limits(), ..oracle::OracleOptions::default() };
     let host = tempfile::tempdir().expect("a directory");
     let open = |path: &Path| Scm::open(path, eyrie_medium::PagedOptions::for_host()).expect("open");
     let mut with_limits = 0;
@@ -127,17 +136,7 @@ fn limits_and_counts_on_a_disk_survive_close_and_kill() {
 fn random_file_ranges_match_the_model_and_survive_recovery() {
     let mix =
         OpMix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..OpMix::none() };
-    let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
-    for seed in 4000..4040 {
-        oracle::check_with(in_memory, seed, 300, options);
-        let engine = in_memory();
-        oracle::run(&engine, seed, 300, options).expect("the model's results");
-        assert_clean(&engine);
-        let before = tree(&engine);
-        let survivor = on_image(&engine.volume().medium().snapshot());
-        assert_eq!(difference(&before, &tree(&survivor)), None, "after recovery, seed {seed}");
-        assert_clean(&survivor);
-    }
+    match_the_model_and_survive(4000..4040, 300, mix);
 }
 
 #[test]

@@ -176,39 +176,13 @@ impl Checked {
     /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
     /// allows. Such an Op is returned unchanged.
     fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
-        let now = time_of(op);
+        // A service takes the present time instead, but the comparison needs the times of the clock [`counter`].
+        let now = op.time();
         let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };
         match requester.authorize(op) {
             Err(Error::AccessDenied | Error::NotPermitted) if is_on_handles(op) => Ok(*op),
             checked => checked,
         }
-    }
-}
-
-/// Returns the time of an Op. A service takes the present time instead, but the comparison needs the times of
-/// the clock [`counter`].
-fn time_of(op: &Op<'_>) -> Time {
-    match *op {
-        Op::Create { time, .. }
-        | Op::CreateUnnamed { time, .. }
-        | Op::Link { time, .. }
-        | Op::Unlink { time, .. }
-        | Op::RemoveDirectory { time, .. }
-        | Op::Rename { time, .. }
-        | Op::Write { time, .. }
-        | Op::Append { time, .. }
-        | Op::SetSize { time, .. }
-        | Op::Fallocate { time, .. }
-        | Op::CloneRange { time, .. }
-        | Op::SetAttributes { time, .. }
-        | Op::MarkAccess { time, .. }
-        | Op::SetXattr { time, .. }
-        | Op::RemoveXattr { time, .. }
-        | Op::SetAcl { time, .. }
-        | Op::Put { time, .. }
-        | Op::Erase { time, .. }
-        | Op::Batch { time, .. } => time,
-        Op::Expect { .. } => counter(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Changes of attributes: modes, owners and times.
 
-use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::access::{self, AclKind, Protection, Rights};
 use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::{AttributeChange, Engine, InodeFlags, ObjectId, Op, Owner, SetIds, Time};
 
@@ -65,17 +65,21 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     /// Removes the set-id bits and the capability that a write with these credentials would remove. Keeps the
-    /// change time of the object, which the caller passes as `changed`, unless the object has a capability.
+    /// change time of the object, which the caller passes as `changed`, unless the object has a capability or
+    /// an access ACL. As in Linux, the removal of a capability sets the change time, and so does a new mode
+    /// that must also be written into an ACL.
     pub(super) fn drop_rights(&self, id: ObjectId, changed: Time) -> CallResult<()> {
         let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine().owner(id)?);
-        if self.engine().xattr(id, CAPABILITY_XATTR, &mut [])?.is_some() {
-            let change = AttributeChange { set_ids, drops_capability: true, ..AttributeChange::default() };
-            return self.set_attributes(id, change);
+        let has = |name| -> CallResult<bool> { Ok(self.engine().xattr(id, name, &mut [])?.is_some()) };
+        let drops_capability = has(CAPABILITY_XATTR)?;
+        let sets_mode = access::mode_after(mode, set_ids) != mode;
+        if !drops_capability && !sets_mode {
+            return Ok(());
         }
-        if access::mode_after(mode, set_ids) != mode {
-            let change = AttributeChange { set_ids, ..AttributeChange::default() };
-            self.apply(&Op::SetAttributes { id, change, time: changed })?;
-        }
+        let sets_time = drops_capability || has(AclKind::Access.name())?;
+        let change = AttributeChange { set_ids, drops_capability, ..AttributeChange::default() };
+        let time = if sets_time { self.now([id]) } else { changed };
+        self.apply(&Op::SetAttributes { id, change, time })?;
         Ok(())
     }
 
