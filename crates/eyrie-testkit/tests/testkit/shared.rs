@@ -176,7 +176,7 @@ impl Checked {
     /// service does not know these rights, so it refuses some changes of bytes and attributes that the kernel
     /// allows. Such an Op is returned unchanged.
     fn authorized<'o>(&self, op: &Op<'o>) -> Result<Op<'o>> {
-        // A service takes the present time instead, but the comparison needs the times of the clock [`counter`].
+        // A service takes the present time instead, but the comparison needs the times of `counter`.
         let now = op.time();
         let requester = Requester { engine: &*self.engine, who: &self.who, rules: self.rules, now };
         match requester.authorize(op) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use eyrie_medium::rules::{RuleEntry, SafetyRule};
+use eyrie_medium::rules::{On, RuleEntry, SafetyRule};
 
 use super::{assert_none, documents, read, root, sources};
 
@@ -146,6 +146,33 @@ fn every_rule_is_described_and_has_one_mutant() {
     }
     wrong.extend(rows.iter().map(|row| format!("no such rule: {row}")));
     assert_none("rules", &wrong);
+}
+
+#[test]
+fn pages_state_the_number_of_rules() {
+    let count = |is_counted: fn(On) -> bool| {
+        SafetyRule::ALL.iter().filter(|rule| is_counted(rule.entry().on)).count()
+    };
+    let (threads, processes) = (count(|on| on == On::Scheduler), count(|on| on == On::Services));
+    let explored = count(|on| ![On::Scheduler, On::Services].contains(&on));
+    let stated = [
+        ("README.md", format!("The explorer notices each of {explored} mutants")),
+        ("CHANGELOG.md", format!("a catalogue of {} rules of crash safety", SafetyRule::ALL.len())),
+        (
+            "CHANGELOG.md",
+            format!(
+                "`cargo xtask mutants` must notice {explored} of the mutants, tests under a scheduler of \
+                 threads {threads}, and tests of served volumes {processes}."
+            ),
+        ),
+    ];
+    let is_missing = |(page, sentence): &(&str, String)| {
+        let words: Vec<String> = read(root().join(page)).split_whitespace().map(str::to_owned).collect();
+        !words.join(" ").contains(sentence.as_str())
+    };
+    let wrong: Vec<String> =
+        stated.into_iter().filter(is_missing).map(|(page, sentence)| format!("{page}: {sentence}")).collect();
+    assert_none("numbers of rules", &wrong);
 }
 
 /// Returns the promises of a page: its paragraphs and the rows of its tables. Headings are left out.

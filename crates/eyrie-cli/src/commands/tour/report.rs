@@ -51,7 +51,8 @@ pub fn print(rows: &[Row], host: &str, output: &mut Output) -> Result<()> {
     let most = ratios.iter().copied().fold(0.0, f64::max);
     writeln!(
         output,
-        "\nIn this run Eyrie was {least:.1} to {most:.1} times as fast as {host}; the median is {:.1}.",
+        "\nIn the rows with several rounds, Eyrie was {least:.1} to {most:.1} times as fast as {host}; the \
+         median is {:.1}.",
         median(&ratios)
     )?;
     Ok(())
