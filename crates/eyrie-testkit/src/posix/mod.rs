@@ -209,11 +209,12 @@ struct PosixRun<'a, P: Posix> {
 /// The usual value of [`Comparison::waiting_seeds`].
 const WAITING_SEEDS: u64 = 12;
 
-/// Waits until the kernel's clock for file times has advanced.
+/// Waits until the kernel's clock for file times is later than every time that a file can have now. This clock
+/// advances in whole ticks, so it lags behind the exact clock, from which Linux also takes some times.
 fn wait_for_tick() {
-    let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    let before = now();
-    while now() == before {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::Realtime);
+    while clock_gettime(ClockId::RealtimeCoarse) <= now {
         std::thread::sleep(Duration::from_micros(500));
     }
 }
