@@ -11,6 +11,7 @@ mod crates;
 mod documents;
 mod duties;
 mod files;
+mod library;
 mod messages;
 mod modules;
 mod names;

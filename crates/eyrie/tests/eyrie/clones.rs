@@ -1,12 +1,14 @@
 //! Tests of files that share extents: rights, errors, space, attributes, and what survives.
 
+use std::path::Path;
+
 use eyrie::{
     Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixClones, PosixExt,
     Whence, XattrMode,
 };
 
-use crate::space::volumes;
-use crate::{errno, side_by_side};
+use crate::space::{fill, volumes};
+use crate::{alone, errno, side_by_side};
 
 const PAGE: u64 = 4096;
 
@@ -91,6 +93,36 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
         assert_eq!(target.copy_range((&source, 0), 1, u64::MAX - 1).unwrap(), 1 << 20);
         assert_eq!(files.read("/part").unwrap()[1..(1 << 20) + 1], data[..1 << 20]);
         assert_eq!(target.copy_range((&source, 3_000_000), 0, 10).unwrap(), 0);
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn reflink_and_copy_that_do_not_fit_leave_an_empty_target() {
+    // A pin of another test could delay the reuse of storage until after the volume was full.
+    let _alone = alone();
+    for (medium, _host, volume, files) in volumes(64 << 20) {
+        // The second write makes the file a tree, so a clone takes pages for pointers.
+        files.write("/source", bytes(48 << 20)).unwrap();
+        open(&files, "/source", OpenFlags::WRITE).write_all_at(b"a tree", 0).unwrap();
+        files.chmod("/source".into(), 0o600).unwrap();
+        for name in ["/clone", "/copy"] {
+            files.write(name, "old").unwrap();
+        }
+        let rest = files.options().append(true).create(true).open("/rest").unwrap();
+        fill(&files, 4096);
+        for name in ["/clone", "/copy"] {
+            // Files need more than their pages, so a few pages are left, also after a call that failed.
+            while rest.append(&[7; 4096]).is_ok() {}
+            let made = match name {
+                "/clone" => files.reflink("/source", name),
+                _ => files.copy("/source", name).map(drop),
+            };
+            let error = made.expect_err(name);
+            assert_eq!((error.errno(), error.path()), (Errno::NOSPC, Some(Path::new(name))), "{medium:?}");
+            let stat = files.metadata(name).unwrap();
+            assert_eq!((stat.size, stat.mode), (0, 0o666), "{medium:?} {name}");
+        }
         assert!(volume.check().unwrap().is_clean());
     }
 }
