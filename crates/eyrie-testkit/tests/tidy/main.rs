@@ -16,6 +16,7 @@ mod messages;
 mod modules;
 mod names;
 mod prose;
+mod ratios;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")

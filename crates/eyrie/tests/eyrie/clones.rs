@@ -4,11 +4,11 @@ use std::path::Path;
 
 use eyrie::{
     Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixClones, PosixExt,
-    Whence, XattrMode,
+    QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Whence, XattrMode,
 };
 
-use crate::space::{fill, volumes};
-use crate::{alone, errno, side_by_side};
+use crate::space::volumes;
+use crate::{errno, side_by_side};
 
 const PAGE: u64 = 4096;
 
@@ -98,30 +98,29 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
 }
 
 #[test]
-fn reflink_and_copy_that_do_not_fit_leave_an_empty_target() {
-    // A pin of another test could delay the reuse of storage until after the volume was full.
-    let _alone = alone();
-    for (medium, _host, volume, files) in volumes(64 << 20) {
-        // The second write makes the file a tree, so a clone takes pages for pointers.
-        files.write("/source", bytes(48 << 20)).unwrap();
-        open(&files, "/source", OpenFlags::WRITE).write_all_at(b"a tree", 0).unwrap();
-        files.chmod("/source".into(), 0o600).unwrap();
-        for name in ["/clone", "/copy"] {
-            files.write(name, "old").unwrap();
+fn reflink_and_copy_above_a_limit_leave_a_part_of_the_target() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(16 << 20) {
+        let data = bytes(2 << 20);
+        files.write("/source", &data).unwrap();
+        files.set_mode("/source", 0o755).unwrap();
+        files.set_mode("/", 0o777).unwrap();
+        let mut table = QuotaTable::default();
+        let bytes = QuotaLimit { hard: 3 << 19, ..QuotaLimit::default() };
+        let ada = QuotaId { kind: QuotaKind::User, number: 1000 };
+        table.set(ada, QuotaLimits { bytes, ..QuotaLimits::default() }).unwrap();
+        files.set_quota_table(Some(&table)).unwrap();
+        let user = files.with_credentials(Credentials::new(1000, 1000, &[]));
+        for path in ["/clone", "/copy"] {
+            user.write(path, "old").unwrap();
+            user.set_mode(path, 0o600).unwrap();
         }
-        let rest = files.options().append(true).create(true).open("/rest").unwrap();
-        fill(&files, 4096);
-        for name in ["/clone", "/copy"] {
-            // Files need more than their pages, so a few pages are left, also after a call that failed.
-            while rest.append(&[7; 4096]).is_ok() {}
-            let made = match name {
-                "/clone" => files.reflink("/source", name),
-                _ => files.copy("/source", name).map(drop),
-            };
-            let error = made.expect_err(name);
-            assert_eq!((error.errno(), error.path()), (Errno::NOSPC, Some(Path::new(name))), "{medium:?}");
-            let stat = files.metadata(name).unwrap();
-            assert_eq!((stat.size, stat.mode), (0, 0o666), "{medium:?} {name}");
+        let errors = [user.reflink("/source", "/clone"), user.copy("/source", "/copy").map(drop)];
+        let wanted = [("/clone", 0), ("/copy", 1 << 20)];
+        for ((path, length), error) in wanted.into_iter().zip(errors.map(Result::unwrap_err)) {
+            assert_eq!((error.errno(), error.path()), (Errno::DQUOT, Some(Path::new(path))), "{medium:?}");
+            assert!(user.read(path).unwrap() == data[..length], "{medium:?} {path}");
+            assert_eq!(user.metadata(path).unwrap().mode, 0o600, "{medium:?} {path}");
         }
         assert!(volume.check().unwrap().is_clean());
     }

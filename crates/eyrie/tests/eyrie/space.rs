@@ -35,7 +35,7 @@ fn free_bytes(files: &Files) -> u64 {
 
 /// Makes files of `bytes` bytes in directories until the volume is full. Returns the number of files that
 /// fit.
-pub fn fill(files: &Files, bytes: usize) -> usize {
+fn fill(files: &Files, bytes: usize) -> usize {
     let data = vec![7; bytes];
     files.create_dir("/top").expect("room");
     for number in 0.. {
