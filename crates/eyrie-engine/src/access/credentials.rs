@@ -13,8 +13,8 @@ bitflags::bitflags! {
     /// use eyrie_engine::access::{Capabilities, Credentials};
     ///
     /// let backup = Credentials::new(34, 34, &[]).with_capabilities(Capabilities::DAC_READ_SEARCH);
+    /// assert!(backup.has(Capabilities::DAC_READ_SEARCH) && !backup.has(Capabilities::CHOWN));
     /// assert!(Credentials::root().capabilities().contains(Capabilities::FOWNER));
-    /// # let _ = backup;
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Capabilities: u32 {
@@ -52,6 +52,10 @@ bitflags::bitflags! {
 ///
 /// let ada = Credentials::new(1000, 1000, &[24, 25]).with_umask(0o027);
 /// assert!(!ada.is_root() && ada.groups() == [24, 25]);
+/// assert_eq!((ada.uid(), ada.gid(), ada.umask()), (1000, 1000, 0o027));
+/// assert!(ada.in_group(1000) && ada.in_group(24) && !ada.in_group(26));
+/// let capabilities = Credentials::root().capabilities(); // all of them
+/// assert!(ada.clone().with_capabilities(capabilities).has(capabilities));
 /// let me = Credentials::of_process();
 /// assert_ne!(me.id(), ada.id());
 /// ```
@@ -108,6 +112,7 @@ impl Credentials {
 
     /// Returns the credentials with which `access(2)` checks rights, if they differ from these: the
     /// capabilities of a user other than root do not count.
+    #[doc(hidden)]
     pub fn for_access_call(&self) -> Option<Credentials> {
         let differs = !self.is_root() && !self.capabilities.is_empty();
         differs.then(|| self.clone().with_capabilities(Capabilities::empty()))
@@ -168,6 +173,7 @@ impl Credentials {
     }
 
     /// True if the caller owns the object or has [`Capabilities::FOWNER`].
+    #[doc(hidden)]
     #[inline]
     pub fn owns(&self, object: &Protection) -> bool {
         self.has(Capabilities::FOWNER) || self.uid == object.uid

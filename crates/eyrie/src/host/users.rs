@@ -12,6 +12,12 @@ impl Host {
     /// call with the credentials of root makes the thread root again. This function needs the feature
     /// `testing`.
     ///
+    /// ```
+    /// # use eyrie::*; fn f() -> Result<()> {
+    /// Host::become_user(&Credentials::new(1000, 1000, &[]))
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EPERM` unless the process was started by root.
     pub fn become_user(credentials: &Credentials) -> Result<()> {

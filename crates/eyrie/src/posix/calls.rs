@@ -187,6 +187,13 @@ pub trait Posix {
     /// which may be smaller than `length`. It is 0 at the end of the source. If both offsets are multiples of
     /// 4096, the files share the storage of whole pages, as after a [clone](crate::PosixClones).
     ///
+    /// ```
+    /// # use eyrie::*; fn f<P: Posix>(fs: &P, from: &P::Handle, to: &P::Handle) -> Result<()> {
+    /// let copied = fs.copy_file_range((from, 0), (to, 0), 1 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As `copy_file_range(2)`.
     fn copy_file_range(
@@ -450,7 +457,8 @@ pub trait Posix {
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
-    /// fs.fsync(&file)
+    /// fs.fsync(&file)?;
+    /// fs.fdatasync(&file) // need not keep the times
     /// # }
     /// ```
     ///
@@ -484,13 +492,6 @@ pub trait Posix {
     fn set_inode_flags(&self, handle: &Self::Handle, flags: InodeFlags) -> Result<()>;
 
     /// Returns the total and the free space of the file system.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
-    /// let free = fs.statvfs()?.blocks_free;
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// As `statvfs(3)`.

@@ -24,6 +24,13 @@ pub enum RangeOwner {
 }
 
 /// A lock that [`PosixLocks::find_range_lock`] has found.
+///
+/// ```
+/// fn describe(lock: eyrie::FoundLock) -> String {
+///     let owner = lock.process.map_or("an open file".to_owned(), |number| format!("process {number}"));
+///     format!("{owner} has the bytes from {} on", lock.start)
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FoundLock {

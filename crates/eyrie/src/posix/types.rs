@@ -330,6 +330,9 @@ pub struct ListEntry<'a> {
 /// # let fs = Host::new(place.path())?;
 /// let space = fs.statvfs()?;
 /// println!("{} bytes are free", space.blocks_free * space.block_size);
+/// if !fs.has_mounts() && !fs.may_share_storage() {
+///     println!("the files have at most {} bytes of data", space.blocks * space.block_size);
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -149,6 +149,12 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns the same file system with another source of time stamps than the clocks of the system. This
     /// function needs the feature `testing`.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) {
+    /// let stopped = files.with_clock(|| Time::new(1_000_000_000, 0));
+    /// # }
+    /// ```
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
