@@ -13,6 +13,7 @@
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
 
+mod birth;
 mod clones;
 mod convert;
 mod locks;

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod birth;
 mod calls;
 mod clones;
 mod dir;
@@ -33,6 +34,7 @@ mod target;
 mod types;
 mod walk;
 
+pub use birth::PosixBirth;
 pub use calls::Posix;
 pub use clones::PosixClones;
 pub use dir::Dir;

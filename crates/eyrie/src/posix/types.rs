@@ -294,7 +294,7 @@ impl Stat {
     }
 }
 
-fn system_time(time: Time) -> Result<SystemTime> {
+pub(super) fn system_time(time: Time) -> Result<SystemTime> {
     time.to_system_time().ok_or_else(|| Error::new(Errno::OVERFLOW, "stat"))
 }
 

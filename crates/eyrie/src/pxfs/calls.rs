@@ -13,8 +13,8 @@ use super::path::{PathWalk, check_path};
 use super::space::space_of_volume;
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
-use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
-use crate::{Errno, Result};
+use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, PosixBirth, SetTime, Stat, StatVfs, Target, Whence};
+use crate::{Errno, Result, Time};
 
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
@@ -247,5 +247,11 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn statvfs(&self) -> Result<StatVfs> {
         Ok(space_of_volume(&**self.engine()))
+    }
+}
+
+impl<E: Engine> PosixBirth for Pxfs<E> {
+    fn created(&self, file: Target<'_, Handle>) -> Result<Time> {
+        self.as_user().call("statx", |user| Ok(user.engine().birth(user.object_of(file)?)?.created))
     }
 }

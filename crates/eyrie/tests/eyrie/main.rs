@@ -4,6 +4,7 @@
 
 mod access_times;
 mod bad_input;
+mod birth;
 mod checksums;
 mod clones;
 mod dropped;
