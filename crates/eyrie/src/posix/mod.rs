@@ -39,8 +39,6 @@ pub use calls::Posix;
 pub use clones::PosixClones;
 pub use dir::Dir;
 pub use ext::PosixExt;
-/// The rights that [`Posix::access`] checks. Empty rights check that the path exists.
-pub use eyrie_engine::access::Rights as Access;
 pub use file::File;
 pub use ladder::Ladder;
 pub use locks::{FoundLock, PosixLocks, RangeOwner};
@@ -48,7 +46,7 @@ pub use options::OpenOptions;
 pub use projects::PosixProjects;
 pub use read_dir::{DirEntry, ReadDir};
 pub use target::{PathAt, Target};
-pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
+pub use types::{Access, ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
 pub use walk::{Walk, WalkEntry, WalkStep};
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod opens;
 mod quotas;
 mod read_only;
 mod refusals;
+mod short_writes;
 mod space;
 mod views;
 mod watches;
