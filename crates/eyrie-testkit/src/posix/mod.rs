@@ -12,6 +12,7 @@
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
 //! directory of a tmpfs. [`compare_roots`] compares two directories of the host, each in such a process.
 
+mod access;
 mod access_times;
 mod calls;
 mod chains;
@@ -170,7 +171,7 @@ impl Comparison {
     }
 }
 
-/// Makes the calls of a comparison, and those of `access_times`, `chains`, `set_ids` and `same_size`, on the
+/// Makes the calls of a comparison, and those of `access`, `access_times`, `chains`, `set_ids` and `same_size`, on the
 /// host and on the file system under test. `subject` returns the file system under test as one user sees it.
 /// The root of the calling thread must be an empty directory on a tmpfs. Both file systems are emptied before
 /// each seed.
@@ -190,6 +191,10 @@ pub fn compare_with_host<P: Posix>(
         run.become_users_of(seed, &subject);
         let calls = generate(seed, comparison.count, run.subjects.len());
         run.compare(seed, calls)?;
+    }
+    for seed in access::SEEDS {
+        run.become_users_of(seed, &subject);
+        run.compare(seed, access::calls(run.subjects.len()))?;
     }
     run.become_users_of(0, &subject);
     // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]).
