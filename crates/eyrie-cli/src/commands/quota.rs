@@ -20,7 +20,7 @@ use crate::users::Names;
 use crate::volumes::{Purpose, with_files};
 use crate::{place, text};
 
-/// Show and set limits of storage for users, groups and directory trees
+/// Show and set limits for users, groups and directory trees
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

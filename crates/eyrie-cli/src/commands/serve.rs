@@ -91,9 +91,11 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     }
     let socket = arguments.socket.clone().unwrap_or_else(|| arguments.volume.join(SOCKET_NAME));
     let place = || text::path(&arguments.volume);
-    let service = Service::start(&arguments.volume, &socket, options);
-    let service =
-        service.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())?;
+    let failed = |error| {
+        let error = eyrie::Error::from_engine(error, "serve volume");
+        volumes::unopened("cannot serve the volume", &arguments.volume, &error)
+    };
+    let service = Service::start(&arguments.volume, &socket, options).map_err(failed)?;
     let stopper = service.stopper();
     interrupt::install_with(move || stopper.stop());
     if arguments.background {
@@ -102,7 +104,7 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     background::notify_manager("READY=1");
     let served = service.run();
     background::notify_manager("STOPPING=1");
-    served.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())
+    served.map_err(failed)
 }
 
 #[cfg(test)]

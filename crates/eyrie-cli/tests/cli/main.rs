@@ -33,6 +33,7 @@ mod search;
 mod served;
 mod served_disk;
 mod status;
+mod terminal;
 mod trees;
 
 use std::ffi::OsStr;
