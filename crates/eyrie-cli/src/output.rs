@@ -119,6 +119,28 @@ impl Output {
     }
 }
 
+/// A JSON array that is printed item by item. An array without its end is the output of a command that failed.
+#[derive(Debug, Default)]
+pub struct JsonArray {
+    begun: bool,
+}
+
+impl JsonArray {
+    /// Prints the next item.
+    pub fn add(&mut self, item: &Value, output: &mut Output) -> Result<()> {
+        let start = if self.begun { ",\n  " } else { "[\n  " };
+        self.begun = true;
+        // A line break in a JSON text is never part of a string.
+        let item = format!("{item:#}").replace('\n', "\n  ");
+        Ok(write!(output, "{start}{item}")?)
+    }
+
+    /// Prints the end of the array.
+    pub fn finish(self, output: &mut Output) -> Result<()> {
+        Ok(writeln!(output, "{}", if self.begun { "\n]" } else { "[]" })?)
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)

@@ -18,6 +18,7 @@ mod explore;
 mod extremes;
 mod flags;
 mod golden;
+mod keys;
 mod listing;
 mod mount;
 #[cfg(feature = "mutants")]
@@ -33,6 +34,7 @@ mod search;
 mod served;
 mod served_disk;
 mod status;
+mod streams;
 mod terminal;
 mod trees;
 
@@ -122,6 +124,26 @@ impl Sandbox {
             assert!(line.contains(word), "{word:?} is not in {line:?}");
         }
     }
+}
+
+/// Returns the names of all subcommands, each with the name of the command before it.
+fn subcommands(sandbox: &Sandbox) -> Vec<Vec<String>> {
+    // In the help, each subcommand is on a line with two spaces before its name. Flags and examples are, too.
+    let named = |arguments: &[String]| -> Vec<String> {
+        let help = sandbox.succeed(arguments.iter().map(String::as_str).chain(["--help"]));
+        let lines = help.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+        let names = lines.map(|(name, _)| name).filter(|name| *name != "help");
+        names.filter(|name| name.chars().all(|c| c.is_ascii_lowercase())).map(str::to_owned).collect()
+    };
+    let mut found = Vec::new();
+    for name in named(&[]) {
+        let command = vec![name];
+        let inner = named(&command).into_iter().map(|name| [&command[..], &[name]].concat());
+        found.extend(inner.collect::<Vec<_>>());
+        found.push(command);
+    }
+    assert!(found.len() > 60, "{found:?}");
+    found
 }
 
 fn is_root() -> bool {

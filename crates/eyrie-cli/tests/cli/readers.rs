@@ -66,9 +66,17 @@ fn bytes(sandbox: &Sandbox) -> [Vec<u8>; 2] {
 fn commands_that_read_run_beside_each_other() {
     for medium in ["dram", "paged"] {
         let sandbox = sandbox_with_tree(&["--medium", medium]);
+        let mut readers = READERS.to_vec();
+        if medium == "paged" {
+            readers.push(&["scrub", "vol"]);
+        }
+        if crate::is_root() {
+            sandbox.succeed(["quota", "set", "vol", "--user", "4242", "--bytes", "1M"]);
+            readers.extend([&["quota", "vol"][..], &["quota", "report", "vol"]]);
+        }
         let before = bytes(&sandbox);
         let mut reader = start_reader(&sandbox);
-        for command in READERS {
+        for command in readers {
             sandbox.succeed(command);
         }
         for command in [

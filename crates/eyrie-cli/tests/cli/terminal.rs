@@ -56,11 +56,7 @@ fn lines_fit_into_the_terminal() {
     sandbox.succeed(["mkfs", "disk", "--size", "64M", "--medium", "paged", "--checksums"]);
     fs::create_dir(sandbox.path("tree")).unwrap();
     eyrie_testkit::tree_fixture::fill(&sandbox.path("tree"), 200, 9000).unwrap();
-    let help = sandbox.succeed(["--help"]);
-    let names = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let names: Vec<&str> =
-        names.filter(|name| !["", "eyrie", "help"].contains(name) && !name.starts_with('-')).collect();
-    assert!(names.len() > 40, "{names:?}");
+    let subcommands = crate::subcommands(&sandbox);
     for columns in [80, 120] {
         let volume = format!("tour-{columns}");
         let tour = ["tour", "tree", "--volume", &volume, "--seconds", "1"];
@@ -73,7 +69,9 @@ fn lines_fit_into_the_terminal() {
             vec!["stats", "disk"],
             tour.to_vec(),
         ];
-        commands.extend(names.iter().map(|name| vec![*name, "--help"]));
+        for names in &subcommands {
+            commands.push(names.iter().map(String::as_str).chain(["--help"]).collect());
+        }
         let mut wide = Vec::new();
         for arguments in &commands {
             let lines = lines_in_terminal(&sandbox, columns, arguments);
