@@ -119,7 +119,7 @@ impl Output {
     }
 }
 
-/// A JSON array that is printed item by item. An array without its end is the output of a command that failed.
+/// A JSON array that is printed item by item. A command that fails may leave the array without its end.
 #[derive(Debug, Default)]
 pub struct JsonArray {
     begun: bool,

@@ -103,6 +103,8 @@ fn errors_name_the_place_and_the_remedy() {
     sandbox.succeed(["mkdir", "-p", "vol:/dir", "vol:/other/file"]);
     sandbox.succeed(["touch", "vol:/file"]);
     let missing = "No such file or directory: check the spelling";
+    let (dir, file) = ("the source is a directory", "the source is a file");
+    let another = "choose another name, or remove the target first";
     for (status, line, command) in [
         (3, &*format!("link: vol:/missing: {missing}"), &["ln", "vol:/missing", "vol:/new"][..]),
         (3, &*format!("link: vol:/missing: {missing}"), &["ln", "-f", "vol:/missing", "vol:/file"]),
@@ -112,14 +114,12 @@ fn errors_name_the_place_and_the_remedy() {
         (1, "list: vol:/file/x: Not a directory: check the path", &["ls", "vol:/file/x"]),
         (
             1,
-            "move: vol:/dir to vol:/file: the source is a directory, and the target is a file: choose another \
-             name, or remove the target first",
+            &*format!("move: vol:/dir to vol:/file: {dir}, and the target is a file: {another}"),
             &["mv", "vol:/dir", "vol:/file"],
         ),
         (
             1,
-            "move: vol:/file to vol:/other/file: the source is a file, and the target is a directory: choose \
-             another name, or remove the target first",
+            &*format!("move: vol:/file to vol:/other/file: {file}, and the target is a directory: {another}"),
             &["mv", "vol:/file", "vol:/other"],
         ),
         (

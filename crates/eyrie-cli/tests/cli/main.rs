@@ -128,12 +128,18 @@ impl Sandbox {
 
 /// Returns the names of all subcommands, each with the name of the command before it.
 fn subcommands(sandbox: &Sandbox) -> Vec<Vec<String>> {
-    // In the help, each subcommand is on a line with two spaces before its name. Flags and examples are, too.
+    // Before the options, the help has each subcommand on a line with two spaces before its name.
     let named = |arguments: &[String]| -> Vec<String> {
         let help = sandbox.succeed(arguments.iter().map(String::as_str).chain(["--help"]));
-        let lines = help.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+        let lines = help
+            .lines()
+            .take_while(|line| *line != "Options:")
+            .filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
         let names = lines.map(|(name, _)| name).filter(|name| *name != "help");
-        names.filter(|name| name.chars().all(|c| c.is_ascii_lowercase())).map(str::to_owned).collect()
+        names
+            .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()))
+            .map(str::to_owned)
+            .collect()
     };
     let mut found = Vec::new();
     for name in named(&[]) {
