@@ -510,7 +510,10 @@ fn input_without_archive_makes_nothing() {
     }
     let directory = File::open("/").unwrap();
     let failed = load(directory, "archive", &nest.files, Path::new("/to"), &Reporter::silent()).unwrap_err();
-    assert_eq!(failed.to_string(), "cannot load: archive: cannot read the archive: Is a directory");
+    assert_eq!(
+        failed.to_string(),
+        "cannot load: archive: cannot read the archive: Is a directory: name a file"
+    );
     nest.files.create_dir("/to").unwrap();
     assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
     assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);

@@ -231,12 +231,7 @@ fn damage_is_in_the_status_of_a_scrub_without_output() {
         fs::write(sandbox.path("tree").join(name), [0xab; 4096]).unwrap();
     }
     sandbox.succeed(["import", "tree", "vol:/tree"]);
-    let segment = crate::errors::segment(&sandbox);
-    let mut bytes = fs::read(&segment).unwrap();
-    for page in bytes.chunks_exact_mut(4096).filter(|page| page.iter().all(|&byte| byte == 0xab)) {
-        page[0] = 0;
-    }
-    fs::write(segment, bytes).unwrap();
+    crate::errors::damage_pages_of(&sandbox, 0xab);
     let scrub = || {
         let mut command = sandbox.command(["scrub", "--json", "vol"]);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
