@@ -197,6 +197,7 @@ pub fn json_stat(stat: &Stat) -> Value {
     })
 }
 
-fn json_time(time: Time) -> Value {
+/// Returns a time as JSON.
+pub fn json_time(time: Time) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

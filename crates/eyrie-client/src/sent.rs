@@ -20,7 +20,7 @@ pub struct SentQuota {
 impl SentQuota {
     /// Returns the form of an account in an answer.
     pub fn of(report: &QuotaReport) -> SentQuota {
-        let QuotaReport { id, usage, limits: QuotaLimits { bytes, files } } = *report;
+        let QuotaReport { id, usage, limits: QuotaLimits { bytes, files }, .. } = *report;
         SentQuota {
             kind: id.kind as u32,
             number: id.number,
@@ -39,11 +39,9 @@ impl SentQuota {
             hard: self.limits[2 * index + 1],
             deadline: self.deadlines[index],
         };
-        Some(QuotaReport {
-            id: QuotaId { kind, number: self.number },
-            usage: QuotaUsage { bytes: self.bytes, files: self.files },
-            limits: QuotaLimits { bytes: limit(0), files: limit(1) },
-        })
+        let limits = QuotaLimits { bytes: limit(0), files: limit(1) };
+        let usage = QuotaUsage::new(self.bytes, self.files);
+        Some(QuotaReport::new(QuotaId { kind, number: self.number }, usage, limits))
     }
 }
 

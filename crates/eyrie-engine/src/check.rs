@@ -29,6 +29,7 @@ use crate::{Error, Kind, ObjectId, Result};
 ///
 /// ```
 /// # fn f(report: eyrie_engine::check::Report) {
+/// println!("{}", if report.is_clean() { "sound" } else { "damaged" });
 /// for finding in &report.findings {
 ///     eprintln!("{finding}");
 /// }
@@ -53,6 +54,7 @@ pub struct Report {
 
 impl Report {
     /// Returns a report with one finding.
+    #[doc(hidden)]
     pub fn of_finding(finding: String) -> Report {
         Report { findings: vec![finding], ..Report::default() }
     }

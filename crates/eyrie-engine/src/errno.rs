@@ -88,6 +88,14 @@ errnos! {
 
 impl Errno {
     /// Returns the errno with this number. [`std::io::Error::raw_os_error`] returns such numbers.
+    ///
+    /// ```
+    /// use eyrie_engine::Errno;
+    ///
+    /// assert_eq!(Errno::from_raw_os_error(2), Errno::NOENT);
+    /// let error = std::io::Error::from(Errno::NOENT);
+    /// assert_eq!(Errno::from_io_error(&error), Some(Errno::NOENT));
+    /// ```
     pub const fn from_raw_os_error(number: i32) -> Errno {
         Errno(number)
     }

@@ -179,6 +179,7 @@ impl Error {
     /// True if the volume had no free storage, or the host could not provide storage for it. The caller may
     /// then call [`reclaim`](crate::Engine::reclaim), which can make room from freed storage, and try again.
     /// A write of the medium that failed because the host is full (`Fault::Io`) does not count here.
+    #[doc(hidden)]
     pub fn is_full(&self) -> bool {
         matches!(self, Error::NoSpace | Error::Fault(Fault::HostFull))
     }
@@ -189,6 +190,7 @@ impl Error {
     }
 
     /// Returns an error that reports corruption at `addr`.
+    #[doc(hidden)]
     #[cold]
     pub fn corrupt(addr: Addr, what: &'static str) -> Error {
         Error::Corrupt { addr, what }

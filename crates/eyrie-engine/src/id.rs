@@ -31,6 +31,7 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind with this number on media; `None` for an unknown number.
+    #[doc(hidden)]
     pub const fn from_raw(raw: u8) -> Option<Kind> {
         Some(match raw {
             1 => Kind::File,
@@ -45,17 +46,29 @@ impl Kind {
     }
 
     /// True if objects of this kind hold bytes in an mFile.
+    #[doc(hidden)]
     pub const fn has_data(self) -> bool {
         matches!(self, Kind::File | Kind::Symlink)
     }
 
     /// True if objects of this kind have inode flags.
+    #[doc(hidden)]
     pub const fn has_inode_flags(self) -> bool {
         matches!(self, Kind::File | Kind::Directory)
     }
 }
 
 /// Names an object in its engine. The low six bits are the kind. The other bits have no meaning to callers.
+///
+/// ```
+/// use eyrie_engine::{Kind, ObjectId};
+///
+/// /// A front-end shows ids as inode numbers.
+/// fn of_inode(inode: u64) -> Option<ObjectId> {
+///     ObjectId::from_raw(inode).filter(|id| id.kind() == Kind::File && id.raw() == inode)
+/// }
+/// # assert_eq!(of_inode(0), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u64);
 
@@ -64,6 +77,7 @@ impl ObjectId {
 
     /// Returns the id of the object at `place` with kind `kind`. `place` is a multiple of 64 and unique in
     /// the engine.
+    #[doc(hidden)]
     pub const fn new(place: u64, kind: Kind) -> ObjectId {
         debug_assert!(place & ObjectId::KIND_MASK == 0);
         ObjectId(place | kind as u64)
@@ -85,6 +99,7 @@ impl ObjectId {
     }
 
     /// Returns the place of the object: the id without the kind.
+    #[doc(hidden)]
     #[inline]
     pub const fn place(self) -> u64 {
         self.0 & !ObjectId::KIND_MASK
@@ -119,7 +134,7 @@ impl fmt::Debug for ObjectId {
 ///
 /// use eyrie_engine::Time;
 ///
-/// let time = Time::new(-1, 500_000_000); // half a second before 1970
+/// let time = Time::new(-1, Time::NANOSECONDS / 2); // half a second before 1970
 /// let same: Time = time.to_system_time().expect("a sound time").into();
 /// assert!(same == time && time < Time::from(SystemTime::now()));
 /// ```

@@ -17,6 +17,14 @@ use crate::op::NAME_MAX;
 use crate::{Error, ObjectId, Result};
 
 /// A change that a watcher sees.
+///
+/// ```
+/// use eyrie_engine::Notice;
+///
+/// fn forgets_all(notice: &Notice) -> bool {
+///     matches!(notice, Notice::Everything)
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
@@ -71,6 +79,7 @@ const ACCESS: u8 = 6;
 
 impl Notice {
     /// Appends the encoded notice. Another process can [decode](Notice::decode) it.
+    #[doc(hidden)]
     pub fn encode(&self, out: &mut Vec<u8>) {
         fn put(out: &mut Vec<u8>, ids: &[Option<ObjectId>], names: &[&[u8]]) {
             for id in ids {
@@ -110,6 +119,7 @@ impl Notice {
 
     /// Decodes the first notice of `bytes`, and removes it from `bytes`. Returns `None` if `bytes` is empty
     /// or begins with no valid notice.
+    #[doc(hidden)]
     pub fn decode(bytes: &mut &[u8]) -> Option<Notice> {
         fn id(bytes: &mut &[u8]) -> Option<Option<ObjectId>> {
             let (raw, rest) = bytes.split_first_chunk()?;
@@ -140,6 +150,7 @@ impl Notice {
     }
 
     /// Greatest number of bytes of an encoded notice.
+    #[doc(hidden)]
     pub const ENCODED_MAX: usize = 1 + 5 * 8 + 2 * (1 + NAME_MAX);
 }
 

@@ -12,6 +12,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::{Error, Result, Time};
 
 /// Name of the extended attribute of the root directory that holds the limits.
+///
+/// ```
+/// assert_eq!(eyrie_engine::quota::QUOTA_XATTR, b"trusted.eyrie.quota");
+/// ```
 pub const QUOTA_XATTR: &[u8] = b"trusted.eyrie.quota";
 
 /// Default of the grace times: 7 days, in seconds.
@@ -30,6 +34,7 @@ pub enum QuotaKind {
 
 impl QuotaKind {
     /// Returns the kind with this number.
+    #[doc(hidden)]
     pub fn from_raw(raw: u32) -> Option<QuotaKind> {
         [QuotaKind::User, QuotaKind::Group, QuotaKind::Tree].into_iter().find(|&kind| kind as u32 == raw)
     }
@@ -77,6 +82,7 @@ impl QuotaLimit {
     }
 
     /// True if usage may not grow by `change` at `now`. Usage may always fall.
+    #[doc(hidden)]
     pub fn refuses(self, usage: u64, change: i64, now: Time) -> bool {
         let after = usage.saturating_add_signed(change);
         let is_late = self.deadline != 0 && now.seconds >= self.deadline;
@@ -104,6 +110,7 @@ pub struct QuotaLimits {
 
 /// The usage of one account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct QuotaUsage {
     /// Storage of the bytes and extended attributes of all objects, in bytes.
     pub bytes: u64,
@@ -111,8 +118,27 @@ pub struct QuotaUsage {
     pub files: u64,
 }
 
+impl QuotaUsage {
+    /// Returns the usage of an account.
+    #[doc(hidden)]
+    pub fn new(bytes: u64, files: u64) -> QuotaUsage {
+        QuotaUsage { bytes, files }
+    }
+}
+
 /// The limits and the usage of one account.
+///
+/// ```
+/// use eyrie_engine::quota::{QuotaReport, QuotaUsage};
+///
+/// /// Returns the bytes that the account may still use. `None` if it has no hard limit.
+/// fn left(report: &QuotaReport) -> Option<u64> {
+///     let (usage, limit): (QuotaUsage, _) = (report.usage, report.limits.bytes);
+///     (limit.hard != 0).then(|| limit.hard.saturating_sub(usage.bytes))
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct QuotaReport {
     /// The account.
     pub id: QuotaId,
@@ -120,6 +146,14 @@ pub struct QuotaReport {
     pub usage: QuotaUsage,
     /// Its limits.
     pub limits: QuotaLimits,
+}
+
+impl QuotaReport {
+    /// Returns the report about an account.
+    #[doc(hidden)]
+    pub fn new(id: QuotaId, usage: QuotaUsage, limits: QuotaLimits) -> QuotaReport {
+        QuotaReport { id, usage, limits }
+    }
 }
 
 /// All limits of a volume.
@@ -131,7 +165,8 @@ pub struct QuotaReport {
 /// let bytes = QuotaLimit { hard: 1 << 20, ..QuotaLimit::default() };
 /// let ada = QuotaId { kind: QuotaKind::User, number: 1000 };
 /// table.set(ada, QuotaLimits { bytes, ..QuotaLimits::default() })?;
-/// assert_eq!(QuotaTable::decode(&table.encode())?, table);
+/// assert!(table.get(ada).files.is_none()); // no limit of the number of files
+/// assert_eq!(table.accounts().count(), 1);
 /// # Ok::<(), eyrie_engine::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -222,6 +257,7 @@ impl QuotaTable {
     }
 
     /// Returns the value of [`QUOTA_XATTR`].
+    #[doc(hidden)]
     pub fn encode(&self) -> Vec<u8> {
         let head = StoredHead { bytes_grace: self.bytes_grace.into(), files_grace: self.files_grace.into() };
         let mut bytes = head.as_bytes().to_vec();
@@ -245,6 +281,7 @@ impl QuotaTable {
     ///
     /// # Errors
     /// `Invalid` if no volume stores these bytes.
+    #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Result<QuotaTable> {
         let wrong = || Error::Invalid("no table of quotas");
         let (head, rest) = StoredHead::read_from_prefix(bytes).map_err(|_| wrong())?;

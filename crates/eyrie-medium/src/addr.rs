@@ -21,6 +21,7 @@ pub struct SegmentId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Addr(u64);
 
+#[doc(hidden)]
 impl Addr {
     /// The null address. The superblock is at address 0, so no object has this address.
     pub const NULL: Addr = Addr(0);

@@ -209,12 +209,6 @@ impl Drop for ThreadPins {
 }
 
 /// A pin. While the guard lives, no memory is reused that was reachable at any time since the guard was made.
-///
-/// ```
-/// let pin = eyrie_medium::epoch::pin();
-/// // Memory that this thread can reach here is not reused.
-/// drop(pin);
-/// ```
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
@@ -225,6 +219,12 @@ pub struct Guard {
 }
 
 /// Pins the current epoch for this thread. Pins nest.
+///
+/// ```
+/// let pin = eyrie_medium::epoch::pin();
+/// // Memory that this thread can reach here is not reused.
+/// drop(pin);
+/// ```
 #[inline]
 pub fn pin() -> Guard {
     // A thread that is ending has given its slot back, so it pins in the crowd.

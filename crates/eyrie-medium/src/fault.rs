@@ -9,6 +9,17 @@ use crate::Addr;
 use crate::addr::PAGE_SIZE;
 
 /// The error of an access that a medium refused, or of a host that failed.
+///
+/// ```
+/// use eyrie_medium::{Addr, Fault};
+///
+/// /// Returns the address of the page that a disk has damaged.
+/// fn damaged(fault: &Fault) -> Option<Addr> {
+///     let Fault::Checksum { addr, .. } = fault else { return None };
+///     Some(*addr)
+/// }
+/// # assert_eq!(damaged(&Fault::Failed), None);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -88,6 +99,7 @@ impl Fault {
     }
 
     /// Returns true if the host lacks room, also if the error is a [`Fault::Io`].
+    #[doc(hidden)]
     pub fn lacks_room(&self) -> bool {
         match self {
             Fault::HostFull => true,

@@ -79,6 +79,7 @@ impl Error {
 
     /// Makes an error of `operation` from an error of the engine. The result keeps the engine's error only if
     /// that error says more than its errno.
+    #[doc(hidden)]
     #[cold]
     pub fn from_engine(error: eyrie_engine::Error, operation: &'static str) -> Error {
         use eyrie_engine::Error as Engine;

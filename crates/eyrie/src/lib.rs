@@ -32,9 +32,16 @@
 //! | [`Host`], [`HostStore`], [`KeyValueStore`] | the same calls on the file system of the host |
 //! | [`Error`], [`Errno`] | errors, with the message and the errno |
 //!
-//! The two interfaces to a volume are written over [`Engine`]: [`Pxfs`] has files and directories with the
-//! results of POSIX calls, and [`Kvfs`] has keys and values in one directory. The directory `examples` of the
-//! package has complete programs, and `docs/api.md` of the repository is a guide to the API.
+//! The two interfaces to a volume are written over an engine: [`Pxfs`] has files and directories with the
+//! results of POSIX calls, and [`Kvfs`] has keys and values in one directory. [`Files`] and [`Store`] are
+//! these interfaces over the engine of a volume. The directory `examples` of the package has complete
+//! programs, and `docs/api.md` of the repository is a guide to the API.
+//!
+//! Some items are hidden from this documentation, such as the trait `Engine` of all engines. They are for the
+//! other packages of Eyrie, and may change in every version.
+//!
+//! No feature is needed. `testing` adds functions that only tests need, and `mutants` plants bugs for the
+//! tests of Eyrie itself.
 //!
 //! Invariants:
 //! - This crate has no unsafe code. The crates below it know only the names of files in a volume, not their
@@ -79,6 +86,9 @@ struct Guide;
 struct GettingStarted;
 
 pub use error::{Error, Result};
+/// The bound of [`Pxfs`] and [`Kvfs`]. A program may name it, but its methods may change in every version.
+#[doc(hidden)]
+pub use eyrie_engine::Engine;
 #[doc(inline)]
 pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, Sticky};
 #[doc(inline)]
@@ -89,9 +99,20 @@ pub use eyrie_engine::quota::{
 };
 #[doc(inline)]
 pub use eyrie_engine::{
-    Canceller, Condition, Engine, Errno, Error as EngineError, FallocateMode, InodeFlags, Kind, LockKind,
-    LockWait, Notice, ObjectId, RenameMode, Time, Version, Watcher, XattrMode,
+    Canceller, Condition, Errno, Error as EngineError, FallocateMode, InodeFlags, Kind, LockKind, LockWait,
+    Notice, ObjectId, RenameMode, Time, Version, XattrMode,
 };
+/// Bytes in place need a guard, from [`Pxfs::pin`] or [`Kvfs::pin`].
+///
+/// ```
+/// use eyrie::{Guard, Store};
+///
+/// fn length(store: &Store, key: &str) -> eyrie::Result<Option<usize>> {
+///     let pin: Guard = store.pin();
+///     let value = store.get_in_place(key, &pin)?; // stays as it is until `pin` is dropped
+///     Ok(value.map(|bytes| bytes.len()))
+/// }
+/// ```
 #[doc(inline)]
 pub use eyrie_medium::epoch::Guard;
 /// Parts of [`EngineError`].
@@ -101,9 +122,9 @@ pub use host::{Host, HostStore};
 pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
 pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};
 pub use posix::{
-    Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixClones,
-    PosixExt, PosixLocks, PosixProjects, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk,
-    WalkEntry, WalkStep, Whence,
+    Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixBirth,
+    PosixClones, PosixExt, PosixLocks, PosixProjects, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target,
+    Walk, WalkEntry, WalkStep, Whence,
 };
 pub use pxfs::{
     AccessTimes, Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind,

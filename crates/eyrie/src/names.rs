@@ -15,6 +15,13 @@ use eyrie_engine::op::NAME_MAX;
 use crate::{Errno, Error, Result};
 
 /// The start of the file name of an escaped key.
+///
+/// ```
+/// use eyrie::names::{LONGEST, MARK, encode};
+///
+/// assert!(encode(b"a/b").starts_with(MARK));
+/// assert_eq!(encode(&[b'/'; 255]).len(), LONGEST);
+/// ```
 pub const MARK: &[u8] = b"%kv%";
 /// Maximum length of the file name of a key, in bytes: the mark, and three bytes for each byte of the key.
 pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;

@@ -220,7 +220,7 @@ fn name(id: QuotaId, names: &Names) -> String {
 }
 
 fn json(report: &QuotaReport, names: &Names) -> Value {
-    let QuotaReport { id, usage, limits } = *report;
+    let QuotaReport { id, usage, limits, .. } = *report;
     let some = |number: u64| (number != 0).then_some(number);
     let until = |limit: QuotaLimit| (limit.deadline != 0).then_some(limit.deadline);
     json!({
@@ -239,7 +239,7 @@ fn json(report: &QuotaReport, names: &Names) -> Value {
 }
 
 fn row(report: &QuotaReport, names: &Names, zone: &Zone) -> [String; 9] {
-    let QuotaReport { id, usage, limits: QuotaLimits { bytes, files } } = *report;
+    let QuotaReport { id, usage, limits: QuotaLimits { bytes, files }, .. } = *report;
     let limit = |number: u64, shown: fn(u64) -> String| match number {
         0 => "-".to_owned(),
         number => shown(number),

@@ -152,6 +152,46 @@ fn golden_volume_keeps_its_quotas() {
     assert_eq!(account(&sandbox, "group", 1000)["hard_files"], 100);
 }
 
+/// Returns the text of a file of the repository.
+fn of_repository(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the incompatible features that the program knows.
+fn known_features() -> u64 {
+    let layout = of_repository("crates/eyrie-engine/src/tables/layout.rs");
+    let value = |name: &str| {
+        let (_, rest) = layout.split_once(&format!("const {name}: u64 =")).unwrap();
+        rest.split(';').next().unwrap().trim().to_owned()
+    };
+    value("INCOMPAT").split(" | ").map(|name| value(name).parse::<u64>().unwrap()).sum()
+}
+
+/// Without a fixture, a later program could lose a feature or a version, and no test would fail.
+#[test]
+fn every_feature_and_every_version_of_the_journal_has_a_fixture() {
+    let features = GOLDEN.iter().fold(0, |all, golden| all | u64::from(golden.features));
+    assert_eq!(features, known_features());
+    let layout = of_repository("crates/eyrie-medium/src/paged/journal/layout.rs");
+    let versions =
+        layout.lines().filter_map(|line| line.split_once("const VERSION")?.1.split_once(": u32 = "));
+    let mut versions: Vec<u8> =
+        versions.map(|(_, value)| value.trim_end_matches(';').parse().unwrap()).collect();
+    versions.sort_unstable();
+    let mut fixtures: Vec<u8> = GOLDEN.iter().filter_map(|golden| golden.journal).collect();
+    fixtures.sort_unstable();
+    assert_eq!(versions, fixtures);
+}
+
+#[test]
+fn page_on_upgrades_shows_a_feature_that_is_unknown() {
+    let page = of_repository("docs/upgrade.md");
+    let (_, rest) = page.split_once("incompatible features 0x").unwrap();
+    let shown = u64::from_str_radix(rest.split(' ').next().unwrap(), 16).unwrap();
+    assert_eq!(shown & known_features(), 0, "{shown:#x}");
+}
+
 #[test]
 fn every_fixture_has_a_test() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

@@ -10,11 +10,13 @@ use crate::{Error, Result};
 ///
 /// ```
 /// # use eyrie_engine::advisory::{Canceller, LockWait};
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// let canceller = Canceller::new();
-/// let wait = LockWait::at_most(Duration::from_secs(1)).cancelled_by(&canceller);
-/// assert!(wait.is_wait() && !LockWait::NO.is_wait());
+/// let second = LockWait::at_most(Duration::from_secs(1)).cancelled_by(&canceller);
+/// let calls_of_one_deadline = LockWait::until(Instant::now() + Duration::from_secs(5));
+/// let not_at_all = LockWait::NO;
+/// # let _ = (second, calls_of_one_deadline, not_at_all);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockWait<'a> {
@@ -46,16 +48,19 @@ impl LockWait<'_> {
     }
 
     /// True if the call waits.
+    #[doc(hidden)]
     pub fn is_wait(&self) -> bool {
         self.waits
     }
 
     /// True if the call waits, and has neither a deadline nor a canceller.
+    #[doc(hidden)]
     pub fn is_endless(&self) -> bool {
         self.waits && self.deadline.is_none() && self.canceller.is_none()
     }
 
     /// Returns a waiter, which the canceller of this wait wakes.
+    #[doc(hidden)]
     pub fn waiter(&self) -> LockWaiter {
         let waiter = LockWaiter::new(self.canceller.cloned());
         if let Some(canceller) = self.canceller {
@@ -69,6 +74,7 @@ impl LockWait<'_> {
     ///
     /// # Errors
     /// `LockCancelled` after a cancellation. `LockTimedOut` after the deadline.
+    #[doc(hidden)]
     pub fn pause(&self, waiter: &LockWaiter, limit: Option<Duration>) -> Result<()> {
         if self.canceller.is_some_and(Canceller::is_cancelled) {
             return Err(Error::LockCancelled);

@@ -6,6 +6,7 @@
 /// use eyrie_engine::FallocateMode;
 ///
 /// let keeps_the_size = [FallocateMode::KeepSize, FallocateMode::PunchHole];
+/// assert!(keeps_the_size.iter().all(|mode| FallocateMode::ALL.contains(mode)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FallocateMode {
@@ -50,17 +51,20 @@ impl FallocateMode {
     ];
 
     /// True if the file grows when the range ends past the end of the file.
+    #[doc(hidden)]
     pub fn extends(self) -> bool {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange | FallocateMode::UnshareRange)
     }
 
     /// True if the pages of the range get storage.
+    #[doc(hidden)]
     pub fn allocates(self) -> bool {
         use FallocateMode::{CollapseRange, InsertRange, PunchHole};
         !matches!(self, PunchHole | CollapseRange | InsertRange)
     }
 
     /// True if bytes of the file move to another offset.
+    #[doc(hidden)]
     pub fn shifts(self) -> bool {
         matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
     }

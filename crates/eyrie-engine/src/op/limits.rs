@@ -1,6 +1,15 @@
 //! Limits of names, values and sizes, and a name that is special.
 
 /// Maximum length of the name of an entry or key, in bytes.
+///
+/// ```
+/// use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
+///
+/// fn fits(key: &[u8], value: &[u8]) -> bool {
+///     (1..=NAME_MAX).contains(&key.len()) && value.len() <= VALUE_MAX
+/// }
+/// # assert!(fits(b"egg", b"blue"));
+/// ```
 pub const NAME_MAX: usize = 255;
 /// Maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;

@@ -107,12 +107,14 @@ impl RenameMode {
     }
 
     /// True if the rename fails when the new name exists.
+    #[doc(hidden)]
     #[inline]
     pub fn needs_free_name(self) -> bool {
         matches!(self, RenameMode::NoReplace | RenameMode::NoReplaceWhiteout)
     }
 
     /// True if the old name belongs to a whiteout afterwards.
+    #[doc(hidden)]
     #[inline]
     pub fn leaves_whiteout(self) -> bool {
         matches!(self, RenameMode::Whiteout | RenameMode::NoReplaceWhiteout)
@@ -207,6 +209,7 @@ impl SetIds {
 /// use eyrie_engine::access::AclKind;
 ///
 /// assert_eq!(AclKind::of_name(b"system.posix_acl_default"), Some(AclKind::Default));
+/// assert_eq!(AclKind::ALL.map(AclKind::name)[0], b"system.posix_acl_access");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AclKind {

@@ -14,6 +14,7 @@ use crate::addr::PAGE_SIZE;
 ///
 /// let mut paged = PagedOptions::for_host();
 /// paged.drain_interval = Duration::from_secs(1);
+/// paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES.max(64 << 20);
 /// assert_eq!(PagedOptions::new(paged.memory_bytes, paged.drain_interval), paged);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -147,8 +147,8 @@ fn calls_set_limits_and_trees() {
         let id = QuotaId { kind: QuotaKind::Tree, number: 9 };
         let limit = |soft, hard| QuotaLimit { soft, hard, deadline: 0 };
         let limits = QuotaLimits { bytes: limit(0, 1 << 20), files: limit(5, 10) };
-        let usage = QuotaUsage { bytes: 0, files: 2 };
-        assert!(files.quotas().unwrap().unwrap().contains(&QuotaReport { id, usage, limits }));
+        let usage = QuotaUsage::new(0, 2);
+        assert!(files.quotas().unwrap().unwrap().contains(&QuotaReport::new(id, usage, limits)));
         for (line, error) in [
             ("link /b /tree/b", "EXDEV (Invalid cross-device link)"),
             ("project /none 9", "ENOENT (No such file or directory)"),

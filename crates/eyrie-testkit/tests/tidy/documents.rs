@@ -175,6 +175,42 @@ fn pages_state_the_number_of_rules() {
     assert_none("numbers of rules", &wrong);
 }
 
+/// Returns the names of the calls that stand in backticks, without their traits.
+fn calls_in(text: &str) -> BTreeSet<String> {
+    let names = text.split('`').skip(1).step_by(2).filter_map(|name| name.rsplit("::").next());
+    names.map(str::to_owned).collect()
+}
+
+/// Returns the calls in the first cells of the first table that follows `sentence`.
+fn calls_in_table(page: &str, sentence: &str) -> BTreeSet<String> {
+    let text = read(root().join(page));
+    let (_, text) = text.split_once(sentence).unwrap_or_else(|| panic!("{page}: {sentence}"));
+    let rows =
+        text.lines().skip_while(|line| !line.starts_with("| ")).take_while(|line| line.starts_with('|'));
+    rows.flat_map(|row| calls_in(row.split('|').nth(1).unwrap_or_default())).collect()
+}
+
+#[test]
+fn pages_name_the_same_calls_of_several_steps() {
+    let calls = calls_in_table("docs/semantics.md", "The calls in this table have several steps.");
+    assert_eq!(calls.len(), 7, "{calls:?}");
+    assert_eq!(calls_in_table("docs/api.md", "The calls in the table have several steps"), calls);
+    let readme = read(root().join("README.md"));
+    let (_, limit) = readme.split_once("Some calls have several steps").expect("the limit");
+    assert_eq!(calls_in(limit.split(". ").next().unwrap_or_default()), calls, "README.md");
+    let library: Vec<_> =
+        sources().into_iter().filter(|source| source.is_in("crates/eyrie/src/posix")).collect();
+    let says_so = |call: &&String| {
+        library.iter().any(|source| {
+            let declared = source.text.split_once(&format!("    fn {call}("));
+            let comment = declared.and_then(|(before, _)| before.rsplit("\n\n").next());
+            comment.is_some_and(|comment| comment.contains(" step"))
+        })
+    };
+    let silent: Vec<String> = calls.iter().filter(|call| !says_so(call)).cloned().collect();
+    assert_none("calls whose comments do not name their steps", &silent);
+}
+
 /// Returns the promises of a page: its paragraphs and the rows of its tables. Headings are left out.
 fn promises(text: &str) -> Vec<&str> {
     let mut promises = Vec::new();

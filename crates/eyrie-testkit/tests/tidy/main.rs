@@ -11,10 +11,12 @@ mod crates;
 mod documents;
 mod duties;
 mod files;
+mod library;
 mod messages;
 mod modules;
 mod names;
 mod prose;
+mod ratios;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")

@@ -47,6 +47,16 @@ pub enum Order {
 }
 
 /// The keys of a scan: see [`KeyValueStore::scan`].
+///
+/// ```
+/// use eyrie::key_value::{BoxedEntries, BoxedKeys};
+/// use eyrie::{KeyRange, KeyValueStore, Order};
+///
+/// fn birds(store: &dyn KeyValueStore) -> eyrie::Result<(BoxedKeys<'_>, BoxedEntries<'_>)> {
+///     let range = || KeyRange::prefix("bird:");
+///     Ok((store.scan(range(), Order::ByKey)?, store.scan_values(range(), Order::Unordered)?))
+/// }
+/// ```
 pub type BoxedKeys<'a> = Box<dyn Iterator<Item = Result<Vec<u8>>> + Send + 'a>;
 /// The keys and values of a scan: see [`KeyValueStore::scan_values`].
 pub type BoxedEntries<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + Send + 'a>;
@@ -91,6 +101,15 @@ pub type BoxedEntries<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> 
 pub trait KeyValueStore: Send + Sync {
     /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
     /// not exist, leaves `out` empty and returns false. After an error the contents of `out` are unspecified.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(store: &dyn KeyValueStore) -> Result<()> {
+    /// let mut value = Vec::new();
+    /// let exists = store.get_into(b"egg", &mut value)?;
+    /// assert_eq!(store.contains_key(b"egg")?, exists);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `EINVAL` for an empty key. `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names

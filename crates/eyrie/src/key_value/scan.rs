@@ -257,6 +257,9 @@ mod tests {
         }
     }
 
+    /// Bytes of memory of the longest key that [`keys`] gives.
+    const ONE_KEY: usize = 3 + size_of::<FoundKey<()>>();
+
     fn keys() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop_oneof![Just(b'a'), Just(0), Just(0xff)], 1..4)
     }
@@ -283,11 +286,19 @@ mod tests {
                 let expected: Vec<_> = sorted.iter().filter(|key| is_expected(key)).cloned().collect();
                 let taken = |order| {
                     let scan = KeyScan::new(Listed(listed.clone()), range.clone(), order);
-                    let scan = KeyScan { pass_bytes, ..scan };
-                    scan.map(|key| key.expect("no error").0).collect::<Vec<_>>()
+                    let (mut scan, mut kept) = (KeyScan { pass_bytes, ..scan }, 0);
+                    let mut keys = Vec::new();
+                    while let Some(key) = scan.next() {
+                        keys.push(key.expect("no error").0);
+                        kept = kept.max(scan.fetched.bytes());
+                    }
+                    (keys, kept)
                 };
-                prop_assert_eq!(taken(Order::ByKey), &expected[..]);
-                let mut unordered = taken(Order::Unordered);
+                let (in_order, kept) = taken(Order::ByKey);
+                prop_assert_eq!(in_order, &expected[..]);
+                // A pass keeps at least one key.
+                prop_assert!(kept <= pass_bytes.max(ONE_KEY), "{} bytes", kept);
+                let mut unordered = taken(Order::Unordered).0;
                 unordered.sort();
                 unordered.dedup();
                 prop_assert_eq!(unordered, &expected[..]);

@@ -26,7 +26,8 @@ use crate::Result;
 pub trait PosixClones: Posix {
     /// Gives the bytes of `length` bytes of an open file, from an offset on, to another open file or to
     /// another range of the same file. The files then share the storage of these bytes, until one of them
-    /// changes a page. A `length` of 0 means all bytes up to the end of the source.
+    /// changes a page. A `length` of 0 means all bytes up to the end of the source. A volume clones more than
+    /// 1 GiB in several steps, each of them whole or undone.
     ///
     /// ```
     /// # use eyrie::*; fn f<P: PosixClones>(fs: &P, from: &P::Handle, to: &P::Handle) -> Result<()> {
@@ -52,6 +53,12 @@ pub trait PosixClones: Posix {
     ///
     /// This call has several steps: it makes `to` or sets its size to 0, clones the bytes, and sets the
     /// permission bits. After an error or a crash `to` may be empty.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.reflink("/egg", "/other egg")
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Posix::open`], [`PosixClones::clone_range`] and [`Posix::chmod`]. `EINVAL` unless `from` is a

@@ -397,10 +397,14 @@ pub trait PosixExt: Posix + Clone {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::link`].
+    /// As [`Posix::link`]. The error has the path `original` if a `stat` of it fails, too, and otherwise the
+    /// path `link`.
     fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let link = link.as_ref();
-        self.link(Target::NoFollow(original.as_ref().into()), link.into()).map_err(|error| error.at(link))
+        let (original, link) = (original.as_ref(), link.as_ref());
+        self.link(Target::NoFollow(original.into()), link.into()).map_err(|error| {
+            let is_found = self.stat(Target::NoFollow(original.into())).is_ok();
+            error.at(if is_found { link } else { original })
+        })
     }
 
     /// Returns the target of a symbolic link.

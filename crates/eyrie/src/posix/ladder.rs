@@ -33,10 +33,11 @@ struct Rung<P: Posix> {
 /// [`Posix::open_dirs_max`] directories are open at a time.
 ///
 /// ```
-/// # use eyrie::{Host, Ladder, PosixExt};
+/// # use eyrie::{Host, Ladder, Posix, PosixExt};
 /// # let place = tempfile::tempdir()?;
 /// # let fs = Host::new(place.path())?;
 /// fs.create_dir_all("/nests/north")?;
+/// assert!(fs.open_dirs_max() > 2); // so both directories stay open
 /// let mut ladder = Ladder::new(fs);
 /// ladder.down("nests".as_ref(), |_, _| {})?;
 /// ladder.down("north".as_ref(), |_, _| {})?;

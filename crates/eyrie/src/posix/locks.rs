@@ -24,6 +24,13 @@ pub enum RangeOwner {
 }
 
 /// A lock that [`PosixLocks::find_range_lock`] has found.
+///
+/// ```
+/// fn describe(lock: eyrie::FoundLock) -> String {
+///     let owner = lock.process.map_or("an open file".to_owned(), |number| format!("process {number}"));
+///     format!("{owner} has the bytes from {} on", lock.start)
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FoundLock {
@@ -245,7 +252,8 @@ impl<P: PosixLocks> File<P> {
         self.try_flock(LockKind::Shared)
     }
 
-    /// Ends the lock on the file, as [`std::fs::File::unlock`] does. A close of the file does the same.
+    /// Ends the lock on the file, as [`std::fs::File::unlock`] does. The lock also ends when the file and all
+    /// its clones are closed.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

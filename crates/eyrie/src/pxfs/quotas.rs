@@ -14,6 +14,15 @@ impl<E: Engine> Pxfs<E> {
     /// groups, or all accounts for a user with the capability `SYS_ADMIN`. `None` if the volume has no
     /// quotas.
     ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
+    /// for report in files.quotas()?.into_iter().flatten() {
+    ///     println!("{:?}: {} bytes", report.id, report.usage.bytes);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EIO` if the volume is damaged.
     pub fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
@@ -41,6 +50,14 @@ impl<E: Engine> Pxfs<E> {
 
     /// Sets all limits of the volume, which has quotas from then on. `None` removes the limits, and ends the
     /// counting of usage.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
+    /// let mut table = files.quota_table()?.unwrap_or_default();
+    /// table.bytes_grace = 24 * 60 * 60; // a day above the soft limit
+    /// files.set_quota_table(Some(&table))
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `EPERM` without the capability `SYS_ADMIN`. `E2BIG` for more than 1,170 accounts.

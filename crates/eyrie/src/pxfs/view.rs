@@ -153,7 +153,7 @@ impl<E: Engine> Pxfs<E> {
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files, file: &File<Files>) -> Result<()> {
-    /// let pin = files.pin();
+    /// let pin: Guard = files.pin();
     /// let head = file.view(..16, &pin)?;
     /// # Ok(())
     /// # }

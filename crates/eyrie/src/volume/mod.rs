@@ -413,12 +413,12 @@ impl Volume {
     ///
     /// # Examples
     /// ```
-    /// use eyrie::{Credentials, PosixExt};
+    /// use eyrie::{Credentials, PosixExt, Store};
     ///
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
     /// # let volume = eyrie::Volume::create(place.path().join("nest"), 2 << 20)?;
     /// volume.files(Credentials::of_process()).create_dir("/eggs")?;
-    /// let eggs = volume.store("/eggs", Credentials::of_process())?;
+    /// let eggs: Store = volume.store("/eggs", Credentials::of_process())?;
     /// eggs.put("heron", "blue")?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,8 +1,10 @@
 //! Tests of files that share extents: rights, errors, space, attributes, and what survives.
 
+use std::path::Path;
+
 use eyrie::{
     Credentials, Errno, FallocateMode, File, Files, InodeFlags, OpenFlags, Posix, PosixClones, PosixExt,
-    Whence, XattrMode,
+    QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Whence, XattrMode,
 };
 
 use crate::space::volumes;
@@ -91,6 +93,35 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
         assert_eq!(target.copy_range((&source, 0), 1, u64::MAX - 1).unwrap(), 1 << 20);
         assert_eq!(files.read("/part").unwrap()[1..(1 << 20) + 1], data[..1 << 20]);
         assert_eq!(target.copy_range((&source, 3_000_000), 0, 10).unwrap(), 0);
+        assert!(volume.check().unwrap().is_clean());
+    }
+}
+
+#[test]
+fn reflink_and_copy_above_a_limit_leave_a_part_of_the_target() {
+    let _tests = side_by_side();
+    for (medium, _host, volume, files) in volumes(16 << 20) {
+        let data = bytes(2 << 20);
+        files.write("/source", &data).unwrap();
+        files.set_mode("/source", 0o755).unwrap();
+        files.set_mode("/", 0o777).unwrap();
+        let mut table = QuotaTable::default();
+        let bytes = QuotaLimit { hard: 3 << 19, ..QuotaLimit::default() };
+        let ada = QuotaId { kind: QuotaKind::User, number: 1000 };
+        table.set(ada, QuotaLimits { bytes, ..QuotaLimits::default() }).unwrap();
+        files.set_quota_table(Some(&table)).unwrap();
+        let user = files.with_credentials(Credentials::new(1000, 1000, &[]));
+        for path in ["/clone", "/copy"] {
+            user.write(path, "old").unwrap();
+            user.set_mode(path, 0o600).unwrap();
+        }
+        let errors = [user.reflink("/source", "/clone"), user.copy("/source", "/copy").map(drop)];
+        let wanted = [("/clone", 0), ("/copy", 1 << 20)];
+        for ((path, length), error) in wanted.into_iter().zip(errors.map(Result::unwrap_err)) {
+            assert_eq!((error.errno(), error.path()), (Errno::DQUOT, Some(Path::new(path))), "{medium:?}");
+            assert!(user.read(path).unwrap() == data[..length], "{medium:?} {path}");
+            assert_eq!(user.metadata(path).unwrap().mode, 0o600, "{medium:?} {path}");
+        }
         assert!(volume.check().unwrap().is_clean());
     }
 }

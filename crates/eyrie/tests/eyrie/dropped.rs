@@ -3,11 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use eyrie::{Credentials, Errno, MediumChoice, PosixExt, Volume};
+use eyrie::{Credentials, Errno, MediumChoice, PagedOptions, PosixExt, Volume};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::bad_input::full_host::Mount;
 use crate::side_by_side;
 
 /// Counts events of the level `ERROR`.
@@ -71,5 +73,26 @@ fn drop_that_cannot_save_reports_an_event() {
     std::fs::File::options().write(true).open(segment).unwrap().set_len(4096).unwrap();
     let written = volume.files(Credentials::root()).write("/file", "x");
     assert_eq!(written.map_err(|error| error.errno()), Err(Errno::IO));
+    assert_eq!(errors_of(|| drop(volume)), 1);
+}
+
+#[test]
+fn drop_that_cannot_drain_reports_an_event() {
+    let _side_by_side = side_by_side();
+    let host = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::new(host.path().join("small"), 16) else {
+        eprintln!("skipped: only root can mount a small file system");
+        return;
+    };
+    let path = mount.0.join("v");
+    // No drain runs in the background before the drop.
+    let paged = PagedOptions::new(64 << 20, Duration::from_secs(3600));
+    let options = Volume::options().size(8 << 20).medium(MediumChoice::Paged).paged(paged);
+    let volume = options.create(&path).unwrap();
+    volume.files(Credentials::root()).write("/file", "in memory only").unwrap();
+    // The disk of the host loses the volume, and then has no room for the changes.
+    let segment = volume.information().segments[0].0.clone();
+    std::fs::File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
+    assert!(std::fs::write(mount.0.join("greedy"), vec![1; 32 << 20]).is_err());
     assert_eq!(errors_of(|| drop(volume)), 1);
 }

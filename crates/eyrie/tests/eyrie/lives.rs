@@ -3,7 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use eyrie::{Credentials, Errno, Files, MediumChoice, PosixExt, Volume, VolumeOptions};
+use eyrie::{
+    Batch, Canceller, CloseError, Credentials, Dir, DirEntry, Errno, Error, File, Files, Host, HostStore,
+    KeyRange, Ladder, MediumChoice, OpenOptions, PosixExt, ReadDir, Report, Scan, ScanValues, Store, Volume,
+    VolumeEngine, VolumeNodes, VolumeOptions, Walk, WalkEntry, WalkStep, Watch, WatchStopper,
+};
 
 use crate::side_by_side;
 
@@ -112,4 +116,17 @@ fn stats_count_objects_and_work_of_the_disk() {
 
     let (_place, path) = place();
     assert_eq!(options(MediumChoice::Dram).create(&path).unwrap().stats().disk, None);
+}
+
+/// The types of open files, listings, scans and batches fit into structures, and can move to other threads.
+#[test]
+fn types_own_what_they_need() {
+    fn owned<T: Send + Sync + 'static>() {}
+    let _tests = side_by_side();
+    owned::<(Volume, Files, Store, VolumeNodes)>();
+    owned::<(File<Files>, Dir<Files>, OpenOptions<Files>, ReadDir<Files>, DirEntry)>();
+    owned::<(Walk<Files>, WalkEntry<Files>, WalkStep<Files>, Ladder<Files>)>();
+    owned::<(Scan<VolumeEngine>, ScanValues<VolumeEngine>, Batch, KeyRange)>();
+    owned::<(Watch<VolumeEngine>, WatchStopper<VolumeEngine>, Canceller)>();
+    owned::<(Host, HostStore, Credentials, Error, CloseError, Report)>();
 }

@@ -4,12 +4,13 @@
 mod calls;
 mod generations;
 mod set;
+mod write;
 
 use std::time::Duration;
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::holds::HoldTable;
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Time};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Time, Watcher};
 use eyrie_medium::epoch;
 
 use self::generations::Generations;
@@ -18,7 +19,7 @@ use super::{AccessTimes, AsUser, CallResult, Pxfs};
 #[cfg(doc)]
 use crate::posix::Posix;
 use crate::posix::{SetTime, Stat};
-use crate::{Errno, Notice, Result, Watcher};
+use crate::{Errno, Notice, Result};
 
 /// An object of a volume: its identity and its attributes.
 ///

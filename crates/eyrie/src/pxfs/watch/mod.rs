@@ -16,13 +16,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use eyrie_engine::{Engine, ObjectId};
+use eyrie_engine::{Engine, ObjectId, Watcher};
 
 use self::known::KnownTree;
 use super::open::MadeFile;
 use super::{Handle, Pxfs};
 use crate::posix::{OpenFlags, PathAt, Posix};
-use crate::{Errno, Error, Notice, Result, Watcher};
+use crate::{Errno, Error, Notice, Result};
 
 /// A stream of the changes in a directory or a tree: see [`Pxfs::watch`].
 ///

@@ -3,10 +3,11 @@
 use super::*;
 
 /// A tmpfs of a limited size.
-struct Mount(PathBuf);
+pub struct Mount(pub PathBuf);
 
 impl Mount {
-    fn new(path: PathBuf, mib: u32) -> Option<Mount> {
+    /// Mounts a tmpfs at `path`. Returns `None` if this user may not.
+    pub fn new(path: PathBuf, mib: u32) -> Option<Mount> {
         fs::create_dir(&path).unwrap();
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"])

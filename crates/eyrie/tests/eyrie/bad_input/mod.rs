@@ -1,7 +1,7 @@
 //! Tests that bad input, damage and full volumes give clear errors. No call panics, and no signal ends the
 //! process. Bad input and full volumes lose no data.
 
-mod full_host;
+pub mod full_host;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
