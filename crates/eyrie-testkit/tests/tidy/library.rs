@@ -63,7 +63,7 @@ fn implemented(header: &str) -> Option<String> {
 }
 
 /// Returns the name that a line declares after `pub`, or in a trait without `pub`.
-fn declared<'a>(line: &'a str, is_in_trait: bool) -> Option<&'a str> {
+fn declared(line: &str, is_in_trait: bool) -> Option<&str> {
     const KINDS: [&str; 7] = ["struct", "enum", "trait", "fn", "const", "type", "static"];
     let rest = if is_in_trait { line } else { line.strip_prefix("pub ")? };
     let mut parts = words(rest).skip_while(|word| ["const", "async", "unsafe"].contains(word)).peekable();
