@@ -60,7 +60,7 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
-        self.call("put", |_| {
+        self.call_on(name, "put", |_| {
             let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
@@ -100,7 +100,7 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
-        self.call("put", |_| {
+        self.call_on(name, "put", |_| {
             let dir = self.store.dir()?;
             with_reserved(&**engine, Kind::File, |id| {
                 let time = clock.stamp_of_any();
@@ -134,7 +134,7 @@ impl<E: Engine> Kvfs<E> {
         let name = key.as_ref();
         check_key(name, "erase")?;
         let &OpenStore { ref engine, clock, .. } = &*self.store;
-        self.call("erase", |_| {
+        self.call_on(name, "erase", |_| {
             let dir = self.store.dir()?;
             match self.apply_op(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
                 Ok(_) => Ok(true),
@@ -167,7 +167,7 @@ impl<E: Engine> Kvfs<E> {
         let name = key.as_ref();
         check_key(name, "erase")?;
         let clock = self.store.clock;
-        self.call("erase", |_| {
+        self.call_on(name, "erase", |_| {
             let (dir, time) = (self.store.dir()?, clock.stamp_of_any());
             self.change_if(condition, &Op::Erase { dir, name, time })
         })

@@ -24,7 +24,9 @@ mod scan;
 pub use change::Outcome;
 pub use scan::{Scan, ScanInPlace, ScanValues};
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -158,9 +160,10 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Result<bool> {
-        self.call("get", |pin| {
+        let key = key.as_ref();
+        self.call_on(key, "get", |pin| {
             out.clear();
-            let Some(id) = self.find(key.as_ref())? else { return Ok(false) };
+            let Some(id) = self.find(key)? else { return Ok(false) };
             match self.lent(id, pin)? {
                 Some(bytes) => out.extend_from_slice(bytes),
                 None => self.copy(id, out)?,
@@ -188,8 +191,9 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_in_place<'a>(&'a self, key: impl AsRef<[u8]>, pin: &'a Guard) -> Result<Option<View<'a>>> {
-        self.call("get", |_| {
-            let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
+        let key = key.as_ref();
+        self.call_on(key, "get", |_| {
+            let Some(id) = self.find(key)? else { return Ok(None) };
             self.value_of(id, pin).map(Some)
         })
     }
@@ -226,7 +230,9 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Version>> {
-        self.call("version", |_| self.find(key.as_ref())?.map(|id| self.store.engine.version(id)).transpose())
+        let key = key.as_ref();
+        let version = |id| self.store.engine.version(id);
+        self.call_on(key, "version", |_| self.find(key)?.map(version).transpose())
     }
 
     /// Returns a copy of the value of `key`, and the version of the value. [`Kvfs::put_if`] changes the value
@@ -255,8 +261,9 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_with_version(&self, key: impl AsRef<[u8]>) -> Result<Option<(Vec<u8>, Version)>> {
-        self.call("get", |pin| {
-            let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
+        let key = key.as_ref();
+        self.call_on(key, "get", |pin| {
+            let Some(id) = self.find(key)? else { return Ok(None) };
             loop {
                 let version = self.store.engine.version(id)?;
                 let value = self.value_of(id, pin)?;
@@ -282,8 +289,9 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn value_len(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
-        self.call("value_len", |_| {
-            let id = self.find(key.as_ref())?;
+        let key = key.as_ref();
+        self.call_on(key, "value_len", |_| {
+            let id = self.find(key)?;
             Ok(id.map(|id| self.store.engine.attributes(id)).transpose()?.map(|attributes| attributes.size))
         })
     }
@@ -301,7 +309,8 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// As [`Kvfs::get`], without `EFBIG`.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.call("contains_key", |_| Ok(self.find(key.as_ref())?.is_some()))
+        let key = key.as_ref();
+        self.call_on(key, "contains_key", |_| Ok(self.find(key)?.is_some()))
     }
 
     /// Returns the number of entries of the directory. A subdirectory counts as one entry.
@@ -395,6 +404,17 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
+    /// Makes a call on one key. Its error names the key.
+    #[inline]
+    fn call_on<T>(
+        &self,
+        key: &[u8],
+        operation: &'static str,
+        attempt: impl FnMut(&Guard) -> eyrie_engine::Result<T>,
+    ) -> Result<T> {
+        retry::call(&*self.store.engine, attempt).map_err(|error| error_on(key, operation, error))
+    }
+
     /// Makes a call as [`retry::call`] does.
     #[inline]
     fn call<T>(
@@ -404,6 +424,12 @@ impl<E: Engine> Kvfs<E> {
     ) -> Result<T> {
         retry::call(&*self.store.engine, attempt).map_err(|error| Error::from_engine(error, operation))
     }
+}
+
+/// Returns the error of a call on a key.
+#[cold]
+fn error_on(key: &[u8], operation: &'static str, error: eyrie_engine::Error) -> Error {
+    Error::from_engine(error, operation).at(OsStr::from_bytes(key))
 }
 
 impl<E: Engine> OpenStore<E> {

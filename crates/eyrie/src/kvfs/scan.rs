@@ -5,7 +5,7 @@ use std::fmt;
 use eyrie_engine::{Engine, Kind, ObjectId};
 use eyrie_medium::epoch::Guard;
 
-use super::Kvfs;
+use super::{Kvfs, error_on};
 use crate::kept;
 use crate::key_value::scan::{KeyScan, ListKeys, VisitKey};
 use crate::key_value::{KeyRange, Order, with_value};
@@ -223,7 +223,7 @@ impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
                     Ok(Some(value)) => return Some(Ok((key, value))),
                     Err(error) => return Some(Err(error)),
                 },
-                Err(error) => return Some(Err(Error::from_engine(error, "scan"))),
+                Err(error) => return Some(Err(error_on(&key, "scan", error))),
             }
         }
     }

@@ -152,6 +152,15 @@ fn keys_of_other_files_and_a_removed_directory_are_refused() {
     fs.create_dir("/kv/dir").unwrap();
     let errno = |error: Error| error.errno();
     for (key, expected) in [("pipe", Errno::INVAL), ("link", Errno::INVAL), ("dir", Errno::ISDIR)] {
+        let errors = [
+            store.get(key).err(),
+            store.version(key).err(),
+            store.value_len(key).err(),
+            store.contains_key(key).err(),
+        ];
+        for error in errors.map(Option::unwrap) {
+            assert_eq!((error.errno(), error.path()), (expected, Some(Path::new(key))), "{error}");
+        }
         assert_eq!(store.get(key).map_err(errno), Err(expected), "{key}");
         assert_eq!(store.get_into(key, &mut Vec::new()).map_err(errno), Err(expected), "{key}");
         assert_eq!(store.contains_key(key).map_err(errno), Err(expected), "{key}");
