@@ -184,6 +184,11 @@ impl Credentials {
     }
 
     /// Returns the real user id and the real group id.
+    ///
+    /// ```
+    /// # use eyrie_engine::access::Credentials;
+    /// assert_eq!(Credentials::root().with_real_ids(1000, 100).real_ids(), (1000, 100));
+    /// ```
     pub fn real_ids(&self) -> (u32, u32) {
         (self.real_uid, self.real_gid)
     }
