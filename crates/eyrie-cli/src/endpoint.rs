@@ -9,7 +9,7 @@ use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, Rena
 
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
-use crate::opened::{OpenVolumes, with_target, with_volumes};
+use crate::opened::{OpenVolumes, with_volumes};
 use crate::place::Place;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
@@ -253,7 +253,7 @@ pub fn with_both<T>(
     work: impl FnOnce(&Endpoint, &Endpoint) -> Result<T>,
 ) -> Result<T> {
     interrupt::install();
-    with_volumes(Purpose::Read, |volumes| {
+    with_volumes([], |volumes| {
         let (from, to) = (Endpoint::new(from, volumes)?, Endpoint::new(to, volumes)?);
         work(&from, &to)
     })
@@ -276,11 +276,9 @@ pub fn for_each_source(
     work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
 ) -> Result<()> {
     interrupt::install();
-    let changed = match target {
-        Place::Host(_) => None,
-        Place::Inside(inside) => Some(&*inside.volume),
-    };
-    with_target(purpose, changed, |volumes| {
+    let changed_sources = if purpose == Purpose::Change { sources } else { &[] };
+    let changed = changed_sources.iter().chain([target]).filter_map(Place::volume);
+    with_volumes(changed, |volumes| {
         let end = Endpoint::new(target, volumes)?;
         let is_directory = || end.stat().is_ok_and(|stat| stat.is_dir());
         if sources.len() > 1 && !is_directory() {

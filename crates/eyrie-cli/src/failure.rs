@@ -10,7 +10,7 @@ use eyrie::{CloseError, Errno};
 use crate::text;
 
 /// Exit status if a file, a volume or a key that the arguments name does not exist.
-pub const NOT_FOUND: u8 = 3;
+const NOT_FOUND: u8 = 3;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -260,6 +260,8 @@ fn with_advice(why: &str, errno: Errno) -> String {
         Errno::NAMETOOLONG => "a name has at most 255 bytes, a path at most 4095",
         Errno::NOTEMPTY => "remove its contents first, or choose another name",
         Errno::ACCESS | Errno::PERM => "run as its owner, or as root",
+        Errno::ISDIR => "name a file",
+        Errno::NOTDIR => "check the path",
         Errno::LOOP => "there is a loop of symbolic links",
         _ => return why.to_owned(),
     };

@@ -2,21 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use eyrie::{Credentials, Files, Volume};
+use eyrie::{Credentials, Files, Posix, Stat, Volume};
 
 use crate::failure::{Doing, Failures, Result};
-use crate::place::Inside;
-use crate::place::real;
+use crate::place::{Inside, Place, real};
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// The open volumes of one command. A volume can be open for changes only once, so this list finds a volume
 /// by its real path.
 pub struct OpenVolumes {
-    purpose: Purpose,
-    /// The real path of a volume that is opened for changes, even if the other volumes are opened only for
-    /// reading.
-    target: Option<PathBuf>,
+    /// The real paths of the volumes that are opened for changes. Other volumes are opened only for reading.
+    changed: Vec<PathBuf>,
     open: Vec<(PathBuf, Volume)>,
 }
 
@@ -30,8 +27,7 @@ impl OpenVolumes {
         let index = match self.open.iter().position(|(known, _)| *known == real) {
             Some(index) => index,
             None => {
-                let is_target = self.target.as_ref() == Some(&real);
-                let purpose = if is_target { Purpose::Change } else { self.purpose };
+                let purpose = if self.changed.contains(&real) { Purpose::Change } else { Purpose::Read };
                 self.open.push((real, volumes::open(path, purpose)?));
                 self.open.len() - 1
             }
@@ -48,6 +44,40 @@ impl OpenVolumes {
         Ok(volume.files(Credentials::of_process()))
     }
 
+    /// Returns the attributes of the file at a place of the host or of a volume. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// Fails if the volume cannot be opened, or if the file cannot be found.
+    pub fn stat(&mut self, place: &Place) -> Result<Stat> {
+        match place {
+            Place::Host(path) => {
+                let (host, path) = volumes::host(path)?;
+                host.stat((&path).into()).doing("stat", place)
+            }
+            Place::Inside(inside) => {
+                self.files(&inside.volume)?.stat((&inside.path).into()).doing("stat", place)
+            }
+        }
+    }
+
+    /// Calls `work` for each place, with the files of its volume. The failure of one place is printed, and
+    /// the next place follows. A volume that cannot be opened ends the command.
+    ///
+    /// # Errors
+    /// Fails if a place failed, or if a volume cannot be opened.
+    pub fn for_each(
+        &mut self,
+        places: &[Inside],
+        mut work: impl FnMut(&Files, &Inside) -> Result<()>,
+    ) -> Result<()> {
+        let mut failures = Failures::default();
+        for place in places {
+            let files = self.files(&place.volume)?;
+            failures.add(work(&files, place))?;
+        }
+        failures.finish()
+    }
+
     fn close(self) -> Result<()> {
         for (path, volume) in self.open {
             volume.close().doing("close the volume", text::path(&path))?;
@@ -56,25 +86,17 @@ impl OpenVolumes {
     }
 }
 
-/// Calls `work` with an empty list of open volumes, which opens volumes for this purpose. Closes the volumes
-/// even after an error.
+/// Calls `work` with an empty list of open volumes. The list opens the volumes at the paths `changed` for
+/// changes, and other volumes for reading. Closes the volumes even after an error.
 ///
 /// # Errors
 /// The error of `work`, or else the first error of closing a volume.
-pub fn with_volumes<T>(purpose: Purpose, work: impl FnOnce(&mut OpenVolumes) -> Result<T>) -> Result<T> {
-    with_target(purpose, None, work)
-}
-
-/// Works as [`with_volumes`], but opens the volume at `target` for changes in any case.
-///
-/// # Errors
-/// As [`with_volumes`].
-pub fn with_target<T>(
-    purpose: Purpose,
-    target: Option<&Path>,
+pub fn with_volumes<'a, T>(
+    changed: impl IntoIterator<Item = &'a Path>,
     work: impl FnOnce(&mut OpenVolumes) -> Result<T>,
 ) -> Result<T> {
-    let mut volumes = OpenVolumes { purpose, target: target.map(real), open: Vec::new() };
+    let changed = changed.into_iter().map(real).collect();
+    let mut volumes = OpenVolumes { changed, open: Vec::new() };
     let result = work(&mut volumes);
     let closed = volumes.close();
     let result = result?;
@@ -82,24 +104,22 @@ pub fn with_target<T>(
     Ok(result)
 }
 
-/// Calls `work` for each place, with the files of its volume. The failure of one place is printed, and the
-/// next place follows. A volume that cannot be opened ends the command.
+/// Works as [`OpenVolumes::for_each`], with volumes that are opened for this purpose, and closed at the end.
 ///
 /// # Errors
 /// Fails if a place failed, or if a volume cannot be opened or closed.
 pub fn for_each(
     places: &[Inside],
     purpose: Purpose,
-    mut work: impl FnMut(&Files, &Inside) -> Result<()>,
+    work: impl FnMut(&Files, &Inside) -> Result<()>,
 ) -> Result<()> {
-    with_volumes(purpose, |volumes| {
-        let mut failures = Failures::default();
-        for place in places {
-            let files = volumes.files(&place.volume)?;
-            failures.add(work(&files, place))?;
-        }
-        failures.finish()
-    })
+    let changed = if purpose == Purpose::Change { places } else { &[] };
+    with_volumes(volumes_of(changed), |volumes| volumes.for_each(places, work))
+}
+
+/// Returns the paths of the volumes of these places.
+pub fn volumes_of(places: &[Inside]) -> impl Iterator<Item = &Path> {
+    places.iter().map(|place| &*place.volume)
 }
 
 #[cfg(test)]
@@ -112,7 +132,7 @@ mod tests {
         let (direct, link) = (dir.path().join("vol"), dir.path().join("link"));
         Volume::create(&direct, 64 << 20).unwrap().close().unwrap();
         std::os::unix::fs::symlink("vol", &link).unwrap();
-        with_volumes(Purpose::Change, |volumes| {
+        with_volumes([&*direct], |volumes| {
             assert_eq!((volumes.get(&direct)?.0, volumes.get(&link)?.0), (0, 0));
             assert_eq!(volumes.open.len(), 1);
             Ok(())

@@ -1,5 +1,5 @@
-//! Standard output, which is buffered. A pipe or a file gets names as raw bytes. A terminal gets escaped
-//! names and, by default, styles.
+//! Standard output, which is buffered. A pipe or a file gets names as raw bytes, and lines of any length. A
+//! terminal gets escaped names, lines that fit into its width and, by default, styles.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -19,6 +19,8 @@ use crate::text;
 pub struct Output {
     stream: BufWriter<Stdout>,
     terminal: bool,
+    /// The width of the terminal. `None` without a terminal, and for a terminal that does not tell its width.
+    columns: Option<usize>,
     styled: bool,
 }
 
@@ -28,6 +30,7 @@ impl Output {
         let stdout = io::stdout();
         Output {
             terminal: stdout.is_terminal(),
+            columns: columns(&stdout),
             styled: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
             stream: BufWriter::with_capacity(64 << 10, stdout),
         }
@@ -89,6 +92,18 @@ impl Output {
         }
     }
 
+    /// Returns the width of the terminal, if standard output is one that tells its width.
+    pub fn columns(&self) -> Option<usize> {
+        self.columns
+    }
+
+    /// Prints `text`. In a terminal, breaks lines between words. The lines after the first begin with
+    /// `indent` spaces. A word that is longer than a line stays whole, so that it can be copied.
+    pub fn wrapped(&mut self, text: &str, indent: usize) -> io::Result<()> {
+        let columns = self.columns.unwrap_or(usize::MAX);
+        writeln!(self.stream, "{}", text::wrapped(text, indent, columns))
+    }
+
     /// Prints a JSON value and the end of the line.
     pub fn json(&mut self, value: &Value) -> Result<()> {
         writeln!(self.stream, "{value:#}")?;
@@ -104,6 +119,28 @@ impl Output {
     }
 }
 
+/// A JSON array that is printed item by item. A command that fails may leave the array without its end.
+#[derive(Debug, Default)]
+pub struct JsonArray {
+    begun: bool,
+}
+
+impl JsonArray {
+    /// Prints the next item.
+    pub fn add(&mut self, item: &Value, output: &mut Output) -> Result<()> {
+        let start = if self.begun { ",\n  " } else { "[\n  " };
+        self.begun = true;
+        // A line break in a JSON text is never part of a string.
+        let item = format!("{item:#}").replace('\n', "\n  ");
+        Ok(write!(output, "{start}{item}")?)
+    }
+
+    /// Prints the end of the array.
+    pub fn finish(self, output: &mut Output) -> Result<()> {
+        Ok(writeln!(output, "{}", if self.begun { "\n]" } else { "[]" })?)
+    }
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
@@ -112,6 +149,12 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }
+}
+
+/// Returns the width of the terminal at `stdout`.
+fn columns(stdout: &Stdout) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Makes an empty table with this header. The columns `right_aligned` hold numbers.
@@ -154,6 +197,7 @@ pub fn json_stat(stat: &Stat) -> Value {
     })
 }
 
-fn json_time(time: Time) -> Value {
+/// Returns a time as JSON.
+pub fn json_time(time: Time) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

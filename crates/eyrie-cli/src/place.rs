@@ -98,6 +98,14 @@ impl Place {
         }
     }
 
+    /// Returns the volume of the place, if the place is in a volume.
+    pub fn volume(&self) -> Option<&Path> {
+        match self {
+            Place::Host(_) => None,
+            Place::Inside(inside) => Some(&inside.volume),
+        }
+    }
+
     /// Returns the place of a name or a path under this place. An empty path gives this place.
     pub fn join(&self, name: impl AsRef<Path>) -> Place {
         match self {

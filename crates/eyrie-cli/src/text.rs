@@ -186,9 +186,47 @@ pub fn path(path: &Path) -> String {
     escaped(path.as_os_str().as_bytes())
 }
 
+/// Breaks `text` between words into lines of at most `columns` characters. The lines after the first begin
+/// with `indent` spaces. A word that is longer than a line stays whole.
+pub fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut used = 0;
+    // The spaces at the start of the text belong to its first word.
+    let begin = text.len() - text.trim_start().len();
+    for (index, word) in text[begin..].split(' ').enumerate() {
+        let length = word.chars().count();
+        if index == 0 {
+            out.push_str(&text[..begin]);
+            used = begin;
+        } else if used + 1 + length > columns {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            used = indent;
+        } else {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_break_between_words() {
+        let text = "  size   one two three";
+        assert_eq!(wrapped(text, 9, usize::MAX), text);
+        assert_eq!(wrapped(text, 9, text.len()), text);
+        assert_eq!(wrapped(text, 9, 16), "  size   one two\n         three");
+        assert_eq!(wrapped(text, 2, 8), "  size\n  one\n  two\n  three");
+        assert_eq!(wrapped("a/long/word b", 0, 5), "a/long/word\nb");
+        assert_eq!(wrapped("", 2, 5), "");
+    }
 
     #[test]
     fn sizes_are_parsed_and_printed() {

@@ -4,10 +4,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Posix, Report, Stat, Volume, VolumeOptions};
+use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Report, Volume, VolumeOptions};
 
 use crate::failure::{Doing, Failure, Result, reason};
-use crate::place::Place;
 use crate::text;
 
 /// Memory for the pages of each volume on a disk, in bytes, if the user chose a size. Like the umask, it is a
@@ -73,13 +72,22 @@ pub fn open(volume: &Path, purpose: Purpose) -> Result<Volume> {
         Purpose::Read => Volume::open_read_only_with(volume, paged()),
         Purpose::Change => Volume::open_with(volume, paged()),
     };
-    opened.map_err(|error| {
-        if error.errno() == Errno::NOENT {
-            let why = "no volume is there: make one with `eyrie mkfs`, or check the spelling";
-            return Failure::not_found("cannot open the volume", text::path(volume), why);
-        }
-        refused("cannot open the volume", volume, &error)
-    })
+    opened.map_err(|error| unopened("cannot open the volume", volume, &error))
+}
+
+/// Returns the failure of a call that opens a volume by itself. Works as [`refused`], with advice if nothing
+/// exists at the path.
+pub fn unopened(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
+    match error.errno() {
+        Errno::NOENT if !volume.exists() => missing(what, volume),
+        _ => refused(what, volume, error),
+    }
+}
+
+/// Returns the failure of a command that needs a volume at a path at which nothing exists.
+pub fn missing(what: &str, volume: &Path) -> Failure {
+    let why = "no volume is there: make one with `eyrie mkfs`, or check the spelling";
+    Failure::not_found(what, text::path(volume), why)
 }
 
 /// Returns the failure of a call on a whole volume. The failure names the volume once: a name at the start of
@@ -110,22 +118,6 @@ pub fn with_volume<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Volume) 
 /// As [`with_volume`].
 pub fn with_files<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
     with_volume(path, purpose, |volume| work(&volume.files(Credentials::of_process())))
-}
-
-/// Returns the attributes of the file at a place of the host or of a volume. Symbolic links are followed.
-///
-/// # Errors
-/// Fails if the volume cannot be opened, or if the file cannot be found.
-pub fn stat(place: &Place) -> Result<Stat> {
-    match place {
-        Place::Host(path) => {
-            let (host, path) = host(path)?;
-            host.stat((&path).into()).doing("stat", place)
-        }
-        Place::Inside(inside) => with_files(&inside.volume, Purpose::Read, |files| {
-            files.stat((&inside.path).into()).doing("stat", place)
-        }),
-    }
 }
 
 /// Opens the host's file system at its root. Also returns `path` as an absolute path.

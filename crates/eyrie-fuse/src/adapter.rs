@@ -73,6 +73,23 @@ impl Adapter {
         Ok(count)
     }
 
+    /// Writes bytes to a file, and returns their number. The kernel ignores the number for pages of its cache
+    /// (`from_cache`), so a short write of such pages goes on until all bytes are written or the error comes.
+    pub(crate) fn store(
+        &self,
+        user: &Credentials,
+        id: ObjectId,
+        offset: u64,
+        data: &[u8],
+        from_cache: bool,
+    ) -> eyrie::Result<usize> {
+        let mut written = self.nodes.write(user, id, offset, data)?;
+        while from_cache && written < data.len() {
+            written += self.nodes.write(user, id, offset + written as u64, &data[written..])?;
+        }
+        Ok(written)
+    }
+
     /// Reads the target of a symbolic link.
     pub(crate) fn target(&self, number: INodeNo) -> Answer<Vec<u8>> {
         let id = self.object(number)?;

@@ -40,6 +40,10 @@ pub struct MountOptions {
     /// Let the kernel collect writes before it sends them (`writeback_cache`). A file that is changed through
     /// the mount must then not be changed in another way, for example by other threads of this process.
     pub writeback_cache: bool,
+    /// Let a write that does not fit write the bytes that fit, as Linux does (`short_writes`). Otherwise it
+    /// writes nothing. Of pages that the kernel has cached (`writeback_cache`, `mmap`), the bytes that fit are
+    /// written, and `fsync` gets the error.
+    pub short_writes: bool,
     /// The reads that set access times (`noatime`, which is the default, `relatime`, `strictatime`). Only
     /// reads that reach the mount count: the kernel answers other reads from its cache.
     pub access_times: AccessTimes,
@@ -94,6 +98,7 @@ impl MountOptions {
                 "noexec" => self.no_exec = true,
                 "sync" => self.sync = true,
                 "async" => self.sync = false,
+                "short_writes" => self.short_writes = true,
                 "writeback_cache" => self.writeback_cache = true,
                 "defaults" => {}
                 "noatime" => self.access_times = AccessTimes::Never,
@@ -129,12 +134,14 @@ mod tests {
 
     #[test]
     fn lists_of_options_are_read_like_those_of_mount() {
-        let options: MountOptions = "rw,noatime,,allow_other,suid,fsname=a=b,threads=3,x-systemd.automount"
-            .parse()
-            .expect("all are known");
+        let options: MountOptions =
+            "rw,noatime,,allow_other,suid,short_writes,fsname=a=b,threads=3,x-systemd.automount"
+                .parse()
+                .expect("all are known");
         let expected = MountOptions {
             allow_other: true,
             suid: true,
+            short_writes: true,
             name: Some("a=b".to_owned()),
             threads: Some(3),
             ..MountOptions::default()

@@ -258,8 +258,10 @@ impl Filesystem for Adapter {
     ) {
         // The kernel finds the offset of an append itself, so an append is a write at this offset.
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let result = self.change(request, number, drops, |user, id| self.nodes.write(user, id, offset, data));
-        reply!(self, reply, result, |()| reply.written(data.len() as u32));
+        let from_cache = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let result =
+            self.change(request, number, drops, |user, id| self.store(user, id, offset, data, from_cache));
+        reply!(self, reply, result, |count| reply.written(count as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -65,8 +65,8 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     }
     check_fuse(&path)?;
     let access_times = access_times(options);
-    let nodes = volume.nodes().with_access_times(access_times).watching(invalidate::NOTICES);
-    let nodes = Arc::new(nodes);
+    let nodes = volume.nodes().with_access_times(access_times).with_short_writes(options.short_writes);
+    let nodes = Arc::new(nodes.watching(invalidate::NOTICES));
     let parts = Arc::new(OnceLock::new());
     let adapter = Adapter::new(Arc::clone(&nodes), options, kernel_checks(options), Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());

@@ -42,7 +42,8 @@ struct RequestQueue {
 
 impl RequestQueue {
     fn lock(&self) -> MutexGuard<'_, Requests> {
-        // Every change under the lock is a single step, so a panic leaves the state whole.
+        // Between the first and the last change under the lock, no code can panic: it only assigns fields and
+        // moves elements of queues. So no panic leaves the state half changed.
         unpoisoned(self.state.lock())
     }
 
@@ -128,7 +129,8 @@ impl Drop for Provider {
         let thread = unpoisoned(self.thread.get_mut());
         let Some(thread) = thread.take().flatten() else { return };
         if !is_here {
-            // The handle names a thread of the parent process, so this process cannot join it.
+            // The handle names a thread of the parent process. This process cannot join it. Dropping the
+            // handle would call `pthread_detach` for a thread that this process does not have.
             return std::mem::forget(thread);
         }
         self.queue.lock().stop = true;

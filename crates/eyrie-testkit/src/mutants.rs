@@ -33,7 +33,8 @@ pub fn every_broken_rule_is_noticed(on: On) {
     }
 }
 
-/// Runs the tests of this program whose names begin with `hint`.
+/// Runs the tests of this program whose paths contain `hint`, as libtest filters them. Each hint of the
+/// catalogue is the start of a path, and occurs nowhere else.
 fn run(hint: &str, id: Option<&str>) -> Output {
     let mut tests = Command::new(std::env::current_exe().expect("this program"));
     tests.arg(hint).env_remove(BROKEN_RULE).envs(id.map(|id| (BROKEN_RULE, id)));

@@ -122,9 +122,9 @@ pub use host::{Host, HostStore};
 pub use key_value::{Batch, KeyRange, KeyValueStore, Order};
 pub use kvfs::{Kvfs, Outcome, Scan, ScanInPlace, ScanValues};
 pub use posix::{
-    Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixClones,
-    PosixExt, PosixLocks, PosixProjects, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target, Walk,
-    WalkEntry, WalkStep, Whence,
+    Access, Dir, DirEntry, File, FoundLock, Ladder, OpenFlags, OpenOptions, PathAt, Posix, PosixBirth,
+    PosixClones, PosixExt, PosixLocks, PosixProjects, RangeOwner, ReadDir, SetTime, Stat, StatVfs, Target,
+    Walk, WalkEntry, WalkStep, Whence,
 };
 pub use pxfs::{
     AccessTimes, Node, NodeEntry, Nodes, Pieces, Pxfs, SetAttributes, Watch, WatchEvent, WatchEventKind,

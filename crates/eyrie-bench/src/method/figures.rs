@@ -56,8 +56,9 @@ pub struct Figures {
     pub written_bytes: Option<f64>,
     /// Drains of a volume on a disk for each operation.
     pub drains: Option<f64>,
-    /// Epoch barriers for each operation, over all counted rounds. `None` unless the threads that made the
-    /// calls also made the changes on a medium of Eyrie.
+    /// Epoch barriers for each operation, over all counted rounds. A thread counts only its own barriers. So
+    /// the value is `None` on a mount and a served volume, where other threads store, and on sides other than
+    /// Eyrie.
     pub barriers: Option<f64>,
     /// Publishes for each operation, as `barriers`.
     pub publishes: Option<f64>,
@@ -86,7 +87,8 @@ pub struct Row {
     pub unit: &'static str,
     /// Number of targets from which the threads choose.
     pub among: u64,
-    /// Number of different targets that they touched, on the side on which they touched most.
+    /// Number of different targets that the threads touched: the sum of the threads, on the side with the
+    /// largest sum.
     pub touched: u64,
     /// The figures of each side. `None` if a side lacks the operation.
     pub sides: Vec<Option<Figures>>,

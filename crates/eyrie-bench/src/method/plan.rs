@@ -15,10 +15,11 @@ pub struct RowPlan {
     pub name: String,
     /// The blocks, files or keys from which the row chooses.
     pub targets: Targets,
-    /// True for a row with a single round, which counts. Such a row makes the files or keys that later rows
-    /// need.
+    /// True for a row that makes the files or keys that later rows need. A group in which all rows have this
+    /// flag has one round, which counts. Every other group begins with a round that does not count, and may end
+    /// with a round for the latency. If only some rows of a group have the flag, it has no effect.
     pub once: bool,
-    /// Maximum number of counted rounds.
+    /// Maximum number of counted rounds of the row's group. The smallest maximum of its rows counts.
     pub most: u32,
 }
 
@@ -28,12 +29,12 @@ impl RowPlan {
         RowPlan { name: name.into(), targets, once: false, most: u32::MAX }
     }
 
-    /// Makes a row with a single round, which counts.
+    /// Makes a row with the flag [`RowPlan::once`].
     pub fn once(name: impl Into<String>, targets: Targets) -> RowPlan {
         RowPlan { once: true, ..RowPlan::new(name, targets) }
     }
 
-    /// Limits the number of counted rounds, for a row whose rounds take long.
+    /// Limits the number of counted rounds of the row's group, for a row whose rounds take long.
     #[must_use]
     pub fn at_most(self, most: u32) -> RowPlan {
         RowPlan { most, ..self }
@@ -58,7 +59,7 @@ impl Plan {
 /// The number of counted rounds of each row.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
-    /// Minimum number. A row may limit its rounds to fewer (see [`RowPlan::most`]).
+    /// Minimum number. A group may have fewer (see [`RowPlan::most`]).
     pub least: u32,
     /// Maximum number.
     pub most: u32,

@@ -73,12 +73,10 @@ impl Stopwatch {
         let before = OrderCounts::of_this_thread();
         let started = Instant::now();
         if self.single {
-            let mut last = started;
             for number in 0..count {
+                let started = Instant::now();
                 call(number)?;
-                let now = Instant::now();
-                self.record(now - last);
-                last = now;
+                self.record(started.elapsed());
             }
         } else {
             for number in 0..count {
@@ -134,8 +132,9 @@ impl Stopwatch {
         if right { Ok(()) } else { Err(Error::wrong(what())) }
     }
 
-    /// Fails after an interrupt. Timed calls include this check. Long work that times no calls, such as a
-    /// preparation, calls this method at intervals.
+    /// Fails after an interrupt. [`Stopwatch::time`] and [`Stopwatch::time_whole`] begin with this check,
+    /// before they start the clock. Long work that times no calls, such as a preparation, calls this method at
+    /// intervals.
     ///
     /// # Errors
     /// Only [`Error::Interrupted`].

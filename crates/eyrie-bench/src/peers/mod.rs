@@ -34,8 +34,8 @@ pub enum Peer {
 
 /// The reason why a store is left out without the feature.
 #[cfg(not(feature = "peers"))]
-const MISSING: &str = "this program was built without other stores; `cargo install eyriefs-cli --features \
-                       peers` builds it with them";
+const MISSING: &str = "this program was built without other stores; in a clone, `cargo install --path \
+                       crates/eyrie-cli --features peers` builds it with them";
 
 /// Replaces the other `settings` if the program is built without the feature `peers`.
 ///

@@ -19,7 +19,8 @@ const SIZES: [usize; 4] = [8, 64, 512, 4096];
 const CREATED: [u64; 3] = [100, 1000, 10_000];
 /// Number of calls that are timed together.
 const TIMED_CALLS: u64 = 64;
-/// Number of mails. This number does not come from PostMark.
+/// Number of mails. PostMark has 500 by default. All transactions touch few mails here, so that each mail is
+/// read and grows many times.
 const MAILS: u64 = 100;
 /// Limits of the sizes of mails at the start, in bytes: the defaults of PostMark.
 const LEAST_BYTES: u64 = 500;
@@ -109,6 +110,9 @@ impl Workload for Bpfs {
 
     fn bytes(&self, _threads: u64) -> u64 {
         let appended: usize = SIZES.iter().sum();
+        // An overwrite takes new pages before the old ones are free. So the large file and the files of the
+        // tree, which `patch` writes again, count twice. The 128 MiB leave room for mails, empty files and
+        // tables.
         let tree = self.files * 2 * FILE_BYTES;
         // One round does not count, and one measures the latency.
         let rounds = self.rounds + 2;

@@ -69,7 +69,14 @@ impl Workload for Jobs {
     }
 
     fn bytes(&self, _threads: u64) -> u64 {
+        // An overwrite takes new pages before the old ones are free, and Eyrie stores a file in whole pages.
+        // So files and pages count twice. The 64 MiB leave room for the journals, directories and tables.
         self.files * 2 * FILE_BYTES + self.pages * 2 * BLOCK_BYTES as u64 + (64 << 20)
+    }
+
+    fn most_threads(&self) -> u64 {
+        // Each thread has at least one page in each part of its file.
+        self.pages / CHANGED as u64
     }
 
     fn plan(&self, threads: u64) -> Plan {
@@ -95,8 +102,9 @@ struct JobsWorker<P: Posix + Clone> {
     tree: Tree,
     database: File<P>,
     journal: File<P>,
-    /// The number of the content of the first page, and the number of changes of each page.
+    /// The number of the [`Pattern`] of the first page. The numbers of later pages follow it.
     first: u64,
+    /// For each page the number of its changes: the version of its [`Pattern`].
     versions: Vec<u32>,
     chooser: Chooser,
 }
@@ -141,7 +149,8 @@ impl<P: Posix + Clone> JobsWorker<P> {
         let mut old = vec![0; CHANGED * BLOCK_BYTES];
         let mut new = vec![0; CHANGED * BLOCK_BYTES];
         for _ in 0..self.transactions {
-            // The pages differ, because each comes from another quarter of the file.
+            // The pages differ, because each comes from another quarter of the file. `most_threads` leaves each
+            // thread at least four pages.
             let quarter = pages / CHANGED as u64;
             let chosen: [u64; CHANGED] =
                 std::array::from_fn(|at| at as u64 * quarter + self.chooser.below(quarter));

@@ -242,6 +242,7 @@ fn absurd_sizes_are_refused_or_sparse() {
     let sparse = |list: &[(&str, &[u8])], data: &[u8]| {
         archive(&[records(list), file("sparse", &String::from_utf8_lossy(data))])
     };
+    // Two of these have more than the 16 MiB that one member may have, and each alone has less.
     let much = records(&[("comment", &[b'x'; 9 << 20])]);
     let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
     let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];
@@ -509,7 +510,10 @@ fn input_without_archive_makes_nothing() {
     }
     let directory = File::open("/").unwrap();
     let failed = load(directory, "archive", &nest.files, Path::new("/to"), &Reporter::silent()).unwrap_err();
-    assert_eq!(failed.to_string(), "cannot load: archive: cannot read the archive: Is a directory");
+    assert_eq!(
+        failed.to_string(),
+        "cannot load: archive: cannot read the archive: Is a directory: name a file"
+    );
     nest.files.create_dir("/to").unwrap();
     assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
     assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);

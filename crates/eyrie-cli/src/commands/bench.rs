@@ -167,7 +167,7 @@ struct KvOptions {
     /// Number of keys [default: one store of 1,000 keys, one of 100,000 and one of 1,000,000]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: Option<u64>,
-    /// Size of each value, such as 100 or 16K [default: 4K, but 100 bytes in the store of 1,000,000 keys]
+    /// Size of each value, such as 100 or 16K [default: 4K; without --keys, 100 bytes in the largest store]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     value: Option<u64>,
     /// The moment at which each change is durable, on all sides [default: later on dram, else each]
@@ -376,7 +376,8 @@ impl ReportPage<'_> {
         let is_new = matches!(&there, Err(error) if error.kind() == io::ErrorKind::NotFound);
         let file = if is_new { options.create(true).truncate(false).open(path) } else { there };
         let file = file.doing("write", text::path(path))?;
-        // A symbolic link to the page stays if the page is removed.
+        // If `path` is a symbolic link without a target, the open has made the target. After a failure the
+        // run removes the target, and not the link of the user.
         let made = is_new.then(|| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
         Ok(ReportPage { path, file, made })
     }

@@ -9,11 +9,11 @@ use crate::copy::DataRuns;
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
 use crate::output::Output;
-use crate::place::{self, Place};
+use crate::place::{self, Inside, Place};
 use crate::volumes::Purpose;
 
 /// Bytes of the read buffer.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Write files to standard output
 #[derive(Debug, Args)]
@@ -27,9 +27,13 @@ pub struct CatArgs {
 }
 
 pub fn run(arguments: &CatArgs, output: &mut Output) -> Result<()> {
-    let places = place::all_inside(&arguments.places)?;
+    print(&place::all_inside(&arguments.places)?, output)
+}
+
+/// Writes the files at these places to standard output, one after the other.
+pub(super) fn print(places: &[Inside], output: &mut Output) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
-    for_each(&places, Purpose::Read, |files, inside| {
+    for_each(places, Purpose::Read, |files, inside| {
         let file = files.open_file(&inside.path).doing("read", inside)?;
         let mut data = DataRuns::new(&file).doing("read", inside)?;
         let (mut offset, mut known) = (0, 0);

@@ -10,7 +10,6 @@ use crate::failure::{Failures, Result};
 use crate::opened::with_volumes;
 use crate::output::{Output, table};
 use crate::text;
-use crate::volumes::Purpose;
 
 /// Show used and free space of volumes
 #[derive(Debug, Args)]
@@ -37,7 +36,7 @@ pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
     let mut values = Vec::new();
     let mut rows = table(&["Volume", "Size", "Used", "Free", "Use", "Objects"], &[1, 2, 3, 4, 5]);
     let mut failures = Failures::default();
-    with_volumes(Purpose::Read, |volumes| {
+    with_volumes([], |volumes| {
         for path in &arguments.volumes {
             let shown = volumes.get(path).map(|(_, volume)| {
                 let information = volume.information();

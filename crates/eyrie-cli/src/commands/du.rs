@@ -13,7 +13,6 @@ use crate::failure::{Doing, Failures, Result, Skipped};
 use crate::opened::with_volumes;
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
-use crate::volumes::Purpose;
 use crate::{interrupt, text};
 
 /// Show the space that files and directories take
@@ -80,7 +79,7 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
     let places = std::mem::take(&mut arguments.places);
     let (seen, skipped, values) = (HashSet::new(), Skipped::default(), Vec::new());
     let mut usage = Usage { arguments, output, seen, total: 0, skipped, values };
-    let counted = with_volumes(Purpose::Read, |volumes| {
+    let counted = with_volumes([], |volumes| {
         let mut failures = Failures::default();
         for place in places {
             let inside = place.inside_or_root();

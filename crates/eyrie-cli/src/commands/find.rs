@@ -13,10 +13,10 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result, Skipped};
+use crate::opened::with_volumes;
 use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
-use crate::volumes::Purpose;
-use crate::{interrupt, text, volumes};
+use crate::{interrupt, text};
 
 /// Number of seconds of a day.
 const DAY: i128 = 86_400;
@@ -79,8 +79,8 @@ pub struct FindArgs {
 }
 
 /// The conditions, and the values with which they compare.
-struct Conditions {
-    arguments: FindArgs,
+struct Conditions<'a> {
+    arguments: &'a FindArgs,
     newer: Option<Time>,
     /// The time of the search, in seconds since 1970.
     now: i128,
@@ -107,15 +107,15 @@ struct Matches<'a> {
 pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     let inside = arguments.place.clone().inside_or_root();
-    let newer = arguments.newer.as_ref().map(volumes::stat).transpose()?.map(|stat| stat.modified);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i128::from(since.as_secs()));
     let mut matches = Matches { output, json: arguments.json, print0: arguments.print0, values: Vec::new() };
-    let FindArgs { size, mtime, empty, json, .. } = &arguments;
+    let FindArgs { size, mtime, newer, empty, json, .. } = &arguments;
     let need_attributes = size.is_some() || mtime.is_some() || newer.is_some() || *empty || *json;
-    let conditions = Conditions { arguments, newer, now, need_attributes };
     let mut skipped = Skipped::default();
-    volumes::with_files(&inside.volume, Purpose::Read, |files| {
-        search(files, &inside, &conditions, &mut matches, &mut skipped)
+    with_volumes([], |volumes| {
+        let newer = newer.as_ref().map(|place| volumes.stat(place)).transpose()?.map(|stat| stat.modified);
+        let conditions = Conditions { arguments: &arguments, newer, now, need_attributes };
+        search(&volumes.files(&inside.volume)?, &inside, &conditions, &mut matches, &mut skipped)
     })?;
     matches.finish()?;
     skipped.finish("not everything was read", inside)
@@ -124,7 +124,7 @@ pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
 fn search(
     files: &Files,
     inside: &Inside,
-    conditions: &Conditions,
+    conditions: &Conditions<'_>,
     matches: &mut Matches<'_>,
     skipped: &mut Skipped,
 ) -> Result<()> {
@@ -172,7 +172,7 @@ impl Matches<'_> {
     }
 }
 
-impl Conditions {
+impl Conditions<'_> {
     /// Checks the conditions for the entry at `path`.
     fn check(&self, path: &Path, entry: &WalkEntry<Files>) -> eyrie::Result<Answer> {
         let is_named = self.hold_for_name(path, entry);
@@ -190,7 +190,7 @@ impl Conditions {
     /// Returns true if the conditions on level, type, name and path hold. These conditions need no attributes
     /// of the entry.
     fn hold_for_name(&self, path: &Path, entry: &WalkEntry<Files>) -> bool {
-        let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
+        let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = self.arguments;
         // The root has no name of its own.
         let base = || path.file_name().unwrap_or(OsStr::new("/"));
         entry.depth >= *min_depth
@@ -200,7 +200,7 @@ impl Conditions {
     }
 
     fn hold_for_attributes(&self, stat: &Stat) -> bool {
-        let FindArgs { size, mtime, .. } = &self.arguments;
+        let FindArgs { size, mtime, .. } = self.arguments;
         let age = self.now - i128::from(stat.modified.seconds);
         size.is_none_or(|bound| bound.holds(stat.size.into()))
             && mtime.is_none_or(|bound| bound.holds(age.div_euclid(DAY)))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Result, print_error, print_failure};
 use crate::output::Output;
 use crate::text;
-use crate::volumes::{object_count, paged, refused};
+use crate::volumes::{object_count, paged, refused, unopened};
 
 /// Check and repair a volume
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
         _ => failure.with_status(UNREADABLE),
     };
     let report = Volume::inspect(&arguments.volume, paged())
-        .map_err(|error| unreadable(refused("cannot read the volume", &arguments.volume, &error)))?;
+        .map_err(|error| unreadable(unopened("cannot read the volume", &arguments.volume, &error)))?;
     if report.is_clean() {
         let printed = print_sound(arguments, &report, output).and_then(|()| Ok(output.flush()?));
         return printed.map_err(unreadable);

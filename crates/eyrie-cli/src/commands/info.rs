@@ -1,6 +1,5 @@
 //! `eyrie info`: describes a volume.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,6 +10,9 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::volumes::Purpose;
 use crate::{text, volumes};
+
+/// Spaces before the continuation of a value.
+const INDENT: usize = 13;
 
 /// Show the properties of a volume
 #[derive(Debug, Args)]
@@ -73,20 +75,15 @@ fn print(volume: &Path, information: &Information, output: &mut Output) -> Resul
         ("objects", text::count(information.objects)),
         ("opened", opened.to_owned()),
     ] {
-        writeln!(output, "  {name:<10} {value}")?;
+        output.wrapped(&format!("  {name:<10} {value}"), INDENT)?;
     }
     for (path, bytes) in &information.segments {
         let journal =
             information.journal_bytes.map(|bytes| format!(" with a journal of {}", text::size(bytes)));
         let journal = journal.unwrap_or_default();
         let checksums = if information.checksums { " and checksums of its pages" } else { "" };
-        writeln!(
-            output,
-            "  {:<10} {}, {}{journal}{checksums}",
-            "segment",
-            text::path(path),
-            text::size(*bytes)
-        )?;
+        let (path, size) = (text::path(path), text::size(*bytes));
+        output.wrapped(&format!("  {:<10} {path}, {size}{journal}{checksums}", "segment"), INDENT)?;
     }
     Ok(())
 }

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
 use eyrie::{Condition, Credentials, Errno, KeyRange, Order, Outcome, Store};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::failure::{Doing, Failure, Result, reason};
-use crate::output::{Output, json_name};
+use crate::output::{JsonArray, Output, json_name};
 use crate::place::{Inside, Place};
 use crate::volumes::Purpose;
 use crate::{input, text, volumes};
@@ -154,7 +154,7 @@ fn with_store<T>(
 
 fn scan(place: Place, prefix: &[u8], json: bool, output: &mut Output) -> Result<()> {
     with_store(place, Purpose::Read, |store, inside| {
-        let mut values = Vec::new();
+        let mut array = JsonArray::default();
         for key in store.scan(KeyRange::prefix(prefix), Order::ByKey) {
             let key = key.doing("scan", inside)?;
             if !json {
@@ -163,9 +163,9 @@ fn scan(place: Place, prefix: &[u8], json: bool, output: &mut Output) -> Result<
             } else if let Some(bytes) = store.value_len(&key).doing("scan", shown(inside, &key))? {
                 let mut entry = json!({ "bytes": bytes });
                 json_name(&mut entry, "key", &key);
-                values.push(entry);
+                array.add(&entry, output)?;
             }
         }
-        if json { output.json(&Value::Array(values)) } else { Ok(()) }
+        if json { array.finish(output) } else { Ok(()) }
     })
 }

@@ -95,7 +95,17 @@ fn make(files: &Files, existing: &Path, new: &Inside, symbolic: bool, force: boo
         Err(error) if force && error.errno() == Errno::EXIST => replace(files, existing, new, symbolic, link),
         made => made,
     };
-    made.doing("link", new)
+    match made {
+        // A hard link fails in the same way if its directory or the existing file does not exist.
+        Err(error) if !symbolic && error.errno() == Errno::NOENT && is_missing(files, existing) => {
+            Err(error).doing("link", Inside { volume: new.volume.clone(), path: existing.to_owned() })
+        }
+        made => made.doing("link", new),
+    }
+}
+
+fn is_missing(files: &Files, path: &Path) -> bool {
+    files.stat(Target::NoFollow(path.into())).is_err_and(|error| error.errno() == Errno::NOENT)
 }
 
 /// Replaces the file `new` by a link. The link is made under another name and then renamed, so a failure

@@ -182,7 +182,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Stat(arguments) => stat::run(arguments, output),
         Command::Diff(arguments) => diff::run(&arguments, output),
         Command::Mkdir(arguments) => mkdir::run(&arguments),
-        Command::Cp(arguments) => cp::run(arguments),
+        Command::Cp(arguments) => cp::run(arguments, output),
         Command::Mv(arguments) => mv::run(arguments),
         Command::Rm(arguments) => rm::run(&arguments, output),
         Command::Touch(arguments) => touch::run(arguments),

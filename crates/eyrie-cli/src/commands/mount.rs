@@ -1,13 +1,14 @@
 //! `eyrie mount`: mounts a volume with FUSE, and serves it until it is unmounted.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use eyrie_fuse::{MountError, MountOptions};
 
-use crate::failure::{Doing, Failure, NOT_FOUND, Result};
+use crate::failure::{Doing, Failure, Result};
 use crate::place::real;
 use crate::volumes::Purpose;
 use crate::{background, interrupt, text, volumes};
@@ -22,8 +23,8 @@ Examples:
   eyrie umount /mnt/vol
 
 Options of -o: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, sync, \
-async, writeback_cache, threads=N, fsname=NAME, and for access times noatime (the default), relatime, \
-strictatime, nodiratime. Reads that the kernel answers from its cache set no access times.
+async, writeback_cache, short_writes, threads=N, fsname=NAME, and for access times noatime (the default), \
+relatime, strictatime, nodiratime. Reads that the kernel answers from its cache set no access times.
 
 The command returns when the mount can be used, and a process in the background serves it. That process has \
 the volume open, so other commands on the volume fail until `eyrie umount`; use the files of the mount \
@@ -91,9 +92,16 @@ fn serve(arguments: &MountArgs, options: &MountOptions) -> Result<()> {
 }
 
 fn failure(error: MountError) -> Failure {
-    let missing = matches!(&error, MountError::MountPoint { source, .. }
-        if source.kind() == std::io::ErrorKind::NotFound);
-    Failure::of_line(error).with_status(if missing { NOT_FOUND } else { 1 })
+    match &error {
+        MountError::MountPoint { path, source, .. } if source.kind() == ErrorKind::NotFound => {
+            let why = "No such file or directory: make it with mkdir(1), or check the spelling";
+            Failure::not_found("cannot mount", text::path(path), why)
+        }
+        MountError::MountPoint { path, source, .. } if source.kind() == ErrorKind::NotADirectory => {
+            Failure::new("cannot mount", text::path(path), "Not a directory: name one as the mount point")
+        }
+        _ => Failure::of_line(format_args!("cannot {error}")),
+    }
 }
 
 /// Returns the words of the command line. If mount(8) calls this program as `mount.eyrie`, these are the

@@ -6,7 +6,7 @@ use eyrie::{Errno, RenameMode};
 use super::cp::{Copying, Existing, copy_one, existing};
 use crate::copy::{Reflink, print_line};
 use crate::endpoint::{Endpoint, for_each_source};
-use crate::failure::{Doing, Result};
+use crate::failure::{Doing, Failure, Result, reason};
 use crate::place::{self, Place};
 use crate::volumes::Purpose;
 
@@ -52,7 +52,11 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
         let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         match from.rename(&from.path, &to.path, mode) {
             Err(error) if no_clobber && error.errno() == Errno::EXIST => return Ok(()),
-            renamed => renamed.doing("move", place)?,
+            Err(error) => {
+                let why = reason_of_refusal(from, to).unwrap_or_else(|| reason(&error));
+                return Err(Failure::of_errno(error.errno(), "cannot move", place, why));
+            }
+            Ok(()) => {}
         }
         if verbose {
             print_line(&format!("renamed '{}' -> '{}'", from.shown(), to.shown()));
@@ -75,4 +79,12 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
         print_line(&format!("removed '{}'", from.shown()));
     }
     Ok(())
+}
+
+/// Returns the reason of a failed rename if one of the two files is a directory and the other is not.
+fn reason_of_refusal(from: &Endpoint, to: &Endpoint) -> Option<String> {
+    let (source, target) = (from.lstat().ok()?.is_dir(), to.lstat().ok()?.is_dir());
+    let kind = |is_dir| if is_dir { "a directory" } else { "a file" };
+    let why = format!("the source is {}, and the target is {}", kind(source), kind(target));
+    (source != target).then(|| why + ": choose another name, or remove the target first")
 }

@@ -20,7 +20,7 @@ use crate::users::Names;
 use crate::volumes::{Purpose, with_files};
 use crate::{place, text};
 
-/// Show and set limits of storage for users, groups and directory trees
+/// Show and set limits for users, groups and directory trees
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -111,6 +111,19 @@ struct SetArgs {
     /// Time for which usage may be above soft limits, such as 7d, 12h, 30m or 90s
     #[arg(long, value_name = "TIME", value_parser = parse_grace)]
     grace: Option<u64>,
+    /// Print the kind and the number of the account as JSON
+    #[arg(long)]
+    json: bool,
+    /// Do not print the number of the tree
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl SetArgs {
+    /// Returns the place of this directory of the volume.
+    fn inside(&self, path: &Path) -> Inside {
+        Inside { volume: self.volume.clone(), path: place::join(Path::new("/"), path) }
+    }
 }
 
 /// Parses `HARD` or `SOFT:HARD`.
@@ -146,7 +159,8 @@ pub fn run(arguments: &QuotaArgs, output: &mut Output) -> Result<()> {
         None => show(&arguments.shown, false, output),
         Some(QuotaCommand::Report(shown)) => show(shown, true, output),
         Some(QuotaCommand::Set(set)) => {
-            with_files(&set.volume, Purpose::Change, |files| change(files, set, output))
+            let account = with_files(&set.volume, Purpose::Change, |files| change(files, set))?;
+            print_account(set, account, output)
         }
         Some(QuotaCommand::Off { volume }) => with_files(volume, Purpose::Change, |files| {
             if files.quota_table().doing("read the quotas of", text::path(volume))?.is_none() {
@@ -246,26 +260,44 @@ fn row(report: &QuotaReport, names: &Names, zone: &Zone) -> [String; 9] {
     ]
 }
 
-/// Sets limits and grace times.
-fn change(files: &Files, set: &SetArgs, output: &mut Output) -> Result<()> {
+/// Prints the account whose limits were set: as JSON, or as text if it is a tree, because a tree gets its
+/// number here.
+fn print_account(set: &SetArgs, account: Option<QuotaId>, output: &mut Output) -> Result<()> {
+    if set.json {
+        let (kind, number) = (account.map(|id| kind_name(id.kind)), account.map(|id| id.number));
+        let volume = set.volume.to_string_lossy();
+        return output.json(&json!({ "volume": volume, "kind": kind, "number": number }));
+    }
+    match (&set.tree, account) {
+        (Some(path), Some(id)) if !set.quiet => {
+            Ok(writeln!(output, "{} is tree {}", set.inside(path), id.number)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets limits and grace times. Returns the account whose limits were set.
+fn change(files: &Files, set: &SetArgs) -> Result<Option<QuotaId>> {
     let volume = text::path(&set.volume);
     let (reading, setting) = ("read the quotas of", "set the quotas of");
     let mut limits = files.quota_table().doing(reading, &volume)?.unwrap_or_default();
     if let Some(grace) = set.grace {
         (limits.bytes_grace, limits.files_grace) = (grace, grace);
     }
-    if let Some(path) = &set.tree {
+    let account = if let Some(path) = &set.tree {
         // While the volume has quotas, new files inherit the number of their tree. So no file that is made
         // now is left out.
         files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
-        let inside = Inside { volume: set.volume.clone(), path: place::join(Path::new("/"), path) };
-        let number = number_tree(files, &inside, &limits)?;
-        writeln!(output, "{inside} is tree {number}")?;
-        set_account(&mut limits, QuotaId { kind: QuotaKind::Tree, number }, set)?;
-    } else if let Some(id) = account(set)? {
+        let number = number_tree(files, &set.inside(path), &limits)?;
+        Some(QuotaId { kind: QuotaKind::Tree, number })
+    } else {
+        account(set)?
+    };
+    if let Some(id) = account {
         set_account(&mut limits, id, set)?;
     }
-    files.set_quota_table(Some(&limits)).doing(setting, &volume)
+    files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
+    Ok(account)
 }
 
 /// Returns the user or the group of the arguments.

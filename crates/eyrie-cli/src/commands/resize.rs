@@ -49,7 +49,7 @@ pub fn run(arguments: &ResizeArgs, output: &mut Output) -> Result<()> {
         return Err(Failure::usage("cannot resize the volume", place, why));
     }
     Volume::resize_with(path, *size, volumes::paged())
-        .map_err(|error| volumes::refused("cannot resize the volume", path, &error))?;
+        .map_err(|error| volumes::unopened("cannot resize the volume", path, &error))?;
     let bytes = match *size {
         Some(bytes) => bytes,
         None => volumes::with_volume(path, Purpose::Read, |volume| Ok(volume.information().size_bytes))?,

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
-/// Read a whole volume on a disk, and compare its pages with their checksums
+/// Compare all pages of a volume on a disk with their checksums
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

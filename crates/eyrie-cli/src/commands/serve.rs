@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use eyrie_client::SOCKET_NAME;
 use eyrie_service::{ServeOptions, Service};
+use serde_json::json;
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
@@ -43,9 +44,22 @@ pub struct ServeArgs {
     /// Serve in this process, and return when it is stopped
     #[arg(long, short)]
     foreground: bool,
+    /// Print the volume, the socket and the numbers of the allowed users as JSON; null for everybody
+    #[arg(long)]
+    json: bool,
+    /// Print nothing if the command succeeds
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
     /// Serve in this process, detach from the terminal, and report to standard output
     #[arg(long, hide = true)]
     background: bool,
+}
+
+impl ServeArgs {
+    /// Returns the place of the socket.
+    fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| self.volume.join(SOCKET_NAME))
+    }
 }
 
 pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
@@ -65,6 +79,14 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     }
     words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
+    if arguments.json {
+        let (volume, socket) = (arguments.volume.to_string_lossy(), arguments.socket());
+        let value = json!({ "volume": volume, "socket": socket.to_string_lossy(), "users": options.users });
+        return output.json(&value);
+    }
+    if arguments.quiet {
+        return Ok(());
+    }
     let readers = if arguments.allow.is_empty() { "your programs and root's" } else { "the allowed users" };
     writeln!(output, "serving {}: {readers} can read all of it", text::path(&arguments.volume))?;
     Ok(())
@@ -89,11 +111,12 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     if arguments.background {
         background::lead_session();
     }
-    let socket = arguments.socket.clone().unwrap_or_else(|| arguments.volume.join(SOCKET_NAME));
     let place = || text::path(&arguments.volume);
-    let service = Service::start(&arguments.volume, &socket, options);
-    let service =
-        service.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())?;
+    let failed = |error| {
+        let error = eyrie::Error::from_engine(error, "serve volume");
+        volumes::unopened("cannot serve the volume", &arguments.volume, &error)
+    };
+    let service = Service::start(&arguments.volume, &arguments.socket(), options).map_err(failed)?;
     let stopper = service.stopper();
     interrupt::install_with(move || stopper.stop());
     if arguments.background {
@@ -102,7 +125,7 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     background::notify_manager("READY=1");
     let served = service.run();
     background::notify_manager("STOPPING=1");
-    served.map_err(|error| eyrie::Error::from_engine(error, "serve volume")).doing("serve", place())
+    served.map_err(failed)
 }
 
 #[cfg(test)]
@@ -117,6 +140,8 @@ mod tests {
                 socket: None,
                 allow: vec![user.to_owned()],
                 foreground: true,
+                json: false,
+                quiet: false,
                 background: false,
             })
         };

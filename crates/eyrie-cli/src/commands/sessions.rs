@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use eyrie_client::{Client, SOCKET_NAME};
+use eyrie::Errno;
+use eyrie_client::{Client, SOCKET_NAME, is_absent};
 use serde_json::json;
 
-use crate::failure::{Doing, Result};
+use crate::failure::{Failure, Result, reason};
 use crate::output::{Output, table};
-use crate::text;
+use crate::{text, volumes};
 
 /// List the programs that use a served volume
 #[derive(Debug, Args)]
@@ -33,10 +34,17 @@ fn socket_of(volume: &Path) -> PathBuf {
 }
 
 pub fn run(arguments: &SessionsArgs, output: &mut Output) -> Result<()> {
-    let sessions = Client::sessions(&socket_of(&arguments.volume));
-    let sessions = sessions
-        .map_err(|error| eyrie::Error::from_engine(error, "list sessions"))
-        .doing("list the sessions of", text::path(&arguments.volume))?;
+    let volume = &arguments.volume;
+    let (what, place) = ("cannot list the sessions of", text::path(volume));
+    if !volume.exists() {
+        return Err(volumes::missing(what, volume));
+    }
+    let sessions = Client::sessions(&socket_of(volume)).map_err(|error| {
+        if is_absent(&error) && error.errno() != Errno::ACCESS {
+            return Failure::new(what, &place, "no service shares it: start one with `eyrie serve`");
+        }
+        Failure::new(what, &place, reason(&eyrie::Error::from_engine(error, "list sessions")))
+    })?;
     if arguments.json {
         let list: Vec<_> = sessions
             .iter()

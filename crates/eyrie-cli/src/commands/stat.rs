@@ -4,12 +4,12 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use eyrie::{Files, Kind, Posix, PosixExt, Stat};
+use eyrie::{Files, Kind, Posix, PosixBirth, PosixExt, Stat, Time};
 use serde_json::Value;
 
 use crate::failure::{Doing, Result};
 use crate::opened::for_each;
-use crate::output::{Output, json_name, json_stat};
+use crate::output::{Output, json_name, json_stat, json_time};
 use crate::place::{self, Inside, Place};
 use crate::text;
 use crate::times::Zone;
@@ -34,6 +34,7 @@ pub struct StatArgs {
 /// The attributes of one file.
 struct Attributes {
     stat: Stat,
+    birth: Time,
     /// The target, if the file is a symbolic link that was not followed.
     target: Option<Vec<u8>>,
     /// Names of extended attributes.
@@ -69,17 +70,19 @@ impl Attributes {
     fn read(files: &Files, inside: &Inside, dereference: bool) -> Result<Attributes> {
         let path = &inside.path;
         let stat = files.stat(place::target(path, dereference)).doing("stat", inside)?;
+        let birth = files.created(place::target(path, dereference)).doing("stat", inside)?;
         let target = match stat.kind {
             Kind::Symlink => Some(files.readlink(path.into()).doing("read the link", inside)?),
             _ => None,
         };
         let xattrs = if dereference { files.xattr_names(path) } else { files.symlink_xattr_names(path) };
         let xattrs = xattrs.doing("list the extended attributes of", inside)?;
-        Ok(Attributes { stat, target, xattrs })
+        Ok(Attributes { stat, birth, target, xattrs })
     }
 
     fn json(&self, inside: &Inside) -> Value {
         let mut value = json_stat(&self.stat);
+        value["birth"] = json_time(self.birth);
         json_name(&mut value, "path", inside.path.as_os_str().as_bytes());
         if let Some(target) = &self.target {
             json_name(&mut value, "target", target);
@@ -89,7 +92,7 @@ impl Attributes {
     }
 
     fn print(&self, inside: &Inside, settings: &HostSettings, output: &mut Output) -> Result<()> {
-        let Attributes { stat, target, xattrs } = self;
+        let Attributes { stat, birth, target, xattrs } = self;
         let arrow = target.as_ref().map(|target| format!(" -> {}", text::escaped(target)));
         output.heading(&format!("{inside}{}", arrow.unwrap_or_default()))?;
         let HostSettings { names, zone } = settings;
@@ -103,6 +106,7 @@ impl Attributes {
             ("accessed", zone.full(stat.accessed)),
             ("modified", zone.full(stat.modified)),
             ("changed", zone.full(stat.changed)),
+            ("birth", zone.full(*birth)),
         ] {
             writeln!(output, "  {name:<10} {value}")?;
         }

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failures, Result};
 use crate::output::Output;
+use crate::place::real;
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
-/// Recover volumes that were not closed, and save them on their media
+/// Recover volumes that were not closed, and save them
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -36,8 +37,17 @@ pub struct SyncArgs {
 pub fn run(arguments: &SyncArgs, output: &mut Output) -> Result<()> {
     let mut values = Vec::new();
     let mut failures = Failures::default();
+    let mut done: Vec<(PathBuf, bool)> = Vec::new();
     for path in &arguments.volumes {
-        let saved = volumes::with_volume(path, Purpose::Change, |volume| Ok(volume.information().recovered));
+        // A volume that two arguments name is opened once.
+        let real = real(path);
+        let saved = match done.iter().find(|(known, _)| *known == real) {
+            Some(&(_, recovered)) => Ok(recovered),
+            None => volumes::with_volume(path, Purpose::Change, |volume| Ok(volume.information().recovered)),
+        };
+        if let Ok(recovered) = saved {
+            done.push((real, recovered));
+        }
         failures.add(match saved {
             Err(failure) => Err(failure),
             Ok(recovered) if arguments.json => {

@@ -1,4 +1,5 @@
-//! Tests that every help text has examples, and that every example is a valid command.
+//! Tests of the definition of the command line: every help text has valid examples, and every command prints
+//! JSON and is quiet on demand.
 
 use clap::{Command, CommandFactory, Parser};
 
@@ -67,4 +68,80 @@ fn every_help_has_valid_examples() {
 #[test]
 fn command_line_definition_is_sound() {
     Arguments::command().debug_assert();
+}
+
+/// Commands without `--json` that print nothing at all.
+const SILENT: [&str; 11] = [
+    "mkdir",
+    "touch",
+    "truncate",
+    "mount",
+    "umount",
+    "kv put",
+    "kv erase",
+    "xattr set",
+    "xattr rm",
+    "quota off",
+    "replay",
+];
+/// Commands without `--json` that print nothing unless `--verbose` asks for a line about each file.
+const VERBOSE: [&str; 7] = ["cp", "mv", "rm", "ln", "chmod", "chown", "chattr"];
+/// Commands without `--json` that write bytes or text in a format of another program: the bytes of files and
+/// values, traces, completions and manual pages.
+const OTHER_FORMATS: [&str; 6] = ["cat", "kv get", "xattr get", "trace", "completions", "man"];
+/// Commands without `--quiet`, because they were asked for their output, and confirm nothing.
+const ANSWERS: [&str; 23] = [
+    "ls",
+    "tree",
+    "find",
+    "du",
+    "stat",
+    "lsattr",
+    "kv scan",
+    "xattr list",
+    "info",
+    "df",
+    "stats",
+    "sessions",
+    "quota",
+    "quota report",
+    "run",
+    "explore",
+    "bench micro",
+    "bench kv",
+    "bench profile",
+    "bench catd",
+    "bench bpfs",
+    "bench jobs",
+    "bench shared",
+];
+
+#[test]
+fn every_command_prints_json_and_is_quiet_on_demand() {
+    let (mut exceptions, mut wrong) = (Vec::new(), Vec::new());
+    for command in all() {
+        let name = command.get_display_name().unwrap_or_default().replace('-', " ");
+        let name = name.trim_start_matches("eyrie").trim_start();
+        let has = |flag: &str| command.get_arguments().any(|argument| argument.get_long() == Some(flag));
+        let runs = !command.is_subcommand_required_set();
+        let is_in = |list: &[&str]| list.contains(&name);
+        let right = match (has("json"), has("quiet"), has("verbose")) {
+            (true, true, _) => true,
+            (true, false, _) => is_in(&ANSWERS),
+            (false, false, verbose) => {
+                !runs || is_in(&OTHER_FORMATS) || is_in(if verbose { &VERBOSE } else { &SILENT })
+            }
+            (false, true, _) => false,
+        };
+        if !right {
+            wrong.push(name.to_owned());
+        }
+        if runs && !(has("json") && has("quiet")) {
+            exceptions.push(name.to_owned());
+        }
+    }
+    assert!(wrong.is_empty(), "without --json, or without --quiet: {wrong:?}");
+    for listed in [&SILENT[..], &VERBOSE, &OTHER_FORMATS, &ANSWERS].concat() {
+        assert!(exceptions.iter().any(|name| name == listed), "{listed} is no exception any more");
+    }
 }

@@ -4,10 +4,9 @@ use clap::{ArgAction, Args};
 use eyrie::{Errno, Files, Posix, PosixExt, SetTime, Time};
 
 use crate::failure::{Doing, Result};
-use crate::opened::for_each;
+use crate::opened::{volumes_of, with_volumes};
 use crate::place::{self, Inside, Place};
-use crate::volumes::Purpose;
-use crate::{times, volumes};
+use crate::times;
 
 /// Set times of files, and make files that are missing
 #[derive(Debug, Args)]
@@ -58,20 +57,22 @@ pub struct TouchArgs {
 pub fn run(arguments: TouchArgs) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
     let given = arguments.date.or(arguments.stamp).map_or(SetTime::Now, SetTime::To);
-    let (accessed, modified) = match &arguments.reference {
-        None => (given, given),
-        Some(place) => {
-            let stat = volumes::stat(place)?;
-            (SetTime::To(stat.accessed), SetTime::To(stat.modified))
-        }
-    };
-    let chosen = |this: bool, other: bool, time| if this || !other { time } else { SetTime::Omit };
-    let times = Times {
-        accessed: chosen(arguments.accessed, arguments.modified, accessed),
-        modified: chosen(arguments.modified, arguments.accessed, modified),
-        follow: !arguments.no_dereference,
-    };
-    for_each(&places, Purpose::Change, |files, inside| touch(files, inside, &times, arguments.no_create))
+    with_volumes(volumes_of(&places), |volumes| {
+        let (accessed, modified) = match &arguments.reference {
+            None => (given, given),
+            Some(place) => {
+                let stat = volumes.stat(place)?;
+                (SetTime::To(stat.accessed), SetTime::To(stat.modified))
+            }
+        };
+        let chosen = |this: bool, other: bool, time| if this || !other { time } else { SetTime::Omit };
+        let times = Times {
+            accessed: chosen(arguments.accessed, arguments.modified, accessed),
+            modified: chosen(arguments.modified, arguments.accessed, modified),
+            follow: !arguments.no_dereference,
+        };
+        volumes.for_each(&places, |files, inside| touch(files, inside, &times, arguments.no_create))
+    })
 }
 
 /// The times to set.

@@ -4,10 +4,9 @@ use clap::Args;
 use eyrie::{Errno, Files, PosixExt};
 
 use crate::failure::{Doing, Failure, Result};
-use crate::opened::for_each;
+use crate::opened::{volumes_of, with_volumes};
 use crate::place::{self, Inside, Place};
-use crate::volumes::Purpose;
-use crate::{text, volumes};
+use crate::text;
 
 /// Set the sizes of files, and make files that are missing
 #[derive(Debug, Args)]
@@ -95,19 +94,21 @@ pub fn run(arguments: TruncateArgs) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
     let create = !arguments.no_create;
     let NewSize { rule, bytes } = arguments.size.unwrap_or(NewSize { rule: Rule::Extend, bytes: 0 });
-    let size = match &arguments.reference {
-        None => NewSize { rule, bytes },
-        Some(place) if rule == Rule::Exact => {
-            let why = "with --reference a size begins with one of + - < > / %";
-            return Err(Failure::usage("not relative", place, why));
-        }
-        Some(place) => {
-            let bytes = NewSize { rule, bytes }.of(volumes::stat(place)?.size);
-            let bytes = bytes.ok_or_else(|| too_large(place))?;
-            NewSize { rule: Rule::Exact, bytes }
-        }
-    };
-    for_each(&places, Purpose::Change, |files, inside| truncate(files, inside, size, create))
+    with_volumes(volumes_of(&places), |volumes| {
+        let size = match &arguments.reference {
+            None => NewSize { rule, bytes },
+            Some(place) if rule == Rule::Exact => {
+                let why = "with --reference a size begins with one of + - < > / %";
+                return Err(Failure::usage("not relative", place, why));
+            }
+            Some(place) => {
+                let bytes = NewSize { rule, bytes }.of(volumes.stat(place)?.size);
+                let bytes = bytes.ok_or_else(|| too_large(place))?;
+                NewSize { rule: Rule::Exact, bytes }
+            }
+        };
+        volumes.for_each(&places, |files, inside| truncate(files, inside, size, create))
+    })
 }
 
 fn too_large(place: impl std::fmt::Display) -> Failure {

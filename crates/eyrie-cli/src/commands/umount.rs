@@ -8,7 +8,7 @@ use clap::Args;
 use eyrie::{Errno, Volume};
 use eyrie_fuse::MountError;
 
-use crate::failure::{Failure, Failures, Result};
+use crate::failure::{Doing, Failure, Failures, Result};
 use crate::{text, volumes};
 
 /// Unmount volumes, and wait until they are saved
@@ -44,16 +44,16 @@ pub fn run(arguments: &UmountArgs) -> Result<()> {
 
 fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     let place = text::path(directory);
-    let cannot = |why: &str| Failure::new("cannot unmount", &place, why);
-    let real = real_path(directory).map_err(|error| cannot(&error.to_string()))?;
+    let real = real_path(directory).doing("unmount", &place)?;
     let Some(volume) = mounted_at(&real) else {
-        return Err(cannot("no volume of Eyrie is mounted there"));
+        let why = "no volume of Eyrie is mounted there: `findmnt -t fuse.eyrie` lists the mounts";
+        return Err(Failure::new("cannot unmount", &place, why));
     };
     eyrie_fuse::unmount(&real, lazy).map_err(|error| match &error {
         MountError::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => {
-            Failure::of_line(format_args!("{error} with --lazy"))
+            Failure::of_line(format_args!("cannot {error} with --lazy"))
         }
-        _ => Failure::of_line(error),
+        _ => Failure::of_line(format_args!("cannot {error}")),
     })?;
     if !lazy {
         wait_until_saved(&volume);

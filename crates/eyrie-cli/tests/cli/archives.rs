@@ -1,11 +1,8 @@
 //! Tests of archives: `dump` and `load`, with the `tar` of the system as writer or reader.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -152,27 +149,14 @@ fn archives_go_through_pipes() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Opens a pseudo terminal.
-fn terminal() -> fs::File {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&controller).unwrap();
-    unlockpt(&controller).unwrap();
-    let name = ptsname(&controller, Vec::new()).unwrap();
-    let options = fs::File::options().read(true).write(true).clone();
-    let terminal = options.open(Path::new(OsStr::from_bytes(name.as_bytes()))).unwrap();
-    // The controller must stay open while the test runs, because its close hangs up the terminal.
-    std::mem::forget(controller);
-    terminal
-}
-
 #[test]
 fn archives_do_not_use_terminals() {
     let sandbox = Sandbox::with_volume("64M");
-    let output = sandbox.command(["dump", "vol:/"]).stdout(terminal()).output().unwrap();
+    let (_controller, terminal) = crate::terminal::open(80);
+    let output = sandbox.command(["dump", "vol:/"]).stdout(terminal.try_clone().unwrap()).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && complaint.contains("name a file with -o"), "{complaint}");
-    let output = sandbox.command(["load", "vol:/dir"]).stdin(terminal()).output().unwrap();
+    let output = sandbox.command(["load", "vol:/dir"]).stdin(terminal).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && complaint.contains("name a file with -i"), "{complaint}");
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "");

@@ -163,6 +163,28 @@ fn xattrs_are_set_and_removed() {
 }
 
 #[test]
+fn stat_shows_time_of_birth() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["touch", "vol:/file"]);
+    let stat = |place: &str| -> serde_json::Value {
+        let stat: serde_json::Value =
+            serde_json::from_str(&sandbox.succeed(["stat", "--json", place])).unwrap();
+        stat[0].clone()
+    };
+    let made = stat("vol:/file");
+    assert_eq!(made["birth"], made["changed"]);
+    sandbox.succeed(["touch", "-d", "@7", "vol:/file"]);
+    let touched = stat("vol:/file");
+    assert_eq!((&touched["birth"], &touched["modified"]["seconds"]), (&made["birth"], &7.into()));
+    sandbox.succeed(["ln", "-s", "file", "vol:/link"]);
+    let text = |place: &str, option: &str| {
+        let text = sandbox.succeed(["stat", option, place]);
+        text.lines().find(|line| line.starts_with("  birth      ")).expect("a row").to_owned()
+    };
+    assert_eq!(text("vol:/link", "-L"), text("vol:/file", "-L"));
+}
+
+#[test]
 fn commands_print_json() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();
@@ -209,12 +231,7 @@ fn damage_is_in_the_status_of_a_scrub_without_output() {
         fs::write(sandbox.path("tree").join(name), [0xab; 4096]).unwrap();
     }
     sandbox.succeed(["import", "tree", "vol:/tree"]);
-    let segment = crate::errors::segment(&sandbox);
-    let mut bytes = fs::read(&segment).unwrap();
-    for page in bytes.chunks_exact_mut(4096).filter(|page| page.iter().all(|&byte| byte == 0xab)) {
-        page[0] = 0;
-    }
-    fs::write(segment, bytes).unwrap();
+    crate::errors::damage_pages_of(&sandbox, 0xab);
     let scrub = || {
         let mut command = sandbox.command(["scrub", "--json", "vol"]);
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()

@@ -15,6 +15,19 @@ pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
     files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 
+/// Changes one byte of each page of the volume that has only the byte `filler`.
+pub(crate) fn damage_pages_of(sandbox: &Sandbox, filler: u8) {
+    let segment = segment(sandbox);
+    let mut bytes = fs::read(&segment).unwrap();
+    let (mut damaged, is_filler) = (0, |page: &[u8]| page.iter().all(|&byte| byte == filler));
+    for page in bytes.chunks_exact_mut(4096).filter(|page| is_filler(page)) {
+        page[0] = !filler;
+        damaged += 1;
+    }
+    assert!(damaged > 0, "no page has only {filler:#x}");
+    fs::write(segment, bytes).unwrap();
+}
+
 #[test]
 fn missing_volume_is_one_clear_line() {
     let sandbox = Sandbox::new();
@@ -24,6 +37,103 @@ fn missing_volume_is_one_clear_line() {
         sandbox.fail(status, &[name, "volume"], ["info", name]);
         sandbox.fail(status, &[name, "volume"], ["ls", &format!("{name}:/")]);
         sandbox.fail(8, &[name, "volume"], ["fsck", name]);
+    }
+}
+
+/// Returns the words for a required argument of this name, which a help text shows.
+fn word_for(name: &str) -> &str {
+    match name {
+        "VOLUME" => "none",
+        "VOLUME:/path" | "VOLUME:/dir" | "VOLUME:/new" | "SOURCE" | "EXISTING" | "PLACE" => "none:/a",
+        "TARGET" | "DIR" => "dir",
+        "NEW" | "TRACE" => "new",
+        "SCRIPT" => "calls",
+        "MODE" => "700",
+        "OWNER" => "0",
+        "+-=[ia]" => "+i",
+        "NAME" | "KEY" => "user.a",
+        other => panic!("no word for the argument {other}"),
+    }
+}
+
+/// Runs every command that takes a volume with a volume that does not exist. The help texts show which
+/// arguments a command takes.
+#[test]
+fn every_command_refuses_a_missing_volume_with_status_3() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    fs::write(sandbox.path("calls"), "mkdir /a 0700\n").unwrap();
+    let mut tested = 0;
+    for names in crate::subcommands(&sandbox) {
+        let name = names.join(" ");
+        let help = sandbox.succeed(names.iter().map(String::as_str).chain(["--help"]));
+        let usage = help.lines().find_map(|line| line.strip_prefix("Usage: eyrie ")).unwrap();
+        let usage = usage.strip_prefix(&name).unwrap().trim_start_matches(" [OPTIONS]");
+        let takes_volume = ["VOLUME", "SOURCE", "PLACE"].iter().any(|word| usage.contains(word));
+        // `mkfs` and `replay` make a volume.
+        if !takes_volume || ["mkfs", "replay"].contains(&&*name) {
+            continue;
+        }
+        let extra: &[&str] = match &*name {
+            "truncate" => &["--size", "0"],
+            "quota set" => &["--grace", "3d"],
+            "resize" => &["1G"],
+            "rm" => &["none:/a"],
+            _ => &[],
+        };
+        let required = usage.rsplit_once(">> ").map_or(usage, |(_, rest)| rest);
+        let required = required.split(' ').filter_map(|word| word.strip_prefix('<')?.split_once('>'));
+        let words = required.map(|(argument, _)| word_for(argument)).chain(extra.iter().copied());
+        let words: Vec<&str> = names.iter().map(String::as_str).chain(words).collect();
+        // These two have the statuses of fsck(8).
+        let status = if ["fsck", "scrub"].contains(&&*name) { 8 } else { 3 };
+        let wanted = "none: no volume is there: make one with `eyrie mkfs`, or check the spelling";
+        sandbox.fail(status, &["eyrie: cannot ", wanted], words);
+        tested += 1;
+    }
+    assert!(tested > 40, "{tested} commands");
+    assert!(!sandbox.path("none").exists() && !sandbox.path("new").exists());
+    sandbox.fail(3, &["cannot unmount: none: ", "check the spelling"], ["umount", "none"]);
+}
+
+#[test]
+fn errors_name_the_place_and_the_remedy() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    sandbox.succeed(["mkdir", "-p", "vol:/dir", "vol:/other/file"]);
+    sandbox.succeed(["touch", "vol:/file"]);
+    let missing = "No such file or directory: check the spelling";
+    let (dir, file) = ("the source is a directory", "the source is a file");
+    let another = "choose another name, or remove the target first";
+    for (status, line, command) in [
+        (3, &*format!("link: vol:/missing: {missing}"), &["ln", "vol:/missing", "vol:/new"][..]),
+        (3, &*format!("link: vol:/missing: {missing}"), &["ln", "-f", "vol:/missing", "vol:/file"]),
+        (3, &*format!("link: vol:/none/new: {missing}"), &["ln", "vol:/file", "vol:/none/new"]),
+        (3, &*format!("link: vol:/none/new: {missing}"), &["ln", "-s", "gone", "vol:/none/new"]),
+        (1, "read: vol:/dir: Is a directory: name a file", &["cat", "vol:/dir"]),
+        (1, "list: vol:/file/x: Not a directory: check the path", &["ls", "vol:/file/x"]),
+        (
+            1,
+            &*format!("move: vol:/dir to vol:/file: {dir}, and the target is a file: {another}"),
+            &["mv", "vol:/dir", "vol:/file"],
+        ),
+        (
+            1,
+            &*format!("move: vol:/file to vol:/other/file: {file}, and the target is a directory: {another}"),
+            &["mv", "vol:/file", "vol:/other"],
+        ),
+        (
+            1,
+            "list the sessions of: vol: no service shares it: start one with `eyrie serve`",
+            &["sessions", "vol"],
+        ),
+        (
+            1,
+            "unmount: dir: no volume of Eyrie is mounted there: `findmnt -t fuse.eyrie` lists the mounts",
+            &["umount", "dir"],
+        ),
+    ] {
+        sandbox.fail(status, &[&format!("eyrie: cannot {line}\n")], command);
     }
 }
 

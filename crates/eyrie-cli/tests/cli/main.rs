@@ -18,6 +18,7 @@ mod explore;
 mod extremes;
 mod flags;
 mod golden;
+mod keys;
 mod listing;
 mod mount;
 #[cfg(feature = "mutants")]
@@ -33,6 +34,8 @@ mod search;
 mod served;
 mod served_disk;
 mod status;
+mod streams;
+mod terminal;
 mod trees;
 
 use std::ffi::OsStr;
@@ -121,6 +124,32 @@ impl Sandbox {
             assert!(line.contains(word), "{word:?} is not in {line:?}");
         }
     }
+}
+
+/// Returns the names of all subcommands, each with the name of the command before it.
+fn subcommands(sandbox: &Sandbox) -> Vec<Vec<String>> {
+    // Before the options, the help has each subcommand on a line with two spaces before its name.
+    let named = |arguments: &[String]| -> Vec<String> {
+        let help = sandbox.succeed(arguments.iter().map(String::as_str).chain(["--help"]));
+        let lines = help
+            .lines()
+            .take_while(|line| *line != "Options:")
+            .filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+        let names = lines.map(|(name, _)| name).filter(|name| *name != "help");
+        names
+            .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()))
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut found = Vec::new();
+    for name in named(&[]) {
+        let command = vec![name];
+        let inner = named(&command).into_iter().map(|name| [&command[..], &[name]].concat());
+        found.extend(inner.collect::<Vec<_>>());
+        found.push(command);
+    }
+    assert!(found.len() > 60, "{found:?}");
+    found
 }
 
 fn is_root() -> bool {

@@ -1,8 +1,10 @@
 //! Tests of `--quiet` and of `--json` on commands that confirm a change.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use crate::Sandbox;
 
@@ -32,6 +34,8 @@ fn quiet_commands_print_nothing() {
     assert_eq!(sandbox.succeed(["cat", "vol:/loaded/file"]), "bytes");
     assert!(!sandbox.succeed(["fsck", "vol"]).is_empty());
     sandbox.fail(2, &["--quiet", "--json"], ["trim", "-q", "--json", "vol"]);
+    let tour = ["tour", "tree", "--volume", "new", "--seconds", "1", "--remove", "--quiet"];
+    assert_eq!(sandbox.succeed(tour), "");
     // A quiet dump to standard output writes only the archive, and no summary to standard error.
     assert!(sandbox.succeed(["dump", "-q", "vol:/tree"]).contains("bytes"));
 }
@@ -66,4 +70,32 @@ fn confirmations_are_json_on_demand() {
         .collect();
     assert_eq!((&calls[0]["call"], &calls[0]["error"]), (&"mkdir /new 0755".into(), &Value::Null));
     assert_eq!((&calls[1]["line"], calls[1]["error"].is_string()), (&2.into(), true));
+}
+
+/// Stops the service of the volume, which runs in the background.
+fn stop_service(sandbox: &Sandbox) {
+    let refused = sandbox.run(["fsck", "vol"]);
+    let line = String::from_utf8(refused.stderr).unwrap();
+    let (_, rest) = line.split_once("in use by process ").expect("the volume is served");
+    let process = rest.split(' ').next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(process).unwrap(), Signal::TERM).unwrap();
+    let start = Instant::now();
+    while !sandbox.run(["fsck", "-q", "vol"]).status.success() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the service still runs");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn serve_confirms_on_demand() {
+    let sandbox = Sandbox::with_volume("8M");
+    let told = sandbox.succeed(["serve", "--json", "--allow-user", "4242", "vol"]);
+    stop_service(&sandbox);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told, json!({ "volume": "vol", "socket": "vol/service.sock", "users": [4242] }));
+    assert_eq!(sandbox.succeed(["serve", "--quiet", "vol"]), "");
+    stop_service(&sandbox);
+    let told = sandbox.succeed(["serve", "vol"]);
+    stop_service(&sandbox);
+    assert!(told.starts_with("serving vol: ") && told.lines().count() == 1, "{told}");
 }

@@ -72,6 +72,13 @@ fn tree_has_its_files_and_refuses_those_of_others() {
     sandbox.succeed(["mv", "vol:/tree/early", "vol:/tree/sub/early"]);
     let told = sandbox.succeed(["quota", "set", "vol", "--tree", "other", "--files", "0:5"]);
     assert_eq!(told, "vol:/other is tree 2\n");
+    let set = ["quota", "set", "vol", "--tree", "other", "--files", "0:5"];
+    assert_eq!(sandbox.succeed(set.iter().chain(&["--quiet"])), "");
+    let told: Value = serde_json::from_str(&sandbox.succeed(set.iter().chain(&["--json"]))).unwrap();
+    assert_eq!(told, serde_json::json!({ "volume": "vol", "kind": "tree", "number": 2 }));
+    let told = sandbox.succeed(["quota", "set", "vol", "--grace", "3d", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told, serde_json::json!({ "volume": "vol", "kind": null, "number": null }));
     sandbox.fail(3, &["vol:/none"], ["quota", "set", "vol", "--tree", "/none", "--files", "1"]);
     sandbox.fail(2, &["not a directory"], ["quota", "set", "vol", "--tree", "/outside", "--files", "1"]);
     sandbox.succeed(["fsck", "vol"]);

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::Read;
+use std::mem::MaybeUninit;
 use std::process::{Child, Stdio};
 
 use eyrie::Volume;
 use eyrie_testkit::tree_fixture::fill;
+use rustix::fs::inotify;
 use serde_json::Value;
 
 use crate::Sandbox;
@@ -64,9 +66,17 @@ fn bytes(sandbox: &Sandbox) -> [Vec<u8>; 2] {
 fn commands_that_read_run_beside_each_other() {
     for medium in ["dram", "paged"] {
         let sandbox = sandbox_with_tree(&["--medium", medium]);
+        let mut readers = READERS.to_vec();
+        if medium == "paged" {
+            readers.push(&["scrub", "vol"]);
+        }
+        if crate::is_root() {
+            sandbox.succeed(["quota", "set", "vol", "--user", "4242", "--bytes", "1M"]);
+            readers.extend([&["quota", "vol"][..], &["quota", "report", "vol"]]);
+        }
         let before = bytes(&sandbox);
         let mut reader = start_reader(&sandbox);
-        for command in READERS {
+        for command in readers {
             sandbox.succeed(command);
         }
         for command in [
@@ -88,6 +98,59 @@ fn commands_that_read_run_beside_each_other() {
         assert_eq!((rest.len(), reader.wait().unwrap().success()), ((8 << 20) - 1000, true));
         sandbox.succeed(["cp", "vol:/tree/key", "vol:/copy"]);
         assert_eq!(sandbox.succeed(["cat", "vol:/copy"]), "value");
+    }
+}
+
+/// Runs the command, which must succeed, and returns the number of times that it opened a file of the volume.
+fn opens(sandbox: &Sandbox, arguments: &[&str]) -> usize {
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, sandbox.path("vol"), inotify::WatchFlags::OPEN).unwrap();
+    sandbox.succeed(arguments);
+    let mut buffer = [MaybeUninit::uninit(); 1 << 16];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let mut count = 0;
+    while let Ok(event) = events.next() {
+        count += usize::from(event.file_name().is_some());
+    }
+    count
+}
+
+#[test]
+fn volume_that_is_named_twice_is_opened_once() {
+    let sandbox = sandbox_with_tree(&[]);
+    for name in ["a", "b", "c", "d"] {
+        sandbox.succeed(["touch", &format!("vol:/{name}")]);
+    }
+    std::os::unix::fs::symlink("vol", sandbox.path("link")).unwrap();
+    let (reads, changes) = (opens(&sandbox, &["ls", "vol:/"]), opens(&sandbox, &["touch", "vol:/a"]));
+    assert!(reads > 0 && changes > 0);
+    for reader in [
+        &["find", "vol:/", "--newer", "vol:/a"][..],
+        &["find", "vol:/", "--newer", "link:/a"],
+        &["ls", "vol:/", "link:/tree"],
+        &["du", "vol:/a", "vol:/tree"],
+        &["cat", "vol:/tree/key", "vol:/a"],
+        &["cp", "vol:/a", "vol:/b", "tree"],
+        &["stat", "vol:/a", "vol:/b"],
+        &["lsattr", "vol:/a", "vol:/b"],
+        &["diff", "vol:/a", "vol:/b", "--contents"],
+        &["df", "vol", "link"],
+    ] {
+        assert_eq!(opens(&sandbox, reader), reads, "{reader:?}");
+    }
+    for writer in [
+        &["touch", "-r", "vol:/a", "vol:/b"][..],
+        &["touch", "-r", "link:/a", "vol:/b", "link:/c"],
+        &["truncate", "-r", "vol:/a", "vol:/b"],
+        &["sync", "vol", "link", "vol"],
+        &["chmod", "644", "vol:/a", "link:/b"],
+        &["mkdir", "vol:/d1", "link:/d2"],
+        &["ln", "vol:/a", "vol:/e"],
+        &["cp", "vol:/a", "link:/b", "vol:/tree"],
+        &["mv", "vol:/a", "link:/b", "vol:/d1"],
+        &["rm", "vol:/c", "link:/d"],
+    ] {
+        assert_eq!(opens(&sandbox, writer), changes, "{writer:?}");
     }
 }
 

@@ -46,10 +46,10 @@ fn set_capability(path: &Path) -> bool {
     rustix::fs::setxattr(path, "security.capability", &bytes, rustix::fs::XattrFlags::empty()).is_ok()
 }
 
-/// Returns the capability of a file of the host.
-fn capability(path: &Path) -> Vec<u8> {
+/// Returns the value of an extended attribute of a file of the host.
+fn attribute(path: &Path, name: &str) -> Vec<u8> {
     let mut value = vec![0; 100];
-    let length = rustix::fs::getxattr(path, "security.capability", &mut value[..]).unwrap();
+    let length = rustix::fs::getxattr(path, name, &mut value[..]).unwrap();
     value.truncate(length);
     value
 }
@@ -72,10 +72,52 @@ fn capabilities_are_copied_and_archived() {
     sandbox.succeed(["load", "two:/", "-i", "all.tar"]);
     sandbox.succeed(["export", "two:/", "out"]);
     for name in ["tree/file", "copy"] {
-        assert_eq!(capability(&sandbox.path("out").join(name)), capability(&file), "{name}");
+        let copied = attribute(&sandbox.path("out").join(name), "security.capability");
+        assert_eq!(copied, attribute(&file, "security.capability"), "{name}");
     }
     for volume in ["vol", "two"] {
         assert!(sandbox.succeed(["fsck", volume]).contains("sound"));
+    }
+}
+
+#[test]
+fn acls_are_copied_and_archived() {
+    // The rights of the owner, user 1000, the group, the mask and others, in the format of Linux.
+    let acl = |rights: [u16; 5]| {
+        let none = u32::MAX;
+        let entries = [(1_u16, none), (2, 1000), (4, none), (0x10, none), (0x20, none)];
+        let entry = |((tag, id), rights): ((u16, u32), u16)| {
+            [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        [2_u32.to_le_bytes().to_vec(), entries.into_iter().zip(rights).flat_map(entry).collect()].concat()
+    };
+    let sandbox = Sandbox::with_volume("64M");
+    let tree = sandbox.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "bytes").unwrap();
+    let acls = [
+        ("file", "system.posix_acl_access", acl([6, 4, 0, 4, 0])),
+        ("", "system.posix_acl_access", acl([7, 5, 5, 5, 0])),
+        ("", "system.posix_acl_default", acl([7, 7, 0, 7, 0])),
+    ];
+    for (path, name, value) in &acls {
+        let set = rustix::fs::setxattr(tree.join(path), *name, value, rustix::fs::XattrFlags::empty());
+        if set.is_err() {
+            eprintln!("NOT TESTED: the host's file system has no ACLs");
+            return;
+        }
+    }
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    sandbox.succeed(["cp", "-r", "vol:/tree", "vol:/copy"]);
+    sandbox.succeed(["dump", "vol:/", "-o", "all.tar"]);
+    sandbox.succeed(["mkfs", "two", "--size", "64M"]);
+    sandbox.succeed(["load", "two:/", "-i", "all.tar"]);
+    sandbox.succeed(["export", "two:/", "out"]);
+    for (top, (path, name, value)) in
+        ["tree", "copy"].iter().flat_map(|top| acls.iter().map(move |acl| (top, acl)))
+    {
+        let found = attribute(&sandbox.path("out").join(top).join(path), name);
+        assert_eq!(found, *value, "{name} of {top}/{path}");
     }
 }
 

@@ -44,6 +44,9 @@ bitflags::bitflags! {
 
 /// The caller of an operation: user, groups, capabilities and umask.
 ///
+/// User and group are the effective ones. `access(2)` checks with the real ones, which are the same unless
+/// [`with_real_ids`](Credentials::with_real_ids) sets them.
+///
 /// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
 /// clones. Caches of decisions use this id as a key.
 ///
@@ -67,17 +70,27 @@ pub struct Credentials {
     umask: u16,
     capabilities: Capabilities,
     groups: Arc<[u32]>,
+    real_uid: u32,
+    real_gid: u32,
+    /// The effective capabilities, and those that the caller may make effective.
+    permitted: Capabilities,
+}
+
+/// Returns an id that no other credentials of this process have had.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed increments are enough, because the id only has to be unique.
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Credentials {
     /// Returns the credentials of a user with a primary group and supplementary groups. The umask is empty.
     /// User 0 has all capabilities, and other users have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
-        // Relaxed increments are enough, because the id only has to be unique.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
-        Credentials { id, uid, gid, umask: 0, capabilities, groups: groups.into() }
+        let (groups, permitted) = (groups.into(), capabilities);
+        let (id, umask, real_uid, real_gid) = (next_id(), 0, uid, gid);
+        Credentials { id, uid, gid, umask, capabilities, groups, real_uid, real_gid, permitted }
     }
 
     /// Returns the credentials of the superuser: user and group 0.
@@ -85,13 +98,16 @@ impl Credentials {
         Credentials::new(0, 0, &[])
     }
 
-    /// Returns the effective user and group of this process, with its supplementary groups and its umask. The
-    /// umask is 0o022 if the host has no `/proc`.
+    /// Returns the effective and the real user and group of this process, with its supplementary groups and
+    /// its umask. The umask is 0o022 if the host has no `/proc`. All capabilities are permitted to the real
+    /// user 0.
     pub fn of_process() -> Credentials {
-        let groups = rustix::process::getgroups().unwrap_or_default();
-        let groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
-        Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &groups)
-            .with_umask(umask_of_process().unwrap_or(0o022))
+        use rustix::process::{Gid, getegid, geteuid, getgid, getgroups, getuid};
+        let groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+        let who = Credentials::new(geteuid().as_raw(), getegid().as_raw(), &groups)
+            .with_real_ids(getuid().as_raw(), getgid().as_raw())
+            .with_umask(umask_of_process().unwrap_or(0o022));
+        if who.real_uid == 0 { who.with_permitted(Capabilities::all()) } else { who }
     }
 
     /// Returns the same user with a umask: the bits that are cleared in the modes of new objects.
@@ -104,22 +120,52 @@ impl Credentials {
     /// Returns the same user with these capabilities only.
     #[must_use]
     pub fn with_capabilities(self, capabilities: Capabilities) -> Credentials {
-        Credentials {
-            capabilities,
-            ..Credentials::new(self.uid, self.gid, &self.groups).with_umask(self.umask)
-        }
+        Credentials { id: next_id(), capabilities, permitted: capabilities, ..self }
     }
 
-    /// Returns the credentials with which `access(2)` checks rights, if they differ from these: the
-    /// capabilities of a user other than root do not count.
-    #[doc(hidden)]
+    /// Returns the same user with another real user and group, with which `access(2)` checks rights. No other
+    /// call uses them.
+    ///
+    /// ```
+    /// use eyrie_engine::access::Credentials;
+    ///
+    /// // User 1000 runs a set-user-id program of root.
+    /// let program = Credentials::new(0, 1000, &[]).with_real_ids(1000, 1000);
+    /// assert_eq!(program.for_access_call().map(|user| user.uid()), Some(1000));
+    /// ```
+    #[must_use]
+    pub fn with_real_ids(self, uid: u32, gid: u32) -> Credentials {
+        Credentials { real_uid: uid, real_gid: gid, ..self }
+    }
+
+    /// Returns the same user with more permitted capabilities than the effective ones. `access(2)` checks
+    /// with them if the real user is root.
+    ///
+    /// ```
+    /// use eyrie_engine::access::{Capabilities, Credentials};
+    ///
+    /// // A program of root acts as user 1000 for a while (`seteuid`).
+    /// let acting = Credentials::new(1000, 1000, &[]).with_real_ids(0, 0);
+    /// let acting = acting.with_permitted(Capabilities::all());
+    /// assert!(acting.capabilities().is_empty());
+    /// assert!(acting.for_access_call().is_some_and(|user| user.has(Capabilities::DAC_OVERRIDE)));
+    /// ```
+    #[must_use]
+    pub fn with_permitted(self, capabilities: Capabilities) -> Credentials {
+        Credentials { permitted: self.capabilities | capabilities, ..self }
+    }
+
+    /// Returns the credentials with which `access(2)` checks rights, if they differ from these: the real user
+    /// and group, with the permitted capabilities of root, or without capabilities.
     pub fn for_access_call(&self) -> Option<Credentials> {
-        let differs = !self.is_root() && !self.capabilities.is_empty();
-        differs.then(|| self.clone().with_capabilities(Capabilities::empty()))
+        let (uid, gid) = (self.real_uid, self.real_gid);
+        let capabilities = if uid == 0 { self.permitted } else { Capabilities::empty() };
+        let differs = (uid, gid, capabilities) != (self.uid, self.gid, self.capabilities);
+        differs.then(|| Credentials { uid, gid, ..self.clone() }.with_capabilities(capabilities))
     }
 
-    /// Returns the id of these credentials. Clones share the id, even if they have different umasks. No other
-    /// credentials of this process have it.
+    /// Returns the id of these credentials. Clones share the id, even if they have different umasks or real
+    /// ids. No other credentials of this process have it.
     #[inline]
     pub fn id(&self) -> u64 {
         self.id
@@ -135,6 +181,11 @@ impl Credentials {
     #[inline]
     pub fn gid(&self) -> u32 {
         self.gid
+    }
+
+    /// Returns the real user id and the real group id.
+    pub fn real_ids(&self) -> (u32, u32) {
+        (self.real_uid, self.real_gid)
     }
 
     /// Returns the supplementary group ids.

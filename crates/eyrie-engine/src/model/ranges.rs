@@ -41,8 +41,11 @@ impl ModelState {
                 }
                 data.insert(offset, length);
             }
-            FallocateMode::CollapseRange | FallocateMode::InsertRange => {
-                return Err(Error::Invalid("the range is not within the file"));
+            FallocateMode::CollapseRange => {
+                return Err(Error::Invalid("the range must end before the end of the file"));
+            }
+            FallocateMode::InsertRange => {
+                return Err(Error::Invalid("the offset must be before the end of the file"));
             }
         }
         if mode.extends() && end > data.size() {

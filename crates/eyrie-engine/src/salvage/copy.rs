@@ -144,7 +144,8 @@ impl Salvage<'_> {
     }
 
     /// Returns all bytes of an object. Returns `None` if the object has more than `most` bytes, if a byte is
-    /// unreadable, or if the bytes are not in one extent.
+    /// unreadable, or if the bytes are not in one extent. Also returns `None` for a hole, and for a shared
+    /// extent of an unsealed file, because the caller then copies range by range and can clone.
     fn whole(&self, object: &DamagedObject, most: u64) -> Result<Option<Vec<u8>>> {
         let _pin = pin();
         // The ranges of a shared extent are cloned, except in a sealed file, which one Op must create.
@@ -216,8 +217,10 @@ impl Salvage<'_> {
                         continue;
                     }
                 }
-                let whole = if is_shared { self.cloned.new_run(place, len - at) } else { COPY_BYTES };
-                let most = if at < single { PAGE_SIZE } else { COPY_BYTES.min(whole) };
+                // A page that an earlier copy has is cloned, not written again. So a part ends before the
+                // next such page.
+                let run = if is_shared { self.cloned.new_run(place, len - at) } else { COPY_BYTES };
+                let most = if at < single { PAGE_SIZE } else { COPY_BYTES.min(run) };
                 let part = &mut buffer[..most.min(len - at) as usize];
                 let read = {
                     let _pin = pin();

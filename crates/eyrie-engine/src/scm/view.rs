@@ -28,8 +28,9 @@ impl VolumeView {
             if !hot.selector.sealed() && !is_fixed && !broken(SafetyRule::OnlySealedBytesAreLent) {
                 return Ok(None);
             }
-            // Only an extent in the space for extents can be viewed in place, because headers and tables do
-            // change.
+            // In a damaged volume, a pointer of a file may lead to a header or a table. Their bytes change in
+            // place, and a slice over such bytes would be unsound. `require_own` returns `Corrupt` for such an
+            // extent.
             let require = |extent| self.require_own(extent);
             let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
             Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))
@@ -42,6 +43,8 @@ impl Scm {
     /// waits for an Op that is changing bytes in place. Does nothing in a volume opened read-only.
     pub(super) fn seal_file(&self, id: ObjectId) -> Result<()> {
         require_file(id)?;
+        // This pin ends before `with_room`, because a thread that waits at the gate should hold up neither
+        // evictions nor the reuse of storage. The pin or the open of the caller keeps the id valid meanwhile.
         let header = {
             let _pin = pin();
             let header = self.header(id)?;

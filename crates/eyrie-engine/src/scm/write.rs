@@ -38,9 +38,8 @@ fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(
         FallocateMode::CollapseRange if end < size => Ok((end, size - length)),
         FallocateMode::InsertRange if length > FILE_MAX - size => Err(Error::TooLarge),
         FallocateMode::InsertRange if offset < size => Ok((end, size + length)),
-        FallocateMode::CollapseRange | FallocateMode::InsertRange => {
-            Err(Error::Invalid("the range is not within the file"))
-        }
+        FallocateMode::CollapseRange => Err(Error::Invalid("the range must end before the end of the file")),
+        FallocateMode::InsertRange => Err(Error::Invalid("the offset must be before the end of the file")),
         mode if mode.extends() => Ok((end, size.max(end))),
         _ => Ok((end, size)),
     }

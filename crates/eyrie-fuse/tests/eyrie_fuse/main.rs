@@ -7,6 +7,7 @@ mod copies;
 mod kernel;
 mod opens;
 mod quotas;
+mod short_writes;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,13 +1,14 @@
 //! Tests of the flags of opens through a mount.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use eyrie::{Credentials, MediumChoice, PagedOptions, PosixExt, Volume};
-use rustix::fs::{IFlags, Mode, OFlags};
+use eyrie::{Credentials, Kind, MediumChoice, PagedOptions, PosixExt, Volume};
+use rustix::fs::{FileType, IFlags, Mode, OFlags};
 
 use super::{Fixture, errno, fixture};
 
@@ -46,6 +47,32 @@ fn synchronous_writes_through_a_mount_are_durable() {
         }
         mount.unmount().unwrap();
     }
+}
+
+#[test]
+fn pipes_and_sockets_in_a_mount_carry_bytes() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    let pipe = fixture.point.join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(&pipe, "through a pipe").unwrap());
+        assert_eq!(fs::read(&pipe).unwrap(), b"through a pipe");
+    });
+
+    let address = fixture.point.join("socket");
+    let listener = UnixListener::bind(&address).unwrap();
+    let mut client = UnixStream::connect(&address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"through a socket").unwrap();
+    drop(client);
+    let mut bytes = Vec::new();
+    server.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"through a socket");
+    drop((server, listener));
+    mount.unmount().unwrap();
+    let kind = |path: &str| fixture.files.symlink_metadata(path).unwrap().kind;
+    assert_eq!([kind("/pipe"), kind("/socket")], [Kind::Fifo, Kind::Socket]);
 }
 
 #[test]

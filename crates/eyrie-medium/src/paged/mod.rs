@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - A page in use that is not in memory has its newest bytes in its place on the disk.
-//! - A page that belongs to a cut, and that the drain has not taken yet, is copied before it changes again.
+//! - Before a page of a cut changes again, it is copied, unless the drain has already read its bytes.
 //! - The place of a page that was in use at the last durable cut is changed only after the change is durable
 //!   in the journal. A drain may write fresh pages straight to their places. So the allocator may take a page
 //!   only if the page was already free at the last durable cut. [`Pager::mark_freed`] returns the number of

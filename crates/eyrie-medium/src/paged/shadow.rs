@@ -1,5 +1,5 @@
-//! Shadows: copies of pages as they were at a cut. Before a thread changes a page of the cut that the drain
-//! has not taken yet, the thread keeps a shadow of the page.
+//! Shadows: copies of pages as they were at a cut. Before a thread changes a page of the cut whose
+//! bytes the drain has not read yet, the thread keeps a shadow of the page.
 //!
 //! The shadows have a mapping of their own. It fills from its start. After the drain its memory is given back
 //! to the kernel, except the first [`STAYING`] pages. In a general allocator, thousands of short-lived pages

@@ -18,7 +18,8 @@ use crate::script::Script;
 
 /// Approximate number of bytes of a large structure that the check selects, at equal distances. In a
 /// structure of fewer than `2 * SAMPLES` bytes, the check selects every byte. It damages each selected byte
-/// that is not zero.
+/// that is not zero. Most bytes of the structures are zero, and a checksum treats all bytes alike, so further
+/// zero bytes would only take time.
 const SAMPLES: usize = 150;
 /// Maximum number of crashes of one script whose redo records are damaged. Of crashes whose records have the
 /// same total size, only the first counts.
@@ -37,8 +38,9 @@ fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
     blocks.into_iter().chain([saved]).collect()
 }
 
-/// Finds the redo records of a crashed volume, as ranges of offsets. The words of a long record lie outside
-/// its slot.
+/// Finds the redo records of a crashed volume, as ranges of offsets. The lower half of word 0 of a slot is the
+/// number of words, and the upper half is the checksum. Word 1 is the address of the list, which has 16 bytes
+/// for each word. The list begins in the second line of the slot, or lies outside the slot if it is long.
 fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for slot in (0..REDO_SLOTS).map(|slot| redo_slot(slot).offset() as usize) {

@@ -168,6 +168,12 @@ setxattr / trusted.eyrie.quota sixteen-bytes-ok
 removexattr /b user.one
 removexattr /d/x user.one
 removexattr /e user.one
+chattr /b a
+chattr /d i
+project /d 9
+project /a 9
+quota user 9 0 16K 0 0
+quota tree 9 0 0 0 2
 chmod /a 4711
 chmod / 0700
 chown /b 9 -1
@@ -360,10 +366,12 @@ fn depths() -> String {
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:
 /// - two single calls;
 /// - a call that makes or names an object, and a call that uses this object;
-/// - two scripts of two calls each, none of which moves or removes a name or gives an object another name.
+/// - two scripts of two calls each, none of which moves or removes a name, gives an object another name, or
+///   changes inode flags.
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.
+/// A call also checks inode flags before it changes the object.
 /// For the same reason no pair has an append: its bytes depend on the size of the file, which the append
 /// reads before it writes.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
@@ -375,7 +383,7 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
         };
         (0..count).map(|_| next()).collect()
     };
-    let mut others: Vec<Call> = calls("calls", CALLS);
+    let mut others = all_calls();
     others.retain(|call| !matches!(call, Call::Append { .. }));
     // The number is also the seed of the schedule. Its two lowest bits select how often the threads switch,
     // so the next two bits select the kind of the pair.
@@ -390,7 +398,8 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     (script, ParallelScript { script: beside, seed: number })
 }
 
-/// Returns true if the call neither moves nor removes a name, nor links an object to a name.
+/// Returns true if the call neither moves nor removes a name, nor links an object to a name, nor changes inode
+/// flags.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,
@@ -401,6 +410,7 @@ fn keeps_names(call: &Call) -> bool {
             | Call::Rmdir { .. }
             | Call::Erase { .. }
             | Call::Batch { .. }
+            | Call::Chattr { .. }
     )
 }
 
@@ -417,7 +427,7 @@ pub fn synced_every(script: &Script, count: usize) -> Script {
 
 /// Returns a script with calls of [`singles`] and some syncs, chosen by a seed.
 pub fn mixed(seed: u64) -> Script {
-    let calls = calls("calls", CALLS);
+    let calls = all_calls();
     let pick = |number| match bytes::word(seed, number) as usize {
         any if any.is_multiple_of(5) => Call::Sync,
         any => calls[any / 5 % calls.len()].clone(),

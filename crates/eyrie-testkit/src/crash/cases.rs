@@ -11,7 +11,7 @@ use super::path_op::{
     xattr,
 };
 use super::ranges::{self, ranges};
-use super::{Case, CaseAct, CaseVolume, Opening, PathOp, clones, set_ids};
+use super::{Case, CaseAct, CaseVolume, Opening, PathOp, calls, clones, rights, set_ids};
 use crate::ops::InitialContent;
 
 /// Number of pairs of Ops to draw.
@@ -72,11 +72,13 @@ fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
 }
 
 /// Returns volumes that together have trees, large extents, shared extents, holes, split buckets, buckets
-/// with further pages, extended attributes, and a redo record that was not applied.
+/// with further pages, extended attributes, a redo record that was not applied, ACLs, capabilities, inode
+/// flags, project ids, and limits of quotas.
 pub(crate) fn volumes() -> Vec<CaseVolume> {
     let few = few("few");
     let crowds = [crowded("two pages", 9, 220), crowded("many buckets", 180, 1)];
-    [interrupted(&few), few, large(), clones::cloned()].into_iter().chain(crowds).collect()
+    let first = [interrupted(&few), few, large(), clones::cloned()];
+    first.into_iter().chain(crowds).chain([rights::guarded()]).collect()
 }
 
 /// Returns the Ops of the explorer's calls, except clones, which have cases of their own: the Ops on objects
@@ -84,7 +86,7 @@ pub(crate) fn volumes() -> Vec<CaseVolume> {
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
     let is_wanted = |op: &PathOp| !matches!(op, PathOp::CloneRange { .. }) && is_large(op) == are_large;
-    path_op::of_explorer().into_iter().filter(is_wanted).collect()
+    calls::of_explorer().into_iter().filter(is_wanted).collect()
 }
 
 /// Returns creations with contents, creations of kinds that scripts cannot create, a second name for a
@@ -230,6 +232,7 @@ pub fn single() -> Vec<Case> {
     all(&large(), &large_ops());
     all(&clones::cloned(), &clones::changes());
     all(&set_ids::privileged(), &set_ids::changes());
+    all(&rights::guarded(), &rights::changes());
     let crowds = [
         crowded("about to split", 22, 1),
         crowded("page full", 7, 220),

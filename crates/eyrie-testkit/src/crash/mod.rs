@@ -11,6 +11,7 @@
 //! One exception: after a crash during a write, the file may have the new modification time and change time
 //! without the new bytes.
 
+mod calls;
 pub mod cases;
 mod clones;
 mod creation;
@@ -19,6 +20,7 @@ mod explore;
 mod path_op;
 pub mod plant;
 mod ranges;
+mod rights;
 mod run;
 mod set_ids;
 mod volumes;

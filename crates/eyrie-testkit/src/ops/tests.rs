@@ -73,7 +73,8 @@ fn every_outcome_of_every_op_is_reached() {
     const TWICE: &str = "a batch has two changes or two conditions of one key";
     const NO_BYTES: &str = "a range has at least one byte";
     const NO_BLOCKS: &str = "offset and length must be multiples of 4096";
-    const NOT_WITHIN: &str = "the range is not within the file";
+    const LATE_END: &str = "the range must end before the end of the file";
+    const LATE_START: &str = "the offset must be before the end of the file";
     const NO_ACL: &str = "an object of this kind has no such ACL";
     const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
     const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
@@ -90,7 +91,7 @@ fn every_outcome_of_every_op_is_reached() {
         ("write", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("set size", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
-        ("fallocate", &["ok", "TooLarge", "IsDirectory", NO_FILE, NO_BYTES, NO_BLOCKS, NOT_WITHIN]),
+        ("fallocate", &["ok", "TooLarge", "IsDirectory", NO_FILE, NO_BYTES, NO_BLOCKS, LATE_END, LATE_START]),
         (
             "clone range",
             &[

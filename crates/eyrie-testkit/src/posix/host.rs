@@ -23,13 +23,24 @@ pub fn plain_users(_seed: u64) -> Vec<Credentials> {
     vec![Credentials::root(), Credentials::new(1000, 1000, &[2000]), masked]
 }
 
-/// Returns the [`plain_users`], and a user with a single capability, which depends on the seed.
+/// Returns the [`plain_users`], a user with a single capability, and a user whose real ids differ from the
+/// effective ones. Capability and ids depend on the seed.
 pub fn users_of_seed(seed: u64) -> Vec<Credentials> {
     let mut users = plain_users(seed);
     // No call of these runs meets a quota, and a process in a container may lack the capability for quotas.
     let capabilities: Vec<_> = (Capabilities::all() - Capabilities::SYS_RESOURCE).iter().collect();
     let capability = capabilities[(seed % capabilities.len() as u64) as usize];
     users.push(Credentials::new(1002, 1002, &[1000]).with_capabilities(capability));
+    users.push(match seed % 4 {
+        0 => Credentials::root().with_real_ids(1000, 1000),
+        // `Host::become_user` keeps all capabilities permitted.
+        1 => Credentials::new(1000, 1000, &[]).with_permitted(Capabilities::all()).with_real_ids(0, 0),
+        2 => Credentials::new(1001, 1000, &[]).with_real_ids(1000, 2000),
+        _ => {
+            let overriding = Credentials::new(1001, 1001, &[]).with_capabilities(Capabilities::DAC_OVERRIDE);
+            overriding.with_real_ids(1001, 1000)
+        }
+    });
     users
 }
 

@@ -12,6 +12,7 @@
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
 //! directory of a tmpfs. [`compare_roots`] compares two directories of the host, each in such a process.
 
+mod access;
 mod access_times;
 mod calls;
 mod chains;
@@ -170,7 +171,7 @@ impl Comparison {
     }
 }
 
-/// Makes the calls of a comparison, and those of `access_times`, `chains`, `set_ids` and `same_size`, on the
+/// Makes the calls of a comparison, and those of `access`, `access_times`, `chains`, `set_ids` and `same_size`, on the
 /// host and on the file system under test. `subject` returns the file system under test as one user sees it.
 /// The root of the calling thread must be an empty directory on a tmpfs. Both file systems are emptied before
 /// each seed.
@@ -191,6 +192,10 @@ pub fn compare_with_host<P: Posix>(
         let calls = generate(seed, comparison.count, run.subjects.len());
         run.compare(seed, calls)?;
     }
+    for seed in access::SEEDS {
+        run.become_users_of(seed, &subject);
+        run.compare(seed, access::calls(run.subjects.len()))?;
+    }
     run.become_users_of(0, &subject);
     // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]).
     for calls in [access_times::calls(), chains::calls(), set_ids::calls(), same_size::calls()] {
@@ -209,11 +214,12 @@ struct PosixRun<'a, P: Posix> {
 /// The usual value of [`Comparison::waiting_seeds`].
 const WAITING_SEEDS: u64 = 12;
 
-/// Waits until the kernel's clock for file times has advanced.
+/// Waits until the kernel's clock for file times is later than every time that a file can have now. This clock
+/// advances in whole ticks, so it lags behind the exact clock, from which Linux also takes some times.
 fn wait_for_tick() {
-    let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    let before = now();
-    while now() == before {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::Realtime);
+    while clock_gettime(ClockId::RealtimeCoarse) <= now {
         std::thread::sleep(Duration::from_micros(500));
     }
 }

@@ -1,5 +1,6 @@
 //! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root, as two users without
-//! capabilities, and as a user with one. The program `long_posix` runs more seeds.
+//! capabilities, as a user with one, and as a user whose real ids differ from the effective ones. The program
+//! `long_posix` runs more seeds.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{

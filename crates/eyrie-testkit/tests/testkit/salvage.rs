@@ -12,7 +12,8 @@ use eyrie_medium::Medium;
 use eyrie_sim::compare::{TreeParts, TreePath, difference, try_tree};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::hostile::{
-    Examined, FieldDamage, Hostile, Image, bases, examine, field_damages, owned_twice, readable, repairs,
+    Examined, FieldDamage, FieldName, Hostile, Image, bases, examine, field_damages, owned_twice, readable,
+    repairs,
 };
 
 /// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
@@ -224,6 +225,11 @@ fn regression_unreadable_link_is_lost_once() {
     assert!(links > 0);
 }
 
+/// True if objects of a volume with inode flags and limits may have this value in this field.
+fn is_right(name: FieldName, value: u64) -> bool {
+    name == ("Cold copy", "project") || (name == ("Cold copy", "flags") && [0x10, 0x20].contains(&value))
+}
+
 #[test]
 fn impossible_fields_are_detected_and_repaired() {
     let (mut detected, mut passed) = (0, 0);
@@ -231,8 +237,13 @@ fn impossible_fields_are_detected_and_repaired() {
     for base in &bases() {
         for FieldDamage { name, value, must_be_detected, image } in field_damages(base, 1) {
             match examine(image.medium()) {
-                // One base has a redo record that was not applied. Its replay repairs some fields.
-                Examined::Sound if must_be_detected && base.name != "interrupted" => {
+                // One base has a redo record that was not applied. Its replay repairs some fields. In another
+                // base, objects may have a project id, and the flags "immutable" and "append only".
+                Examined::Sound
+                    if must_be_detected
+                        && base.name != "interrupted"
+                        && !(base.name == "rights" && is_right(name, value)) =>
+                {
                     undetected.push((base.name, name, value));
                 }
                 Examined::Sound => passed += 1,

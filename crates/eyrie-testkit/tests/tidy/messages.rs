@@ -1,12 +1,44 @@
 //! Compares the messages in `docs/troubleshooting.md` with those of the code.
 
-use super::{assert_none, read, root, sources};
+use super::{Source, assert_none, read, root, sources};
 
 const PAGE: &str = "docs/troubleshooting.md";
 /// The files whose declared errors must all be on the page.
 const ERRORS: [&str; 2] = ["crates/eyrie-engine/src/error.rs", "crates/eyrie-medium/src/fault.rs"];
 /// The starts of statements in the engine that make the message of an error about a volume.
 const MAKERS: [&str; 4] = ["Error::volume(", "host_error(", "failed(", "let what ="];
+
+/// The starts of expressions in the command and in the library that have the reason of an error.
+const REASONS: [&str; 7] = [
+    "Failure::new(",
+    "Failure::usage(",
+    "Failure::not_found(",
+    "Failure::of_errno(",
+    "with_reason(",
+    "let why =",
+    "let reason =",
+];
+/// Parts of messages that are advice or explain themselves, and need no row.
+const CLEAR: [&str; 18] = [
+    "… needed: name a smaller directory, or use --volume",
+    "…; copied so far: …",
+    "…; loaded so far: …",
+    "…: --keep-going goes on after it",
+    "a run with --faults lists the failures",
+    "add the name of the copy to the target",
+    "at most 1 GiB is explored",
+    "docs/rules.md lists them",
+    "everything that the run made is removed",
+    "failed to run",
+    "name a file with -i, or read from a pipe",
+    "name a file with -o, or write to a pipe",
+    "name a script with --script",
+    "the archive is written there: name a file with -o",
+    "the script has none there; the report lists its points",
+    "NOT CAUGHT IN TIME",
+    "write USER, USER:GROUP or :GROUP",
+    "write VOLUME:/path, such as …:/",
+];
 
 /// Returns the parts of a message around `…`, which stands for any text.
 fn parts(message: &str) -> Vec<&str> {
@@ -53,6 +85,56 @@ fn made(code: &str) -> Vec<String> {
     let code = joined(code);
     let statements = MAKERS.iter().flat_map(|maker| code.split(*maker).skip(1));
     statements.flat_map(literals).filter(|text| !parts(text).is_empty()).collect()
+}
+
+/// Returns the strings in the expressions that start with one of [`REASONS`], with `…` in place of their
+/// arguments. An expression ends with its parenthesis or its statement.
+fn reasons(code: &str) -> Vec<String> {
+    let code = joined(code);
+    let mut found = Vec::new();
+    for start in REASONS.iter().flat_map(|start| code.split(*start).skip(1)) {
+        let mut depth = 0;
+        for (index, part) in start.split('"').enumerate() {
+            if index % 2 == 1 {
+                found.push(part.split(['{', '}']).step_by(2).collect::<Vec<_>>().join("…"));
+                continue;
+            }
+            let ends = part.chars().any(|letter| {
+                depth += i32::from("([{".contains(letter)) - i32::from(")]}".contains(letter));
+                depth < 0 || letter == ';'
+            });
+            if ends {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Returns true if the text is the action that failed ("cannot read"), is no reason, or has advice: a command
+/// in quotes.
+fn is_clear(text: &str) -> bool {
+    let words = parts(text).iter().flat_map(|part| part.split(' ')).count();
+    text.starts_with("cannot ") || words < 3 || text.contains('`') || CLEAR.contains(&text)
+}
+
+#[test]
+fn reasons_of_the_command_and_the_library_are_on_the_page() {
+    let page = read(root().join(PAGE));
+    let messages = messages(&page);
+    let of_users = |path: &&Source| path.is_in("crates/eyrie-cli/src") || path.is_in("crates/eyrie/src");
+    let sources = sources();
+    let found: Vec<String> =
+        sources.iter().filter(of_users).flat_map(|source| reasons(&source.code())).collect();
+    assert!(found.len() > 100, "{} reasons", found.len());
+    let is_missing = |text: &&String| {
+        !is_clear(text)
+            && !messages.iter().any(|message| parts(message).iter().all(|part| text.contains(part)))
+    };
+    assert_none("reasons without a row", &found.iter().filter(is_missing).cloned().collect::<Vec<_>>());
+    for clear in CLEAR {
+        assert!(found.iter().any(|text| text == clear), "no code has the reason {clear:?}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
 
+mod birth;
 mod clones;
 mod convert;
 mod locks;
@@ -377,14 +378,16 @@ impl Posix for Host {
         wanted.set(fs::Access::READ_OK, access.contains(Access::READ));
         wanted.set(fs::Access::WRITE_OK, access.contains(Access::WRITE));
         wanted.set(fs::Access::EXEC_OK, access.contains(Access::EXECUTE));
+        let effective = access.contains(Access::EFFECTIVE);
+        let flags = if effective { AtFlags::EACCESS } else { AtFlags::empty() };
         let checked = match file {
             // Every user has all rights on a symbolic link.
             Target::NoFollow(path) if self.lstat("access", path)?.is_symlink() => Ok(()),
             Target::Follow(path) | Target::NoFollow(path) => {
                 let (dir, path) = self.place(path);
-                fs::accessat(dir, path, wanted, AtFlags::empty())
+                fs::accessat(dir, path, wanted, flags)
             }
-            Target::Open(file) => fs::access(descriptor_path(file.as_fd()), wanted),
+            Target::Open(file) => fs::accessat(fs::CWD, descriptor_path(file.as_fd()), wanted, flags),
         };
         named("access", checked)
     }

@@ -7,10 +7,10 @@ use super::{Host, named};
 use crate::{Credentials, Result};
 
 impl Host {
-    /// Gives the calling thread, and no other thread, the user, groups and capabilities of `credentials`. The
-    /// umask does not change. Root always has all capabilities. The process must have been started by root. A
-    /// call with the credentials of root makes the thread root again. This function needs the feature
-    /// `testing`.
+    /// Gives the calling thread, and no other thread, the users, groups and capabilities of `credentials`. The
+    /// umask does not change. All capabilities of the process stay permitted. Root always has all
+    /// capabilities. The process must have been started by root. A call with the credentials of root makes
+    /// the thread root again. This function needs the feature `testing`.
     ///
     /// ```
     /// # use eyrie::*; fn f() -> Result<()> {
@@ -22,14 +22,16 @@ impl Host {
     /// `EPERM` unless the process was started by root.
     pub fn become_user(credentials: &Credentials) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
+        let (real_uid, real_gid) = credentials.real_ids();
+        let (real_uid, real_gid) = (Uid::from_raw(real_uid), Gid::from_raw(real_gid));
         let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
         // Setting groups needs the effective user id of root. The saved user id stays that of root, so that
         // the thread can become root again.
         let all = || {
             rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
             rustix::thread::set_thread_groups(&groups)?;
-            rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)?;
-            rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)?;
+            rustix::thread::set_thread_res_gid(real_gid, gid, Gid::ROOT)?;
+            rustix::thread::set_thread_res_uid(real_uid, uid, Uid::ROOT)?;
             // A user other than root has no effective capabilities now. The saved user id of root has kept
             // the permitted ones.
             let effective = CapabilitySet::from_bits_retain(credentials.capabilities().bits().into());

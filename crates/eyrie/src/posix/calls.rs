@@ -102,7 +102,8 @@ pub trait Posix {
     /// # Errors
     /// `EINVAL` for an offset of 2^63 or more, and if the range of bytes would end past offset 2^63 - 1, also
     /// if the file was opened with [`OpenFlags::APPEND`]. `EBADF` unless opened for writing. For an append,
-    /// the errors of [`append`](Posix::append). `ENOSPC` if the volume is full: then no byte is written.
+    /// the errors of [`append`](Posix::append). `ENOSPC` if the bytes do not fit: then no byte is written,
+    /// unless the file system has [short writes](crate::Pxfs::with_short_writes).
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
     /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes, which is
@@ -115,8 +116,8 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing. `EFBIG` if the file has the largest size, 2^63 - 1. `ENOSPC` if the
-    /// volume is full: then no byte is written.
+    /// `EBADF` unless opened for writing. `EFBIG` if the file has the largest size, 2^63 - 1. `ENOSPC` as for
+    /// [`write_at`](Posix::write_at).
     fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize>;
 
     /// Works as [`append`](Posix::append), and returns the range of the file that has the bytes. The range is
@@ -368,7 +369,7 @@ pub trait Posix {
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Result<()>;
 
-    /// Checks that the caller has these rights on a file, without the capabilities of users other than root.
+    /// Checks that the caller has these rights on a file. [`Access::EFFECTIVE`] chooses the effective user.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

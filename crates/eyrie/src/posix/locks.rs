@@ -252,7 +252,8 @@ impl<P: PosixLocks> File<P> {
         self.try_flock(LockKind::Shared)
     }
 
-    /// Ends the lock on the file, as [`std::fs::File::unlock`] does. A close of the file does the same.
+    /// Ends the lock on the file, as [`std::fs::File::unlock`] does. The lock also ends when the file and all
+    /// its clones are closed.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod birth;
 mod calls;
 mod clones;
 mod dir;
@@ -33,12 +34,11 @@ mod target;
 mod types;
 mod walk;
 
+pub use birth::PosixBirth;
 pub use calls::Posix;
 pub use clones::PosixClones;
 pub use dir::Dir;
 pub use ext::PosixExt;
-/// The rights that [`Posix::access`] checks. Empty rights check that the path exists.
-pub use eyrie_engine::access::Rights as Access;
 pub use file::File;
 pub use ladder::Ladder;
 pub use locks::{FoundLock, PosixLocks, RangeOwner};
@@ -46,7 +46,7 @@ pub use options::OpenOptions;
 pub use projects::PosixProjects;
 pub use read_dir::{DirEntry, ReadDir};
 pub use target::{PathAt, Target};
-pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
+pub use types::{Access, ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
 pub use walk::{Walk, WalkEntry, WalkStep};
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use eyrie_engine::access::Rights;
 use eyrie_engine::{Attributes, Kind, ObjectId, Time};
 
 use crate::{Errno, Error, Result};
@@ -58,6 +59,38 @@ bitflags::bitflags! {
         /// and a user with `CAP_FOWNER`, may open it so. In a volume, reads set access times only if the file
         /// system chooses so: see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
         const NOATIME = 16384;
+    }
+}
+
+bitflags::bitflags! {
+    /// The rights that [`Posix::access`](super::Posix::access) checks, and the user whose rights they are. No
+    /// right checks that the path exists.
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
+    /// fs.access("/egg".into(), Access::READ | Access::WRITE)?; // of the real user
+    /// fs.access("/egg".into(), Access::READ | Access::EFFECTIVE)
+    /// # }
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Access: u8 {
+        /// Reads a file, or lists a directory (`R_OK`).
+        const READ = 4;
+        /// Writes a file, or makes and removes entries of a directory (`W_OK`).
+        const WRITE = 2;
+        /// Executes a file, or walks through a directory (`X_OK`).
+        const EXECUTE = 1;
+        /// Checks the rights of the effective user and group, with the effective capabilities, as other calls
+        /// do (`AT_EACCESS`). Otherwise the real user and group count, with the permitted capabilities of
+        /// root, or without capabilities.
+        const EFFECTIVE = 8;
+    }
+}
+
+impl Access {
+    /// Returns the rights, without the choice of the user.
+    pub(crate) fn rights(self) -> Rights {
+        Rights::from_bits_truncate(self.bits())
     }
 }
 
@@ -294,7 +327,7 @@ impl Stat {
     }
 }
 
-fn system_time(time: Time) -> Result<SystemTime> {
+pub(super) fn system_time(time: Time) -> Result<SystemTime> {
     time.to_system_time().ok_or_else(|| Error::new(Errno::OVERFLOW, "stat"))
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie_engine::access::{self, Rights};
+use eyrie_engine::access;
 use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
 use eyrie_medium::epoch;
 
@@ -13,8 +13,10 @@ use super::path::{PathWalk, check_path};
 use super::space::space_of_volume;
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
-use crate::posix::{ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
-use crate::{Errno, Result};
+use crate::posix::{
+    Access, ListEntry, OpenFlags, PathAt, Posix, PosixBirth, SetTime, Stat, StatVfs, Target, Whence,
+};
+use crate::{Errno, Result, Time};
 
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
@@ -51,7 +53,13 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn write_at(&self, handle: &Handle, data: &[u8], offset: u64) -> Result<usize> {
-        self.as_user().call("write", |user| user.write_handle(handle, data, offset))
+        let user = self.as_user();
+        user.call("write", |user| user.write_handle(handle, data, offset)).or_else(|error| {
+            let offset_of_write = (!handle.flags.contains(OpenFlags::APPEND)).then_some(offset);
+            self.write_less(handle.id(), offset_of_write, data, error, |data| {
+                user.call("write", |user| user.write_handle(handle, data, offset))
+            })
+        })
     }
 
     #[inline]
@@ -61,7 +69,12 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn append_range(&self, handle: &Handle, data: &[u8]) -> Result<Range<u64>> {
-        self.as_user().call("write", |user| user.append_handle(handle, data))
+        let user = self.as_user();
+        user.call("write", |user| user.append_handle(handle, data)).or_else(|error| {
+            self.write_less(handle.id(), None, data, error, |data| {
+                user.call("write", |user| user.append_handle(handle, data))
+            })
+        })
     }
 
     #[inline]
@@ -184,14 +197,17 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.as_user().list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
 
-    fn access(&self, file: Target<'_, Handle>, access: Rights) -> Result<()> {
-        if let Some(bare) = self.credentials().for_access_call() {
-            return self.with_credentials(bare).access(file, access);
+    fn access(&self, file: Target<'_, Handle>, access: Access) -> Result<()> {
+        if !access.contains(Access::EFFECTIVE)
+            && let Some(real) = self.credentials().for_access_call()
+        {
+            return self.with_credentials(real).access(file, access | Access::EFFECTIVE);
         }
+        let rights = access.rights();
         self.as_user().call("access", |user| {
             let id = user.object_of(file)?;
-            user.check_writable(id, access)?;
-            Ok(access::check(user.credentials(), &user.protection(id)?, access)?)
+            user.check_writable(id, rights)?;
+            Ok(access::check(user.credentials(), &user.protection(id)?, rights)?)
         })
     }
 
@@ -247,5 +263,11 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn statvfs(&self) -> Result<StatVfs> {
         Ok(space_of_volume(&**self.engine()))
+    }
+}
+
+impl<E: Engine> PosixBirth for Pxfs<E> {
+    fn created(&self, file: Target<'_, Handle>) -> Result<Time> {
+        self.as_user().call("statx", |user| Ok(user.engine().birth(user.object_of(file)?)?.created))
     }
 }

@@ -29,6 +29,7 @@ mod nodes;
 mod open;
 mod path;
 mod quotas;
+mod short_writes;
 mod size;
 mod space;
 mod view;
@@ -75,6 +76,8 @@ struct Shared<E: Engine> {
     credentials: Credentials,
     rules: AccessRules,
     access_times: AccessTimes,
+    /// True if a write that does not fit writes the bytes that fit.
+    short_writes: bool,
     /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
@@ -100,8 +103,17 @@ impl<E: Engine> Pxfs<E> {
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         let (rules, lock_process) = (AccessRules::default(), std::process::id().into());
-        let access_times = AccessTimes::default();
-        Pxfs::over(Shared { engine, credentials, rules, access_times, instance, clock, lock_process })
+        let (access_times, short_writes) = (AccessTimes::default(), false);
+        Pxfs::over(Shared {
+            engine,
+            credentials,
+            rules,
+            access_times,
+            short_writes,
+            instance,
+            clock,
+            lock_process,
+        })
     }
 
     fn over(shared: Shared<E>) -> Pxfs<E> {
@@ -313,16 +325,7 @@ impl<'a, E: Engine> AsUser<'a, E> {
 impl<E: Engine> Shared<E> {
     /// Returns a copy that shares the engine.
     fn copy(&self) -> Shared<E> {
-        let Shared { engine, credentials, rules, access_times, instance, clock, lock_process } = self;
-        Shared {
-            engine: Arc::clone(engine),
-            credentials: credentials.clone(),
-            rules: *rules,
-            access_times: *access_times,
-            instance: *instance,
-            clock: *clock,
-            lock_process: *lock_process,
-        }
+        Shared { engine: Arc::clone(&self.engine), credentials: self.credentials.clone(), ..*self }
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod access_times;
 mod bad_input;
+mod birth;
 mod checksums;
 mod clones;
 mod dropped;
@@ -14,6 +15,7 @@ mod opens;
 mod quotas;
 mod read_only;
 mod refusals;
+mod short_writes;
 mod space;
 mod views;
 mod watches;

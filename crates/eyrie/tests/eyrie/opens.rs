@@ -12,8 +12,8 @@ use eyrie::{
 
 use crate::{errno, side_by_side, small_volume};
 
-/// Returns the bytes of `/log` as they would be after a failure of power now.
-fn after_power_failure(volume: &Path, place: &Path) -> Vec<u8> {
+/// Returns the volume as it would be after a failure of power now.
+fn after_power_failure(volume: &Path, place: &Path) -> Volume {
     let copy = place.join("copy");
     let _ = fs::remove_dir_all(&copy);
     fs::create_dir(&copy).unwrap();
@@ -21,7 +21,44 @@ fn after_power_failure(volume: &Path, place: &Path) -> Vec<u8> {
         let entry = entry.unwrap();
         fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
-    Volume::open(&copy).unwrap().files(Credentials::root()).read("/log").unwrap()
+    Volume::open(&copy).unwrap()
+}
+
+/// Creates a volume on a disk that writes nothing before a sync.
+fn volume_on_a_disk(path: &Path) -> Volume {
+    let never = PagedOptions::new(64 << 20, Duration::from_secs(3600));
+    Volume::options().size(8 << 20).medium(MediumChoice::Paged).paged(never).create(path).unwrap()
+}
+
+#[test]
+fn fsync_of_a_file_keeps_its_name_and_of_a_directory_its_entries() {
+    let _side_by_side = side_by_side();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("vol");
+    let volume = volume_on_a_disk(&path);
+    let files = volume.files(Credentials::root());
+    files.create_dir("/dir").unwrap();
+    files.write("/dir/old", "old").unwrap();
+    volume.sync().unwrap();
+    let read = |name: &str| {
+        let volume = after_power_failure(&path, place.path());
+        let bytes = volume.files(Credentials::root()).read(name);
+        bytes.map_err(|error| error.errno())
+    };
+
+    let file = files.options().write(true).create_new(true).open("/dir/new").unwrap();
+    file.write_all_at(b"bytes", 0).unwrap();
+    assert_eq!(read("/dir/new"), Err(Errno::NOENT), "no fsync");
+    file.sync_all().unwrap();
+    assert_eq!(read("/dir/new"), Ok(b"bytes".to_vec()));
+
+    let dir = files.options().read(true).open("/dir").unwrap();
+    files.rename("/dir/old", "/dir/moved").unwrap();
+    files.remove_file("/dir/new").unwrap();
+    assert_eq!(read("/dir/old"), Ok(b"old".to_vec()), "no fsync");
+    dir.sync_all().unwrap();
+    assert_eq!(read("/dir/moved"), Ok(b"old".to_vec()));
+    assert_eq!([read("/dir/old"), read("/dir/new")], [Err(Errno::NOENT), Err(Errno::NOENT)]);
 }
 
 #[test]
@@ -29,10 +66,9 @@ fn synchronous_writes_are_durable_when_they_return() {
     let _side_by_side = side_by_side();
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("vol");
-    let never = PagedOptions::new(64 << 20, Duration::from_secs(3600));
-    let options = Volume::options().size(8 << 20).medium(MediumChoice::Paged).paged(never);
-    let volume = options.create(&path).unwrap();
+    let volume = volume_on_a_disk(&path);
     let files = volume.files(Credentials::root());
+    let log = || after_power_failure(&path, place.path()).files(Credentials::root()).read("/log").unwrap();
     files.write("/log", "").unwrap();
     volume.sync().unwrap();
     type Opening = fn(OpenOptions<Files>) -> OpenOptions<Files>;
@@ -43,10 +79,10 @@ fn synchronous_writes_are_durable_when_they_return() {
         let file = opening(files.options().write(true)).open("/log").unwrap();
         file.write_all_at(b"at an offset ", expected.len() as u64).unwrap();
         expected.extend(b"at an offset ");
-        assert_eq!(after_power_failure(&path, place.path()), expected);
+        assert_eq!(log(), expected);
         assert_eq!(files.append(file.handle(), b"by a call ").unwrap(), 10);
         expected.extend(b"by a call ");
-        assert_eq!(after_power_failure(&path, place.path()), expected);
+        assert_eq!(log(), expected);
         let before = drains();
         assert_eq!(files.write_at(file.handle(), b"", 0).unwrap(), 0);
         assert_eq!(drains(), before, "a write of no bytes has nothing to make durable");
@@ -54,11 +90,11 @@ fn synchronous_writes_are_durable_when_they_return() {
         let file = opening(files.options().append(true)).open("/log").unwrap();
         file.write_all_at(b"at the end ", 0).unwrap();
         expected.extend(b"at the end ");
-        assert_eq!(after_power_failure(&path, place.path()), expected);
+        assert_eq!(log(), expected);
 
         let file = files.options().append(true).open("/log").unwrap();
         file.write_all_at(b"later ", 0).unwrap();
-        assert_eq!(after_power_failure(&path, place.path()), expected, "no flag, and no sync");
+        assert_eq!(log(), expected, "no flag, and no sync");
         expected.extend(b"later ");
     }
 }

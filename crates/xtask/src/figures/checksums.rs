@@ -49,12 +49,16 @@ pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Returns the order of the volumes in a round. Each volume is the first one in about half of the rounds.
+fn sides(round: usize) -> [usize; 2] {
+    [round % 2, 1 - round % 2]
+}
+
 /// Compares a measurement of the volume without checksums with that of the volume with checksums.
 fn compare(name: &str, paths: &[PathBuf; 2], measure: impl Fn(&Path) -> Result<f64>) -> Result<Figure> {
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS {
-        // Each volume is the first one in about half of the rounds.
-        for side in [round % 2, 1 - round % 2] {
+        for side in sides(round) {
             times[side].push(measure(&paths[side])?);
         }
     }
@@ -81,11 +85,11 @@ fn durable_calls(paths: &[PathBuf; 2]) -> Result<Vec<Figure>> {
     for (name, call) in kinds {
         let mut times = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
-            for (calls, times) in calls.iter().zip(&mut times) {
+            for side in sides(round) {
                 for number in round * CALLS..(round + 1) * CALLS {
                     let started = Instant::now();
-                    call(calls, number)?;
-                    times.push(started.elapsed().as_secs_f64());
+                    call(&calls[side], number)?;
+                    times[side].push(started.elapsed().as_secs_f64());
                 }
             }
         }

@@ -8,7 +8,8 @@ use crate::method::Stopwatch;
 use crate::values::{Chooser, Pattern};
 use crate::workload::files::{BLOCK_BYTES, MIB, read_whole, write_all};
 
-/// Number of calls that are timed together. The bytes of their blocks are kept, and compared afterwards.
+/// Number of calls that are timed together. Their bytes stay in memory. Reads and appends compare them after the
+/// calls, and `prove_blocks` compares overwrites at the end.
 pub(super) const TIMED_CALLS: usize = 16;
 /// Number of blocks in 1 MiB.
 const MIB_BLOCKS: u64 = (MIB / BLOCK_BYTES) as u64;
@@ -70,14 +71,16 @@ impl<P: Posix + Clone> MicroWorker<P> {
     /// Reads blocks with calls that are timed together, and compares them.
     fn read_blocks(&mut self, blocks: &[u64], watch: &mut Stopwatch) -> Result<()> {
         let base = self.base();
+        let mut counts = [0; TIMED_CALLS];
         watch.time(blocks.len(), |at| {
-            self.fs.read_at(self.large.handle(), &mut self.buffers[at], offset(base + blocks[at]))?;
+            let buffer = &mut self.buffers[at];
+            counts[at] = self.fs.read_at(self.large.handle(), buffer, offset(base + blocks[at]))?;
             Ok(())
         })?;
-        for (found, &block) in self.buffers.iter().zip(blocks) {
+        for ((found, count), &block) in self.buffers.iter().zip(counts).zip(blocks) {
             watch.touch(block);
-            watch
-                .require(self.large_content(block).matches(found, 0), || format!("block {block} is wrong"))?;
+            let right = count == BLOCK_BYTES && self.large_content(block).matches(found, 0);
+            watch.require(right, || format!("block {block} is wrong"))?;
         }
         Ok(())
     }
@@ -129,19 +132,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
-            let mut blocks = self.random_blocks();
-            // A block that is chosen twice is written once. Sorting finds such blocks, and the rotation and
-            // the swaps make the order random again.
-            blocks.sort_unstable();
-            let distinct = blocks.chunk_by(|left, right| left == right).count();
-            let mut order: Vec<u64> =
-                blocks.chunk_by(|left, right| left == right).map(|run| run[0]).collect();
-            order.rotate_left(self.chooser.below(distinct as u64) as usize);
-            let half = distinct / 2;
-            for at in 0..half {
-                order.swap(at, half + self.chooser.below((distinct - half) as u64) as usize);
-            }
-            self.overwrite_blocks(&order, sync, watch)?;
+            let blocks = self.random_blocks();
+            self.overwrite_blocks(&blocks, sync, watch)?;
         }
         Ok(())
     }
@@ -158,13 +150,15 @@ impl<P: Posix + Clone> MicroWorker<P> {
         let all = self.share.scattered;
         for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(2, all);
+            let mut counts = [0; TIMED_CALLS];
             watch.time(TIMED_CALLS, |at| {
-                self.fs.read_at(self.scattered.handle(), &mut self.buffers[at], offset(blocks[at]))?;
+                let buffer = &mut self.buffers[at];
+                counts[at] = self.fs.read_at(self.scattered.handle(), buffer, offset(blocks[at]))?;
                 Ok(())
             })?;
-            for (found, block) in self.buffers.iter().zip(blocks) {
+            for ((found, count), block) in self.buffers.iter().zip(counts).zip(blocks) {
                 watch.touch(block);
-                let right = self.content(SCATTERED, block, 1).matches(found, 0);
+                let right = count == BLOCK_BYTES && self.content(SCATTERED, block, 1).matches(found, 0);
                 watch.require(right, || format!("block {block} of the scattered file is wrong"))?;
             }
         }
@@ -188,8 +182,9 @@ impl<P: Posix + Clone> MicroWorker<P> {
             for at in 0..count {
                 let block = first + at;
                 let found = &mut self.buffers[at as usize];
-                self.fs.read_at(self.growing.handle(), found, offset(block))?;
-                let right = self.content(GROWING, block, 0).matches(&self.buffers[at as usize], 0);
+                let count = self.fs.read_at(self.growing.handle(), found, offset(block))?;
+                let right = count == BLOCK_BYTES
+                    && self.content(GROWING, block, 0).matches(&self.buffers[at as usize], 0);
                 watch.require(right, || format!("block {block} of the growing file is wrong"))?;
             }
         }

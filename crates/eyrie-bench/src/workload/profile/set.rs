@@ -48,7 +48,7 @@ impl FileSet {
             first: part.thread * files,
             members: vec![SetFile { version: 0, bytes: None }; files as usize],
             existing: Vec::new(),
-            absent: (0..files as usize).rev().collect(),
+            absent: (0..files as usize).collect(),
             chooser: Chooser::new(part.thread),
             directory,
             depth: depth.saturating_sub(1),

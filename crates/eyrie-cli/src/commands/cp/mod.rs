@@ -1,6 +1,7 @@
 //! `eyrie cp`: copies files between host and volumes, in any direction.
 
 mod one;
+mod stream;
 
 use clap::Args;
 
@@ -8,6 +9,7 @@ pub(super) use self::one::{Copying, Existing, copy_one, existing};
 use crate::copy::Reflink;
 use crate::endpoint::for_each_source;
 use crate::failure::Result;
+use crate::output::Output;
 use crate::place::{self, Place};
 use crate::volumes::Purpose;
 
@@ -18,18 +20,22 @@ Examples:
   eyrie cp notes.txt vol:/notes.txt
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -au one:/data two:/
+  curl https://example.org/ | eyrie cp - vol:/page
+  eyrie cp vol:/page - | wc -c
 
 Copies keep modes, times, links, holes and extended attributes, as with `cp -a`. Owners are kept if root \
 copies. Symbolic links are copied, not followed.
 In an existing directory the copy gets the name of its source. An existing file is replaced when its copy is \
 complete. A directory is copied into an existing directory of the same name, entry by entry.
+The source - is standard input, and the target - is standard output, for one file of a volume. A host file \
+of this name is ./-.
 
 {}", place::HELP))]
 pub struct CpArgs {
-    /// Files and directories to copy
+    /// Files and directories to copy, or - for standard input
     #[arg(value_name = "SOURCE", required = true, value_parser = Place::parser())]
     sources: Vec<Place>,
-    /// New name of the copy, or an existing directory to copy into
+    /// New name of the copy, an existing directory to copy into, or - for standard output
     #[arg(value_name = "TARGET", value_parser = Place::parser())]
     target: Place,
     /// Copy directories and their contents
@@ -59,7 +65,10 @@ pub struct CpArgs {
     verbose: bool,
 }
 
-pub fn run(arguments: CpArgs) -> Result<()> {
+pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
+    if stream::is_named(&arguments) {
+        return stream::run(&arguments, output);
+    }
     let copying = Copying {
         recursive: arguments.recursive || arguments.archive,
         merge: true,

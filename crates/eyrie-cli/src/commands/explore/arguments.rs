@@ -39,7 +39,7 @@ source line of the access.
 Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script. For an error, \
 the command that repeats it is printed, and a shorter script that also fails, if there is one.";
 
-/// Simulate crashes at every fence of a script, and check the images that they leave
+/// Simulate crashes at every fence of a script, and check the images
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ExploreArgs {

@@ -22,7 +22,6 @@ use crate::interrupt;
 use crate::opened::{OpenVolumes, with_volumes};
 use crate::output::Output;
 use crate::place::{Inside, Place};
-use crate::volumes::Purpose;
 
 /// List files and the contents of directories
 #[derive(Debug, Args)]
@@ -116,7 +115,7 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     let shown = places.last().map(ToString::to_string).unwrap_or_default();
     let json = arguments.json;
     let mut listing = Listing::new(arguments, output);
-    let listed = with_volumes(Purpose::Read, |volumes| list(&mut listing, &places, titled, volumes));
+    let listed = with_volumes([], |volumes| list(&mut listing, &places, titled, volumes));
     let Listing { values, skipped, output, .. } = listing;
     if json && !listed.as_ref().is_err_and(|failure| failure.ends_command()) {
         output.json(&Value::Array(values))?;

@@ -34,7 +34,7 @@ const COPY: &str = "/copy";
 /// The preferred directory for the volume.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Make a volume, fill it, verify it, and compare its speed with the host's file system
+/// Fill a new volume, verify it, and compare its speed with the host
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -60,6 +60,16 @@ pub struct TourArgs {
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
+    /// Print nothing if the tour succeeds
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+impl TourArgs {
+    /// Returns true if the results are printed as text, step by step.
+    fn prints_text(&self) -> bool {
+        !self.json && !self.quiet
+    }
 }
 
 pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
@@ -159,6 +169,9 @@ impl Guide<'_> {
             self.steps["host"] = json!(host);
             return self.output.json(&self.steps);
         }
+        if self.arguments.quiet {
+            return Ok(());
+        }
         report::print(&rows, host, self.output)?;
         self.try_next(&shown)
     }
@@ -167,7 +180,7 @@ impl Guide<'_> {
         let copy = Path::new(COPY);
         // The copies get the modes of their sources, so the umask does not apply.
         let files = volume.files(Credentials::of_process().with_umask(0));
-        if !self.arguments.json {
+        if self.arguments.prints_text() {
             self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
         }
         let made =
@@ -185,11 +198,11 @@ impl Guide<'_> {
         self.measure(volume, &files, place)
     }
 
-    /// Keeps the result of one step. Prints the result unless `--json` is given.
+    /// Keeps the result of one step. Prints the result unless `--json` or `--quiet` is given.
     fn step(&mut self, step: &str, what: &str, value: Value) -> Result<()> {
         self.steps[step] = value;
-        if !self.arguments.json {
-            writeln!(self.output, "  {step:<9} {what}")?;
+        if self.arguments.prints_text() {
+            self.output.wrapped(&format!("  {step:<9} {what}"), 12)?;
             self.output.flush()?;
         }
         Ok(())
@@ -271,7 +284,9 @@ impl Guide<'_> {
         let mut file = String::from("FILE");
         let small =
             |entry: &&survey::SurveyEntry| entry.stat.is_file() && (1..=4096).contains(&entry.stat.size);
-        if let Some(entry) = self.survey.entries.iter().find(small) {
+        // A short path fits into a line of the terminal.
+        let shortest = |entry: &&survey::SurveyEntry| entry.relative.as_os_str().len();
+        if let Some(entry) = self.survey.entries.iter().filter(small).min_by_key(shortest) {
             file = text::path(&entry.relative);
         }
         writeln!(self.output)?;

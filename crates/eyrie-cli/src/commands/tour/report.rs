@@ -10,6 +10,9 @@ use crate::failure::Result;
 use crate::output::{Output, table};
 use crate::text;
 
+/// Columns of a terminal that has room for all columns of the table.
+const WIDE: usize = 100;
+
 /// Returns the times of a row on the volume and on the host, in µs, and their ratio. The host lacks reads of
 /// values in place.
 fn figures(row: &Row) -> (Option<f64>, Option<f64>, Option<f64>) {
@@ -17,30 +20,37 @@ fn figures(row: &Row) -> (Option<f64>, Option<f64>, Option<f64>) {
     (of(0).map(|side| side.us), of(1).map(|side| side.us), of(1).and_then(|side| side.ratio))
 }
 
-/// Returns the table of speeds.
-fn speeds(rows: &[Row], host: &str) -> Table {
+/// Returns the table of speeds. With `touched` it has the numbers of touched targets.
+fn speeds(rows: &[Row], host: &str, touched: bool) -> Table {
     let on_host = format!("{host} µs");
-    let mut speeds = table(&["Operation", "Eyrie µs", &on_host, "ratio", "touched"], &[1, 2, 3, 4]);
+    let columns = if touched { 5 } else { 4 };
+    let header = ["Operation", "Eyrie µs", &on_host, "ratio", "touched"];
+    let mut speeds = table(&header[..columns], &[1, 2, 3, 4]);
     let number = |value: Option<f64>| value.map_or_else(|| "—".to_owned(), digits);
     for row in rows {
         let (eyrie, host, ratio) = figures(row);
-        speeds.add_row([
-            row.name.clone(),
+        let cells = [
+            row.name.replace("load, 1,000 in a transaction, each", "load, 1,000 in a batch"),
             number(eyrie),
             number(host),
             ratio.map_or_else(|| "—".to_owned(), |ratio| format!("{ratio:.1}×")),
             format!("{} {}", text::count(row.touched), row.unit),
-        ]);
+        ];
+        speeds.add_row(cells.into_iter().take(columns));
     }
     speeds
 }
 
 /// Prints the table, and a sentence with the range and the median of the ratios of rows with several rounds.
+/// In a narrow terminal the table lacks the touched targets.
 pub fn print(rows: &[Row], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
-    writeln!(output, "(touched: different blocks of 4 KiB, MiB, files or keys)")?;
-    output.table(&speeds(rows, host))?;
+    let touched = output.columns().is_none_or(|columns| columns >= WIDE);
+    if touched {
+        writeln!(output, "(touched: different blocks of 4 KiB, MiB, files or keys)")?;
+    }
+    output.table(&speeds(rows, host, touched))?;
     // A single round is too uncertain to be the least or the greatest ratio.
     let has_rounds = |row: &&Row| row.sides.iter().flatten().all(|side| side.rounds > 1);
     let ratios: Vec<f64> = rows.iter().filter(has_rounds).filter_map(|row| figures(row).2).collect();
@@ -49,12 +59,10 @@ pub fn print(rows: &[Row], host: &str, output: &mut Output) -> Result<()> {
     }
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(0.0, f64::max);
-    writeln!(
-        output,
-        "\nIn the rows with several rounds, Eyrie was {least:.1} to {most:.1} times as fast as {host}; the \
-         median is {:.1}.",
-        median(&ratios)
-    )?;
+    let range =
+        format!("{least:.1} to {most:.1} times as fast as {host}; the median is {:.1}", median(&ratios));
+    writeln!(output)?;
+    output.wrapped(&format!("In the rows with several rounds, Eyrie was {range}."), 0)?;
     Ok(())
 }
 

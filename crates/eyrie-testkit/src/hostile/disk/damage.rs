@@ -27,8 +27,8 @@ pub enum DiskDamage {
     Swap { a: u64, b: u64, len: u64 },
     /// Copies a range over another.
     Copy { from: u64, to: u64, len: u64 },
-    /// Makes the disk shorter or longer. If `keeps_anchor` is true, the anchor is copied to the new last
-    /// page.
+    /// Makes the disk shorter or longer. If `keeps_anchor` is true, the anchor moves to the new last page,
+    /// and its journal size then fits the new length.
     Length { len: usize, keeps_anchor: bool },
     /// Moves the start of the journal: changes the sizes of the volume and of the journal in the anchor.
     Begin { volume_bytes: u64 },
@@ -207,6 +207,8 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..10),
             bit: random.random_range(0..8),
         },
+        // Overwrites the first word of the first line, or of the second if the first line has one word. Each
+        // word has 8 bytes, and one byte of flags comes before the words of a line.
         _ => DiskDamage::Word {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..2) * 9 + 1,
             value,
@@ -252,6 +254,7 @@ fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
             (at / PAGE_SIZE, at % PAGE_SIZE / 64)
         }
     };
+    // 2000 entries fill 32 KB, so the record spans many sectors and may list a page several times.
     let count = *[0, 1, 3, 2000].choose(random).expect("four");
     // Most records have right checksums of their fresh pages, because a single wrong checksum makes the whole
     // record invalid.
@@ -292,7 +295,8 @@ fn forge(disk: &mut [u8], fresh: &[(u64, u32)], changed: &[(u64, u64, Vec<u8>)])
         record.extend(packed);
     }
     if journal::has_checksums(disk) {
-        // These checksums are wrong: 0 matches no page, and 256 hardly any.
+        // These checksums are wrong for nearly every page: a replay stores 0 as the entry 1, and 256 as it
+        // is. For most disks, `HostileDisk::medium` mends the checksums of pages after the replay.
         changed.iter().for_each(|(page, ..)| record.extend([0, *page as u8 & 1, 0, 0]));
     }
     record.resize(record.len().next_multiple_of(SECTOR as usize), 0);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use eyrie_engine::access::{self, Credentials, Rights};
+use eyrie_engine::access::{self, Credentials};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
 
 use super::super::open::MadeFile;
@@ -10,11 +10,11 @@ use super::super::path::{PathWalk, check_path};
 use super::super::xattr::{check_name, check_value};
 use super::super::{AsUser, Handle};
 use super::{Node, NodeEntry, Nodes, SetAttributes};
-use crate::posix::{OpenFlags, Posix, StatVfs, Whence};
+use crate::posix::{Access, OpenFlags, Posix, StatVfs, Whence};
 use crate::{Errno, Result, names};
 
 impl<E: Engine> Nodes<E> {
-    /// Checks that the caller has rights on an object.
+    /// Checks that the caller has rights on an object, as [`Access::EFFECTIVE`] does.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -24,7 +24,8 @@ impl<E: Engine> Nodes<E> {
     ///
     /// # Errors
     /// `EACCES` if a right is missing. `EROFS` for the right to write in a read-only volume.
-    pub fn access(&self, who: &Credentials, id: ObjectId, rights: Rights) -> Result<()> {
+    pub fn access(&self, who: &Credentials, id: ObjectId, access: Access) -> Result<()> {
+        let rights = access.rights();
         self.call(who, "access", [id], |user| {
             user.check_writable(id, rights)?;
             Ok(access::check(user.credentials(), &user.protection(id)?, rights)?)
@@ -253,31 +254,6 @@ impl<E: Engine> Nodes<E> {
     /// end of the file is no error, whatever its value is: the result is then 0.
     pub fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.call(self.files.credentials(), "read", [id], |user| Ok(user.engine().read(id, offset, out)?))
-    }
-
-    /// Writes bytes to a file. The caller has checked the rights. `who` decides about the set-id bits that
-    /// the file loses.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
-    /// nodes.write(who, egg, 0, b"blue")
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory, `EINVAL` for another kind of object.
-    /// `EPERM` for an immutable file, and for an append-only file unless the bytes begin at its end.
-    pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<()> {
-        self.call(who, "write", [id], |user| user.write_node(id, data, offset))
-    }
-
-    /// Appends bytes to a file, and returns the range that has them. Otherwise as [`Nodes::write`].
-    /// [`Nodes`] has an example.
-    ///
-    /// # Errors
-    /// As [`Nodes::write`].
-    pub fn append(&self, who: &Credentials, id: ObjectId, data: &[u8]) -> Result<Range<u64>> {
-        self.call(who, "write", [id], |user| user.append_node(id, data))
     }
 
     /// Changes the storage of a range of a file. The caller has checked the rights.

@@ -4,6 +4,7 @@
 mod calls;
 mod generations;
 mod set;
+mod write;
 
 use std::time::Duration;
 

@@ -1,0 +1,41 @@
+//! Lists calls of `access`. Random lists of calls seldom have rights that real and effective ids decide.
+
+use std::ops::Range;
+
+use eyrie::posix::{Access, OpenFlags};
+
+use super::calls::PosixCall;
+
+/// Seeds that together have all users whose real ids differ from the effective ones.
+pub(super) const SEEDS: Range<u64> = 1..5;
+
+/// Returns calls with which each of `users` users asks for each set of rights, with real and with effective
+/// ids, of files and of directories, with several owners and modes, and of a file below each directory.
+pub(super) fn calls(users: usize) -> Vec<(usize, PosixCall)> {
+    let (file, dir, below) = (b"/f".to_vec(), b"/d".to_vec(), b"/d/f".to_vec());
+    let open = |path: &[u8]| {
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        PosixCall::Open { slot: 0, path: path.to_vec(), flags, mode: 0o666 }
+    };
+    let mut calls = vec![
+        (0, open(&file)),
+        (0, PosixCall::Mkdir { path: dir.clone(), mode: 0o777 }),
+        (0, open(&below)),
+        (0, PosixCall::Chmod { path: below.clone(), mode: 0o777 }),
+    ];
+    for (uid, gid) in [(0, 0), (1000, 1000), (1001, 2000)] {
+        for mode in [0o700, 0o070, 0o007, 0o600, 0o041, 0] {
+            for path in [&file, &dir] {
+                calls.push((0, PosixCall::Chown { path: path.clone(), uid: Some(uid), gid: Some(gid) }));
+                calls.push((0, PosixCall::Chmod { path: path.clone(), mode }));
+            }
+            for user in 0..users {
+                let ask = |path: &[u8], access| (user, PosixCall::Access { path: path.to_vec(), access });
+                let all = (0..=Access::all().bits()).map(Access::from_bits_truncate);
+                calls.extend(all.flat_map(|access| [ask(&file, access), ask(&dir, access)]));
+                calls.extend([ask(&below, Access::READ), ask(&below, Access::READ | Access::EFFECTIVE)]);
+            }
+        }
+    }
+    calls
+}

@@ -1,0 +1,120 @@
+//! Short writes: a write that does not fit as a whole writes the bytes that fit.
+//!
+//! A short write is one Op, as every write is, so a crash leaves it whole or undone. The file system tries
+//! prefixes of the bytes, from the longest on, and a prefix that does not fit changes nothing.
+
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::{PAGE_SIZE, epoch};
+
+use super::{Pxfs, Shared};
+use crate::{Errno, Error, Result};
+
+/// Part of the pages by which the next prefix is shorter.
+const STEP: u64 = 8;
+
+impl<E: Engine> Pxfs<E> {
+    /// Returns the same file system with short writes, or without them. By default a write that does not fit
+    /// into the volume, or would pass a limit of a quota, writes nothing (`ENOSPC`, `EDQUOT`). With short
+    /// writes it writes its first bytes and returns their number, as POSIX describes and Linux does. The
+    /// bytes then end at a multiple of 4096 in the file. The error comes when not even the bytes of one page
+    /// fit.
+    ///
+    /// These calls make short writes: `write_at`, `append`, `append_range`, and the writes of
+    /// [`Nodes`](crate::Nodes) and [`File`](crate::File).
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+    /// # let volume = eyrie::Volume::create(place.path().join("nest"), 1 << 20)?;
+    /// use eyrie::{Credentials, PosixExt};
+    ///
+    /// let files = volume.files(Credentials::root()).with_short_writes(true);
+    /// let egg = files.options().write(true).create(true).open("/egg")?;
+    /// let written = egg.write_at(&[7; 2 << 20], 0)?; // the volume has 1 MiB
+    /// assert!(written < 1 << 20 && egg.metadata()?.size == written as u64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_short_writes(&self, short_writes: bool) -> Pxfs<E> {
+        Pxfs::over(Shared { short_writes, ..self.shared.copy() })
+    }
+
+    /// Makes a write again with fewer bytes, if the file system has short writes and `error` means that not
+    /// all of `data` fits. The write begins at `offset` of the object, or at the end if `offset` is `None`.
+    /// `write` writes all of the bytes that it is given, or none.
+    #[cold]
+    pub(super) fn write_less<T>(
+        &self,
+        id: ObjectId,
+        offset: Option<u64>,
+        data: &[u8],
+        error: Error,
+        write: impl FnMut(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        if !self.shared.short_writes || !does_not_fit(&error) {
+            return Err(error);
+        }
+        let end = || {
+            let _pin = epoch::pin();
+            self.engine().attributes(id).map_or(0, |attributes| attributes.size)
+        };
+        write_prefix(data, offset.unwrap_or_else(end), write).ok_or(error)
+    }
+}
+
+/// True for the errors of a full volume and of a quota.
+fn does_not_fit(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
+}
+
+/// Writes a prefix of `data` that fits at the offset `start`, and is shorter than `data`. Returns `None` if
+/// none fits.
+///
+/// The prefixes end at pages of the file. Each is shorter than the one before by an eighth of the pages that
+/// are left out so far, or by an eighth of its own pages, whichever is less. So the written prefix lacks at
+/// most an eighth of the bytes that would fit, and a few dozen attempts end at a prefix of one page.
+fn write_prefix<T>(data: &[u8], start: u64, mut write: impl FnMut(&[u8]) -> Result<T>) -> Option<T> {
+    let before = start % PAGE_SIZE;
+    let whole = (before + data.len() as u64).div_ceil(PAGE_SIZE);
+    let mut pages = whole.saturating_sub(1);
+    while pages > 0 {
+        match write(&data[..(pages * PAGE_SIZE - before) as usize]) {
+            Ok(written) => return Some(written),
+            Err(error) if does_not_fit(&error) => {}
+            Err(_) => return None,
+        }
+        pages -= (pages.min(whole - pages) / STEP).max(1);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of bytes that a write of `length` bytes writes, and the number of its attempts.
+    fn written(length: usize, start: u64, room: usize) -> (Option<usize>, usize) {
+        let mut attempts = 0;
+        let written = write_prefix(&vec![0; length], start, |data| {
+            attempts += 1;
+            if data.len() <= room { Ok(data.len()) } else { Err(Error::new(Errno::NOSPC, "write")) }
+        });
+        (written, attempts)
+    }
+
+    #[test]
+    fn most_of_what_fits_is_written() {
+        assert_eq!(written(4096, 0, 4095), (None, 0));
+        assert_eq!(written(5000, 0, 4999), (Some(4096), 1));
+        assert_eq!(written(5000, 4000, 4999), (Some(4192), 1));
+        assert_eq!(written(5000, 4000, 4191), (Some(96), 2));
+        for room in (4096..1 << 20).step_by(4096) {
+            let (count, attempts) = written(1 << 20, 0, room);
+            let count = count.expect("a page fits");
+            assert!(
+                count <= room && room - count <= room / 8 && attempts < 64,
+                "{room}: {count}, {attempts}"
+            );
+        }
+        assert_eq!(written(1 << 20, 0, 4095).0, None);
+    }
+}
