@@ -4,9 +4,10 @@
 //! 4.4.) A prefix of the stores to each cache line persists, in the order in which the stores were made. The
 //! prefix includes at least every store that was written back before a fence of its own thread. A fence of
 //! thread B may also make stores of thread A durable: those that come before a fenced store of B in the same
-//! line, because each line keeps a prefix. A fence of B makes no other store of A durable. So an engine orders
-//! its stores to an extent by a fence before it gives this extent to another thread. Eight aligned bytes never
-//! tear, and a longer store is recorded as several stores. A flush makes every store durable, also the stores of a killed process.
+//! line, because each line keeps a prefix. A fence of B makes no other store of A durable. So an engine
+//! orders its stores to an extent by a fence before it gives this extent to another thread. Eight aligned
+//! bytes never tear, and a longer store is recorded as several stores. A flush makes every store durable,
+//! also the stores of a killed process.
 //!
 //! *Sectors* is the rule of a disk, under the medium `paged`. Of the writes to each sector since the last
 //! flush, any one may be the last that persists, or none persists. This holds for the writes of all threads.

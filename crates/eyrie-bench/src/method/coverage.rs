@@ -55,8 +55,8 @@ impl Targets {
 /// Returns the smallest number of different targets that chance explains for `done` random choices. With many
 /// targets, this number is six standard deviations and four targets below the expected number. A normal
 /// variable lies lower than six deviations with a probability of 1e-9, which is [`UNEXPLAINED`]. The four
-/// targets allow for the error of the normal distribution if few targets stay untouched. The exact bound below
-/// covers up to 64 untouched targets. Above that number the normal distribution is close.
+/// targets allow for the error of the normal distribution if few targets stay untouched. The exact bound
+/// below covers up to 64 untouched targets. Above that number the normal distribution is close.
 fn explained(done: f64, among: f64) -> f64 {
     let load = done / among;
     let untouched = (-load).exp();

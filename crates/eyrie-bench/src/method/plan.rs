@@ -16,8 +16,8 @@ pub struct RowPlan {
     /// The blocks, files or keys from which the row chooses.
     pub targets: Targets,
     /// True for a row that makes the files or keys that later rows need. A group in which all rows have this
-    /// flag has one round, which counts. Every other group begins with a round that does not count, and may end
-    /// with a round for the latency. If only some rows of a group have the flag, it has no effect.
+    /// flag has one round, which counts. Every other group begins with a round that does not count, and may
+    /// end with a round for the latency. If only some rows of a group have the flag, it has no effect.
     pub once: bool,
     /// Maximum number of counted rounds of the row's group. The smallest maximum of its rows counts.
     pub most: u32,

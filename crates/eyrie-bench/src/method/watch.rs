@@ -133,8 +133,8 @@ impl Stopwatch {
     }
 
     /// Fails after an interrupt. [`Stopwatch::time`] and [`Stopwatch::time_whole`] begin with this check,
-    /// before they start the clock. Long work that times no calls, such as a preparation, calls this method at
-    /// intervals.
+    /// before they start the clock. Long work that times no calls, such as a preparation, calls this method
+    /// at intervals.
     ///
     /// # Errors
     /// Only [`Error::Interrupted`].

@@ -149,8 +149,8 @@ impl<P: Posix + Clone> JobsWorker<P> {
         let mut old = vec![0; CHANGED * BLOCK_BYTES];
         let mut new = vec![0; CHANGED * BLOCK_BYTES];
         for _ in 0..self.transactions {
-            // The pages differ, because each comes from another quarter of the file. `most_threads` leaves each
-            // thread at least four pages.
+            // The pages differ, because each comes from another quarter of the file. `most_threads` leaves
+            // each thread at least four pages.
             let quarter = pages / CHANGED as u64;
             let chosen: [u64; CHANGED] =
                 std::array::from_fn(|at| at as u64 * quarter + self.chooser.below(quarter));

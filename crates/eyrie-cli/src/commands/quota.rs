@@ -64,6 +64,7 @@ enum QuotaCommand {
     #[command(after_help = "Examples:\n  eyrie quota report vol\n  eyrie quota report --json vol")]
     Report(ShownVolume),
     /// Set limits, and begin to count usage
+    #[command(override_usage = "eyrie quota set [OPTIONS] <--bytes|--files|--grace> <VOLUME>")]
     #[command(after_help = "\
 Examples:
   eyrie quota set vol --user ada --bytes 900M:1G

@@ -81,9 +81,9 @@ fn every_command_refuses_a_missing_volume_with_status_3() {
             "rm" => &["none:/a"],
             _ => &[],
         };
-        let required = usage.rsplit_once(">> ").map_or(usage, |(_, rest)| rest);
-        let required = required.split(' ').filter_map(|word| word.strip_prefix('<')?.split_once('>'));
-        let words = required.map(|(argument, _)| word_for(argument)).chain(extra.iter().copied());
+        let required = usage.split(' ').filter_map(|word| word.strip_prefix('<')?.split_once('>'));
+        let arguments = required.map(|(argument, _)| argument).filter(|argument| !argument.starts_with("--"));
+        let words = arguments.map(word_for).chain(extra.iter().copied());
         let words: Vec<&str> = names.iter().map(String::as_str).chain(words).collect();
         // These two have the statuses of fsck(8).
         let status = if ["fsck", "scrub"].contains(&&*name) { 8 } else { 3 };

@@ -122,6 +122,24 @@ fn acls_are_copied_and_archived() {
 }
 
 #[test]
+fn archives_have_all_bytes_of_clones() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), vec![7; 8 << 20]).unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    sandbox.succeed(["cp", "vol:/file", "vol:/clone"]);
+    sandbox.succeed(["dump", "vol:/", "-o", "all.tar"]);
+    assert!(fs::metadata(sandbox.path("all.tar")).unwrap().len() > 16 << 20);
+    sandbox.succeed(["mkfs", "two", "--size", "64M"]);
+    sandbox.succeed(["load", "two:/", "-i", "all.tar"]);
+    let saved = |volume: &str| {
+        let stats: serde_json::Value =
+            serde_json::from_str(&sandbox.succeed(["stats", volume, "--json"])).unwrap();
+        stats["saved_by_sharing_bytes"].as_u64().unwrap()
+    };
+    assert_eq!((saved("vol"), saved("two")), (8 << 20, 0));
+}
+
+#[test]
 fn real_tree_is_equal_for_diff() {
     let real = ["/usr/include", "/usr/lib/python3", "/etc"].map(Path::new);
     let Some(real) = real.into_iter().find(|path| path.is_dir()) else { return };

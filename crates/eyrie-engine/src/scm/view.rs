@@ -29,8 +29,8 @@ impl VolumeView {
                 return Ok(None);
             }
             // In a damaged volume, a pointer of a file may lead to a header or a table. Their bytes change in
-            // place, and a slice over such bytes would be unsound. `require_own` returns `Corrupt` for such an
-            // extent.
+            // place, and a slice over such bytes would be unsound. `require_own` returns `Corrupt` for such
+            // an extent.
             let require = |extent| self.require_own(extent);
             let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
             Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))

@@ -144,8 +144,8 @@ fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) 
     Some(())
 }
 
-/// Adds the counts of shared pages. Returns `None` unless the runs are in order and do not overlap, each has a
-/// page and at least two pointers, and each page is in use as a whole: it lies in the groups in use, and is
+/// Adds the counts of shared pages. Returns `None` unless the runs are in order and do not overlap, each has
+/// a page and at least two pointers, and each page is in use as a whole: it lies in the groups in use, and is
 /// neither free, nor a slab page, nor in a header chunk.
 fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -> Option<()> {
     let (mut start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));

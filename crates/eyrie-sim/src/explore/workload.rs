@@ -398,8 +398,8 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     (script, ParallelScript { script: beside, seed: number })
 }
 
-/// Returns true if the call neither moves nor removes a name, nor links an object to a name, nor changes inode
-/// flags.
+/// Returns true if the call neither moves nor removes a name, nor links an object to a name, nor changes
+/// inode flags.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,

@@ -15,9 +15,9 @@ use crate::planted::{Planted, plant_each};
 /// first 400 images of a crash is wrong, further images of this crash are hardly ever wrong. So a run opens
 /// no more of them, and another run must notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
-/// Limits for killed scripts, and for the runs that only collect the points that they meet. The first image of
-/// a crash loses all pending stores, so it shows a recovery that relied on a store that was not durable. The
-/// second image keeps a store of the last line that recovery reads. Two kills are enough to meet the
+/// Limits for killed scripts, and for the runs that only collect the points that they meet. The first image
+/// of a crash loses all pending stores, so it shows a recovery that relied on a store that was not durable.
+/// The second image keeps a store of the last line that recovery reads. Two kills are enough to meet the
 /// points, and 40 kills keep the run without a point short.
 const FEW_IMAGES: Limits = Limits { images: 2, ..LIMITS };
 

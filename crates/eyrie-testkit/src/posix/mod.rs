@@ -171,10 +171,10 @@ impl Comparison {
     }
 }
 
-/// Makes the calls of a comparison, and those of `access`, `access_times`, `chains`, `set_ids` and `same_size`, on the
-/// host and on the file system under test. `subject` returns the file system under test as one user sees it.
-/// The root of the calling thread must be an empty directory on a tmpfs. Both file systems are emptied before
-/// each seed.
+/// Makes the calls of a comparison, and those of `access`, `access_times`, `chains`, `set_ids` and
+/// `same_size`, on the host and on the file system under test. `subject` returns the file system under test
+/// as one user sees it. The root of the calling thread must be an empty directory on a tmpfs. Both file
+/// systems are emptied before each seed.
 ///
 /// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
 /// counter can be the clock.
@@ -214,8 +214,8 @@ struct PosixRun<'a, P: Posix> {
 /// The usual value of [`Comparison::waiting_seeds`].
 const WAITING_SEEDS: u64 = 12;
 
-/// Waits until the kernel's clock for file times is later than every time that a file can have now. This clock
-/// advances in whole ticks, so it lags behind the exact clock, from which Linux also takes some times.
+/// Waits until the kernel's clock for file times is later than every time that a file can have now. This
+/// clock advances in whole ticks, so it lags behind the exact clock, from which Linux also takes some times.
 fn wait_for_tick() {
     use rustix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::Realtime);

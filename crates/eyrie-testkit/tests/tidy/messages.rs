@@ -176,6 +176,8 @@ fn an_ellipsis_stands_for_the_arguments_of_a_message() {
     let code =
         "let what = format!(\"{a}; b \\\n  c {d}\");\nf(\"no\"); host_error(p, \"it\", &e); g(\"no\");";
     assert_eq!(made(code), ["it", "…; b c …"]);
+    let code = "x(Failure::new(\"a b c\", p(\"q\"), format!(\"d {e}\")), \"no\"); let why = \"f\"; \"no\"";
+    assert_eq!(reasons(code), ["a b c", "q", "d …", "f"]);
     assert_eq!(parts("at … of …; run"), ["at", "of", "run"]);
     assert_eq!(messages("| message |\n| `one …` | `two` |\ntext\n"), ["one …"]);
     assert_eq!(joined("\"a \\\n    b\""), "\"a b\"");

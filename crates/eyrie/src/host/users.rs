@@ -7,8 +7,8 @@ use super::{Host, named};
 use crate::{Credentials, Result};
 
 impl Host {
-    /// Gives the calling thread, and no other thread, the users, groups and capabilities of `credentials`. The
-    /// umask does not change. All capabilities of the process stay permitted. Root always has all
+    /// Gives the calling thread, and no other thread, the users, groups and capabilities of `credentials`.
+    /// The umask does not change. All capabilities of the process stay permitted. Root always has all
     /// capabilities. The process must have been started by root. A call with the credentials of root makes
     /// the thread root again. This function needs the feature `testing`.
     ///

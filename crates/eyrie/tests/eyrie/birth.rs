@@ -33,7 +33,7 @@ fn births_stay<P: PosixBirth + Clone>(fs: P) {
     assert_eq!(Time::from(file.created().unwrap()), made[0]);
     assert_eq!(fs.dir("/nest").unwrap().created("/egg".into()).unwrap(), made[0]);
     let path = fs.open("/nest".into(), OpenFlags::PATH, 0).unwrap();
-    assert_eq!((&fs).created(Target::Open(&path)).unwrap(), made[1]);
+    assert_eq!(fs.created(Target::Open(&path)).unwrap(), made[1]);
     fs.close(path).unwrap();
 
     // Another object under the same name is younger.

@@ -72,7 +72,8 @@ fn writes_are_short_only_by_choice() {
 
     // An append ends at a page, wherever it begins.
     let file = open(&root.with_short_writes(true));
-    let calls: [&dyn Fn(&[u8]) -> eyrie::Result<usize>; 2] =
+    type AppendCall<'a> = &'a dyn Fn(&[u8]) -> eyrie::Result<usize>;
+    let calls: [AppendCall<'_>; 2] =
         [&|data| file.write_at(data, 0), &|data| root.with_short_writes(true).append(file.handle(), data)];
     for append in calls {
         file.set_len(0).unwrap();

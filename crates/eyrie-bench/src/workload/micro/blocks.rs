@@ -8,8 +8,8 @@ use crate::method::Stopwatch;
 use crate::values::{Chooser, Pattern};
 use crate::workload::files::{BLOCK_BYTES, MIB, read_whole, write_all};
 
-/// Number of calls that are timed together. Their bytes stay in memory. Reads and appends compare them after the
-/// calls, and `prove_blocks` compares overwrites at the end.
+/// Number of calls that are timed together. Their bytes stay in memory. Reads and appends compare them after
+/// the calls, and `prove_blocks` compares overwrites at the end.
 pub(super) const TIMED_CALLS: usize = 16;
 /// Number of blocks in 1 MiB.
 const MIB_BLOCKS: u64 = (MIB / BLOCK_BYTES) as u64;
