@@ -131,6 +131,7 @@ impl Credentials {
     ///
     /// // User 1000 runs a set-user-id program of root.
     /// let program = Credentials::new(0, 1000, &[]).with_real_ids(1000, 1000);
+    /// assert_eq!(program.real_ids(), (1000, 1000));
     /// assert_eq!(program.for_access_call().map(|user| user.uid()), Some(1000));
     /// ```
     #[must_use]
