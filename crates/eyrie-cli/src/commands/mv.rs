@@ -53,7 +53,10 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
         match from.rename(&from.path, &to.path, mode) {
             Err(error) if no_clobber && error.errno() == Errno::EXIST => return Ok(()),
             Err(error) => {
-                let why = reason_of_refusal(from, to).unwrap_or_else(|| reason(&error));
+                let is_of_kinds =
+                    matches!(error.errno(), Errno::ISDIR | Errno::NOTDIR | Errno::EXIST | Errno::NOTEMPTY);
+                let of_kinds = is_of_kinds.then(|| reason_of_refusal(from, to)).flatten();
+                let why = of_kinds.unwrap_or_else(|| reason(&error));
                 return Err(Failure::of_errno(error.errno(), "cannot move", place, why));
             }
             Ok(()) => {}

@@ -45,7 +45,7 @@ pub struct ServeArgs {
     #[arg(long, short)]
     foreground: bool,
     /// Print the volume, the socket and the numbers of the allowed users as JSON; null for everybody
-    #[arg(long)]
+    #[arg(long, conflicts_with = "foreground")]
     json: bool,
     /// Print nothing if the command succeeds
     #[arg(long, short, conflicts_with = "json")]

@@ -36,7 +36,7 @@ fn socket_of(volume: &Path) -> PathBuf {
 pub fn run(arguments: &SessionsArgs, output: &mut Output) -> Result<()> {
     let volume = &arguments.volume;
     let (what, place) = ("cannot list the sessions of", text::path(volume));
-    if !volume.exists() {
+    if matches!(volume.try_exists(), Ok(false)) {
         return Err(volumes::missing(what, volume));
     }
     let sessions = Client::sessions(&socket_of(volume)).map_err(|error| {

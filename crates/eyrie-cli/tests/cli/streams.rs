@@ -104,7 +104,7 @@ fn input_that_breaks_off_leaves_the_old_file() {
     let mut command = sandbox.command(["cp", "-", "vol:/file"]);
     let mut child = command.stdin(reader.try_clone().unwrap()).stderr(Stdio::null()).spawn().unwrap();
     writer.write_all(&[7; 10_000]).unwrap();
-    while rustix::io::ioctl_fionread(&reader).unwrap() > 0 {
+    while rustix::io::ioctl_fionread(&reader).unwrap() > 0 && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

@@ -35,16 +35,16 @@ fn mount_option_decides_about_access_times() {
     fs::read(at("dir/file")).unwrap();
     assert_eq!(fs::read_dir(at("dir")).unwrap().count(), 1);
     assert_eq!([accessed("dir/file"), accessed("dir")], [0, 0]);
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
     let mut mount = fixture.mount_with("ro,strictatime");
     fs::read(at("dir/file")).unwrap();
     assert_eq!(accessed("dir/file"), 0);
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
     let mut mount = fixture.mount_with("relatime,nodiratime");
     assert!(!shows("noatime"));
     assert_eq!(fs::read_dir(at("dir")).unwrap().count(), 1);
     assert_eq!(accessed("dir"), 0);
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
 
     let mut mount = fixture.mount_with("relatime");
     let quiet = OFlags::NOATIME.bits() as i32;
@@ -63,7 +63,7 @@ fn mount_option_decides_about_access_times() {
     let read = fs::symlink_metadata(at("new")).unwrap();
     assert!((read.atime(), read.atime_nsec()) > (made.atime(), made.atime_nsec()));
     drop(file);
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
     assert!(fixture.volume.check().unwrap().findings.is_empty());
 }
 

@@ -45,7 +45,7 @@ fn synchronous_writes_through_a_mount_are_durable() {
             expected.extend(b"durable ");
             assert_eq!(after_power_failure(&path, &place.path().join("copy")), expected, "{options}");
         }
-        mount.unmount().unwrap();
+        crate::unmount_idle(&mut mount);
     }
 }
 
@@ -70,7 +70,7 @@ fn pipes_and_sockets_in_a_mount_carry_bytes() {
     server.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes, b"through a socket");
     drop((server, listener));
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
     let kind = |path: &str| fixture.files.symlink_metadata(path).unwrap().kind;
     assert_eq!([kind("/pipe"), kind("/socket")], [Kind::Fifo, Kind::Socket]);
 }
@@ -88,7 +88,7 @@ fn handles_of_paths_work_through_a_mount() {
     assert_eq!(rustix::io::pread(&egg, &mut [0; 4], 0), Err(rustix::io::Errno::BADF));
     rustix::fs::unlinkat(&nest, "egg", rustix::fs::AtFlags::empty()).unwrap();
     drop((nest, egg));
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
 }
 
 #[test]
@@ -139,5 +139,5 @@ fn flags_are_set_and_obeyed_through_a_mount() {
     }
     fs::remove_dir_all(at("nest")).unwrap();
     fs::remove_file(at("fixed")).unwrap();
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
 }

@@ -69,6 +69,6 @@ fn limits_stop_programs_and_are_the_size_of_a_tree() {
     assert!(rustix::fs::statvfs(&fixture.point).unwrap().f_blocks > space.f_blocks);
 
     assert_eq!(fails(&tree, "rm small large && touch fourth"), None);
-    mount.unmount().unwrap();
+    crate::unmount_idle(&mut mount);
     assert!(fixture.volume.check().unwrap().findings.is_empty());
 }

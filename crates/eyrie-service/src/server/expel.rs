@@ -44,10 +44,10 @@ impl HeldPages {
 }
 
 impl Service {
-    /// Returns true if requests that have found no storage since `since` shall go on waiting, because a
-    /// client keeps storage from being reused and may let it go. Returns false if they are to be answered
-    /// now, with `ENOSPC` if they still find none. This is so if no client keeps storage from being reused.
-    /// It is also so after [`ROOM`]: this function then expels these clients, and their storage becomes free.
+    /// Returns true if requests that have found no storage since `since` must wait: a client keeps storage
+    /// from being reused, and less than [`ROOM`] has passed. After [`ROOM`], expels these clients, so that
+    /// their storage becomes free, and returns false. Also returns false if there is no such client. The
+    /// requests are then answered, with `ENOSPC` if they still find no storage.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
     /// wait.

@@ -372,8 +372,8 @@ fn depths() -> String {
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.
 /// A call also checks inode flags before it changes the object.
-/// For the same reason no pair has an append: its bytes depend on the size of the file, which the append
-/// reads before it writes.
+/// For the same reason no pair has an append or a `quota`: an append reads the size of the file before it
+/// writes, and `quota` reads the limits of all accounts before it sets them.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {
@@ -384,7 +384,7 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
         (0..count).map(|_| next()).collect()
     };
     let mut others = all_calls();
-    others.retain(|call| !matches!(call, Call::Append { .. }));
+    others.retain(|call| !matches!(call, Call::Append { .. } | Call::Quota { .. }));
     // The number is also the seed of the schedule. Its two lowest bits select how often the threads switch,
     // so the next two bits select the kind of the pair.
     let (script, beside) = match number / 4 % 4 {

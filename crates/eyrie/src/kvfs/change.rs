@@ -1,5 +1,8 @@
 //! Changes: puts, erases, conditional changes and batches.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use eyrie_engine::op::VALUE_MAX;
 use eyrie_engine::{Applied, Condition, Engine, Kind, ObjectId, Op, access, with_reserved};
 
@@ -31,6 +34,13 @@ pub enum Outcome {
     ConditionFailed,
 }
 
+/// Checks a key and a value. The error names the key.
+#[inline]
+fn check_pair(key: &[u8], value: &[u8], operation: &'static str) -> Result<()> {
+    let checked = check_key(key, operation).and_then(|()| check_value(value, operation));
+    checked.map_err(|error| error.at(OsStr::from_bytes(key)))
+}
+
 fn check_value(value: &[u8], operation: &'static str) -> Result<()> {
     if value.len() > VALUE_MAX {
         return Err(Error::with_reason(Errno::FBIG, operation, "a value has at most 64 MiB"));
@@ -57,8 +67,7 @@ impl<E: Engine> Kvfs<E> {
     /// the file or of the directory forbid the change.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
-        check_key(name, "put")?;
-        check_value(data, "put")?;
+        check_pair(name, data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
         self.call_on(name, "put", |_| {
             let dir = self.store.dir()?;
@@ -97,8 +106,7 @@ impl<E: Engine> Kvfs<E> {
         condition: Condition,
     ) -> Result<Outcome> {
         let (name, data) = (key.as_ref(), value.as_ref());
-        check_key(name, "put")?;
-        check_value(data, "put")?;
+        check_pair(name, data, "put")?;
         let &OpenStore { ref engine, owner, clock, .. } = &*self.store;
         self.call_on(name, "put", |_| {
             let dir = self.store.dir()?;
@@ -132,7 +140,7 @@ impl<E: Engine> Kvfs<E> {
     /// failed, or if the volume was opened read-only. `EPERM` if inode flags forbid the change.
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
-        check_key(name, "erase")?;
+        check_pair(name, &[], "erase")?;
         let &OpenStore { ref engine, clock, .. } = &*self.store;
         self.call_on(name, "erase", |_| {
             let dir = self.store.dir()?;
@@ -165,7 +173,7 @@ impl<E: Engine> Kvfs<E> {
     /// As [`Kvfs::erase`]. `ENOENT` if the directory of the store was removed.
     pub fn erase_if(&self, key: impl AsRef<[u8]>, condition: Condition) -> Result<Outcome> {
         let name = key.as_ref();
-        check_key(name, "erase")?;
+        check_pair(name, &[], "erase")?;
         let clock = self.store.clock;
         self.call_on(name, "erase", |_| {
             let (dir, time) = (self.store.dir()?, clock.stamp_of_any());

@@ -230,9 +230,10 @@ impl<P: Posix> File<P> {
 
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
     ///
-    /// In a volume one step writes all bytes, with one exception: an append that passes the largest size of a
-    /// file writes the part below this size, and then fails with `EFBIG`. On the host a write may have
-    /// several steps, and the bytes before an error stay written.
+    /// In a volume one step writes all bytes, with two exceptions. An append that passes the largest size of
+    /// a file writes the part below this size, and then fails with `EFBIG`. With [short
+    /// writes](crate::Pxfs::with_short_writes), the bytes that fit stay written before an error. On the host
+    /// a write may have several steps, and the bytes before an error stay written.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

@@ -81,11 +81,17 @@ bitflags::bitflags! {
         /// Executes a file, or walks through a directory (`X_OK`).
         const EXECUTE = 1;
         /// Checks the rights of the effective user and group, with the effective capabilities, as other calls
-        /// do (`AT_EACCESS`). Otherwise the real user and group count, with the permitted capabilities of
-        /// root, or without capabilities.
+        /// do (`AT_EACCESS`). Without this flag the check uses the real user and the real group. A real root
+        /// then has its permitted capabilities, and every other user has none.
         const EFFECTIVE = 8;
     }
 }
+
+// `rights` depends on equal numbers.
+const _: () = {
+    assert!(Access::READ.bits() == Rights::READ.bits() && Access::WRITE.bits() == Rights::WRITE.bits());
+    assert!(Access::EXECUTE.bits() == Rights::EXECUTE.bits());
+};
 
 impl Access {
     /// Returns the rights, without the choice of the user.

@@ -9,15 +9,16 @@ use eyrie_medium::{PAGE_SIZE, epoch};
 use super::{Pxfs, Shared};
 use crate::{Errno, Error, Result};
 
-/// Part of the pages by which the next prefix is shorter.
+/// The next prefix is shorter by this part of its pages.
 const STEP: u64 = 8;
 
 impl<E: Engine> Pxfs<E> {
     /// Returns the same file system with short writes, or without them. By default a write that does not fit
     /// into the volume, or would pass a limit of a quota, writes nothing (`ENOSPC`, `EDQUOT`). With short
     /// writes it writes its first bytes and returns their number, as POSIX describes and Linux does. The
-    /// bytes then end at a multiple of 4096 in the file. The error comes when not even the bytes of one page
-    /// fit.
+    /// bytes then end at a multiple of 4096 in the file, unless another thread appends meanwhile. The error
+    /// comes when not even the bytes of one page fit. A call that writes all bytes, such as
+    /// [`File::write_all_at`](crate::File::write_all_at), keeps the bytes before the error.
     ///
     /// These calls make short writes: `write_at`, `append`, `append_range`, and the writes of
     /// [`Nodes`](crate::Nodes) and [`File`](crate::File).
@@ -41,6 +42,9 @@ impl<E: Engine> Pxfs<E> {
     /// Makes a write again with fewer bytes, if the file system has short writes and `error` means that not
     /// all of `data` fits. The write begins at `offset` of the object, or at the end if `offset` is `None`.
     /// `write` writes all of the bytes that it is given, or none.
+    ///
+    /// For a handle with durable writes, `error` may come from the sync after the bytes. The medium then
+    /// refuses all further changes, so the next attempt writes nothing, and its error is returned.
     #[cold]
     pub(super) fn write_less<T>(
         &self,
@@ -53,11 +57,12 @@ impl<E: Engine> Pxfs<E> {
         if !self.shared.short_writes || !does_not_fit(&error) {
             return Err(error);
         }
+        // Without a size, the prefixes only end inside pages.
         let end = || {
             let _pin = epoch::pin();
             self.engine().attributes(id).map_or(0, |attributes| attributes.size)
         };
-        write_prefix(data, offset.unwrap_or_else(end), write).ok_or(error)
+        write_prefix(data, offset.unwrap_or_else(end), write)?.ok_or(error)
     }
 }
 
@@ -69,22 +74,21 @@ fn does_not_fit(error: &Error) -> bool {
 /// Writes a prefix of `data` that fits at the offset `start`, and is shorter than `data`. Returns `None` if
 /// none fits.
 ///
-/// The prefixes end at pages of the file. Each is shorter than the one before by an eighth of the pages that
-/// are left out so far, or by an eighth of its own pages, whichever is less. So the written prefix lacks at
-/// most an eighth of the bytes that would fit, and a few dozen attempts end at a prefix of one page.
-fn write_prefix<T>(data: &[u8], start: u64, mut write: impl FnMut(&[u8]) -> Result<T>) -> Option<T> {
+/// The prefixes end at pages of the file. Each is shorter than the one before by an eighth of its pages. So
+/// the written prefix lacks at most an eighth of the bytes that would fit. For 1 MiB the 37th attempt has one
+/// page.
+fn write_prefix<T>(data: &[u8], start: u64, mut write: impl FnMut(&[u8]) -> Result<T>) -> Result<Option<T>> {
     let before = start % PAGE_SIZE;
-    let whole = (before + data.len() as u64).div_ceil(PAGE_SIZE);
-    let mut pages = whole.saturating_sub(1);
-    while pages > 0 {
+    let mut pages = (before + data.len() as u64).div_ceil(PAGE_SIZE);
+    while pages > 1 {
+        pages -= (pages / STEP).max(1);
         match write(&data[..(pages * PAGE_SIZE - before) as usize]) {
-            Ok(written) => return Some(written),
+            Ok(written) => return Ok(Some(written)),
             Err(error) if does_not_fit(&error) => {}
-            Err(_) => return None,
+            Err(error) => return Err(error),
         }
-        pages -= (pages.min(whole - pages) / STEP).max(1);
     }
-    None
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -98,7 +102,7 @@ mod tests {
             attempts += 1;
             if data.len() <= room { Ok(data.len()) } else { Err(Error::new(Errno::NOSPC, "write")) }
         });
-        (written, attempts)
+        (written.expect("no other error"), attempts)
     }
 
     #[test]
@@ -111,10 +115,18 @@ mod tests {
             let (count, attempts) = written(1 << 20, 0, room);
             let count = count.expect("a page fits");
             assert!(
-                count <= room && room - count <= room / 8 && attempts < 80,
+                count <= room && room - count <= room / 8 && attempts < 40,
                 "{room}: {count}, {attempts}"
             );
         }
-        assert_eq!(written(1 << 20, 0, 4095).0, None);
+        assert_eq!(written(1 << 20, 0, 4095), (None, 37));
+    }
+
+    #[test]
+    fn error_of_a_later_attempt_is_returned() {
+        let mut errors = [Errno::NOSPC, Errno::IO].into_iter();
+        let written: Result<Option<()>> =
+            write_prefix(&[0; 20_000], 0, |_| Err(Error::new(errors.next().expect("two attempts"), "write")));
+        assert_eq!(written.map_err(|error| error.errno()), Err(Errno::IO));
     }
 }

@@ -55,7 +55,7 @@ fn time_of_birth_stays_in_a_volume_and_on_the_host() {
 
 #[test]
 fn host_without_times_of_birth_says_so() {
-    let _tests = side_by_side();
+    let _tests = crate::side_by_side();
     // procfs keeps no such times.
     let host = Host::new("/proc").unwrap();
     assert_eq!(errno(host.created("/version".into())), Some(Errno::OPNOTSUPP));

@@ -25,7 +25,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
 /// in the volume of another test. Some tests need the last free page of a volume. Therefore the tests of
-/// `bad_input` run alone. The tests of the other modules run side by side.
+/// `bad_input`, and those that fill a volume by short writes, run alone. The others run side by side.
 static PINS: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test runs. No other test runs while the guard lives.

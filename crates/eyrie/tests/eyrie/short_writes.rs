@@ -8,7 +8,7 @@ use eyrie::{
     Volume,
 };
 
-use crate::{errno, side_by_side, small_volume};
+use crate::{alone, errno, side_by_side, small_volume};
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ fn after_a_crash(volume: &Path, place: &Path) -> Vec<u8> {
 
 #[test]
 fn short_write_is_whole_after_a_crash() {
-    let _tests = side_by_side();
+    let _tests = alone();
     let (place, volume) = small_volume();
     let files = volume.files(Credentials::root()).with_short_writes(true);
     let file = files.options().write(true).create(true).open("/file").unwrap();
@@ -62,7 +62,7 @@ fn short_write_is_whole_after_a_crash() {
 
 #[test]
 fn writes_are_short_only_by_choice() {
-    let _tests = side_by_side();
+    let _tests = alone();
     let (_place, volume) = small_volume();
     let root = volume.files(Credentials::root());
     let open = |files: &Files| files.options().append(true).create(true).open("/file").unwrap();

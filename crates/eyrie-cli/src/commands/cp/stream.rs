@@ -1,9 +1,8 @@
 //! `eyrie cp` with `-`: standard input becomes a file, or a file goes to standard output.
 
 use std::io::{self, Read, StdinLock};
-use std::path::Path;
 
-use eyrie::{Errno, Files, Posix, PosixExt, RenameMode};
+use eyrie::{Errno, File, Files, Posix, PosixExt, RenameMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CpArgs;
@@ -63,14 +62,15 @@ fn store(arguments: &CpArgs, target: &Inside) -> Result<()> {
         let aside = place::aside(path);
         let keep = arguments.no_clobber;
         let mode = if keep { RenameMode::NoReplace } else { RenameMode::Replace };
-        let stored = fill(files, &aside, target).and_then(|()| {
-            match files.rename_with((&aside).into(), path.into(), mode) {
+        let options = files.options().write(true).create_new(true).mode(0o666);
+        let file = options.open(&aside).doing(WHAT, target)?;
+        let stored =
+            fill(file, target).and_then(|()| match files.rename_with((&aside).into(), path.into(), mode) {
                 Err(error) if keep && error.errno() == Errno::EXIST => Ok(false),
                 renamed => renamed.doing(WHAT, target).map(|()| true),
-            }
-        });
+            });
         if !matches!(stored, Ok(true)) {
-            // Perhaps the file was never made, so an error of its removal is ignored.
+            // The first error counts, so an error of the removal is ignored.
             let _ = files.unlink((&aside).into());
         }
         if stored? && arguments.verbose {
@@ -80,10 +80,8 @@ fn store(arguments: &CpArgs, target: &Inside) -> Result<()> {
     })
 }
 
-/// Makes the new file `path` from standard input. Messages name `target`.
-fn fill(files: &Files, path: &Path, target: &Inside) -> Result<()> {
-    let options = files.options().write(true).create_new(true).mode(0o666);
-    let file = options.open(path).doing("copy to", target)?;
+/// Writes standard input to `file`. Messages name `target`.
+fn fill(file: File<Files>, target: &Inside) -> Result<()> {
     let mut input = io::stdin().lock();
     let mut buffer = vec![0; cat::CHUNK_BYTES];
     let mut offset = 0;
