@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -61,10 +62,15 @@ pub fn all_inside(places: &[Place]) -> Result<Vec<Inside>> {
     places.iter().cloned().map(Place::inside).collect()
 }
 
-/// Returns a temporary name in the directory of `path`. A file is made under this name and then renamed, so
-/// that a failure leaves the file at `path` unchanged.
+/// Returns a temporary name in the directory of `path`, another one in each call. A file is made under this
+/// name and then renamed, so that a failure leaves the file at `path` unchanged.
+///
+/// The id of the process alone would not be enough: processes of two containers may have the same id, and so
+/// may a process that was killed before it could remove its file.
 pub fn aside(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".eyrie-{}", std::process::id()))
+    // A hasher of std has random keys, another one in each call.
+    let random = RandomState::new().hash_one(std::process::id());
+    path.with_file_name(format!(".eyrie-{random:016x}"))
 }
 
 impl Place {
@@ -173,6 +179,12 @@ impl fmt::Display for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn temporary_names_are_different() {
+        let [one, two] = [aside(Path::new("/nest/egg")), aside(Path::new("/nest/egg"))];
+        assert!(one != two && one.parent() == Some(Path::new("/nest")), "{one:?}, {two:?}");
+    }
 
     fn inside(argument: &str) -> Option<(String, String)> {
         match Place::parse(OsStr::new(argument)) {

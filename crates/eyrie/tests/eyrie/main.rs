@@ -20,8 +20,11 @@ mod space;
 mod views;
 mod watches;
 
-use eyrie::{Errno, Volume};
+use std::fs;
+use std::path::Path;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use eyrie::{Errno, Volume};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
 /// in the volume of another test. Some tests need the last free page of a volume. Therefore the tests of
@@ -47,6 +50,19 @@ fn small_volume() -> (tempfile::TempDir, Volume) {
 
 fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
     result.err().map(|error| error.errno())
+}
+
+/// Returns the volume as it would be after the death of its process now, or on a disk after a failure of
+/// power now: opens a copy of its directory.
+fn copy_of_now(volume: &Path, place: &Path) -> Volume {
+    let copy = place.join("copy");
+    let _ = fs::remove_dir_all(&copy);
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(volume).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    Volume::open(&copy).unwrap()
 }
 
 #[test]

@@ -10,19 +10,7 @@ use eyrie::{
     PagedOptions, PosixExt, Target, Volume, XattrMode,
 };
 
-use crate::{errno, side_by_side, small_volume};
-
-/// Returns the volume as it would be after a failure of power now.
-fn after_power_failure(volume: &Path, place: &Path) -> Volume {
-    let copy = place.join("copy");
-    let _ = fs::remove_dir_all(&copy);
-    fs::create_dir(&copy).unwrap();
-    for entry in fs::read_dir(volume).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
-    Volume::open(&copy).unwrap()
-}
+use crate::{copy_of_now, errno, side_by_side, small_volume};
 
 /// Creates a volume on a disk that writes nothing before a sync.
 fn volume_on_a_disk(path: &Path) -> Volume {
@@ -41,7 +29,7 @@ fn fsync_of_a_file_keeps_its_name_and_of_a_directory_its_entries() {
     files.write("/dir/old", "old").unwrap();
     volume.sync().unwrap();
     let read = |name: &str| {
-        let volume = after_power_failure(&path, place.path());
+        let volume = copy_of_now(&path, place.path());
         let bytes = volume.files(Credentials::root()).read(name);
         bytes.map_err(|error| error.errno())
     };
@@ -68,7 +56,7 @@ fn synchronous_writes_are_durable_when_they_return() {
     let path = place.path().join("vol");
     let volume = volume_on_a_disk(&path);
     let files = volume.files(Credentials::root());
-    let log = || after_power_failure(&path, place.path()).files(Credentials::root()).read("/log").unwrap();
+    let log = || copy_of_now(&path, place.path()).files(Credentials::root()).read("/log").unwrap();
     files.write("/log", "").unwrap();
     volume.sync().unwrap();
     type Opening = fn(OpenOptions<Files>) -> OpenOptions<Files>;

@@ -1,14 +1,10 @@
 //! Tests of short writes.
 
-use std::fs;
-use std::path::Path;
-
 use eyrie::{
     Credentials, Errno, Files, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable,
-    Volume,
 };
 
-use crate::{alone, errno, side_by_side, small_volume};
+use crate::{alone, copy_of_now, errno, side_by_side, small_volume};
 
 const MIB: usize = 1 << 20;
 
@@ -21,18 +17,6 @@ fn fill(mut write: impl FnMut(&[u8]) -> eyrie::Result<usize>) -> (Vec<usize>, Er
             Err(error) => return (counts, error.errno()),
         }
     }
-}
-
-/// Returns the bytes of `/file` as they would be if the process died now.
-fn after_a_crash(volume: &Path, place: &Path) -> Vec<u8> {
-    let copy = place.join("copy");
-    let _ = fs::remove_dir_all(&copy);
-    fs::create_dir(&copy).unwrap();
-    for entry in fs::read_dir(volume).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
-    Volume::open(&copy).unwrap().files(Credentials::root()).read("/file").unwrap()
 }
 
 #[test]
@@ -48,7 +32,8 @@ fn short_write_is_whole_after_a_crash() {
         assert_eq!(file.metadata()?.size, end as u64);
         if count < MIB {
             short += 1;
-            assert_eq!(after_a_crash(&place.path().join("vol"), place.path()), vec![7; end]);
+            let crashed = copy_of_now(&place.path().join("vol"), place.path());
+            assert_eq!(crashed.files(Credentials::root()).read("/file")?, vec![7; end]);
         }
         Ok(count)
     });
