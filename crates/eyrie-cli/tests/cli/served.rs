@@ -180,22 +180,44 @@ fn syncs_in_memory_need_no_service() {
     program.files.write("/egg", "blue").unwrap();
     let egg = program.files.options().read(true).write(true).open("/egg").unwrap();
     let nest = program.files.options().read(true).open("/").unwrap();
-    service.suspend();
-    std::thread::scope(|scope| {
-        let syncing = scope.spawn(|| {
-            egg.sync_all().unwrap();
-            nest.sync_all().unwrap();
-            program.volume.sync().unwrap();
-        });
-        let started = Instant::now();
-        while !syncing.is_finished() && started.elapsed() < Duration::from_secs(20) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let is_finished = syncing.is_finished();
-        service.resume();
-        assert!(is_finished, "a sync waits for the service");
+    without_the_service(&service, || {
+        egg.sync_all().unwrap();
+        nest.sync_all().unwrap();
+        program.volume.sync().unwrap();
     });
     drop((egg, nest));
+    program.end(service, &sandbox);
+}
+
+/// Requires that `calls` return while the service is suspended.
+fn without_the_service(service: &Service, calls: impl FnOnce() + Send) {
+    service.suspend();
+    std::thread::scope(|scope| {
+        let calling = scope.spawn(calls);
+        let started = Instant::now();
+        while !calling.is_finished() && started.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_finished = calling.is_finished();
+        service.resume();
+        assert!(is_finished, "a call waits for the service");
+    });
+}
+
+#[test]
+fn look_ups_need_no_service() {
+    let sandbox = Sandbox::with_volume("8M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    program.files.create_dir_all("/nest/inner").unwrap();
+    program.files.write("/nest/egg", "blue").unwrap();
+    without_the_service(&service, || {
+        let nest = program.files.metadata("/nest").unwrap();
+        assert_eq!((nest.links, nest.size), (3, 2));
+        assert_eq!(program.files.metadata("/nest/egg").unwrap().size, 4);
+        assert_eq!(program.files.read("/nest/egg").unwrap(), b"blue");
+        assert_eq!(program.files.read_dir("/nest").unwrap().count(), 2);
+    });
     program.end(service, &sandbox);
 }
 
