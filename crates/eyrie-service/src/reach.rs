@@ -35,7 +35,7 @@ impl SearchableDirectory {
 impl Drop for SearchableDirectory {
     fn drop(&mut self) {
         if let Err(error) = set_permissions(&self.path, self.before.clone()) {
-            tracing::warn!(%error, path = %self.path.display(), "the directory keeps the mode for the service");
+            tracing::warn!(%error, path = %self.path.display(), "the directory of the volume keeps its mode");
         }
     }
 }

@@ -142,13 +142,13 @@ fn spare() -> Option<File> {
 
 impl Service {
     /// Opens the volume at `volume` and listens at `socket`. Clients can connect from then on, and
-    /// [`Service::run`] serves them. If the options admit further users, and the socket is in the directory of
-    /// the volume, every user may search this directory while the service lives. The files of the volume
+    /// [`Service::run`] serves them. If the options admit further users, and the socket is in the directory
+    /// of the volume, every user may search this directory while the service lives. The files of the volume
     /// remain closed to these users.
     ///
     /// # Errors
-    /// `Volume` if the volume cannot be opened. `Fault` if the host refuses the socket (`EADDRINUSE` if a file
-    /// or another service is there), or refuses to change the mode of the directory.
+    /// `Volume` if the volume cannot be opened. `Fault` if the host refuses the socket (`EADDRINUSE` if a
+    /// file or another service is there), or refuses to change the mode of the directory.
     pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = Scm::open_shared(volume, options.paged)?;
         let opening = |source| io_fault("opening the volume's segment for its clients", source);

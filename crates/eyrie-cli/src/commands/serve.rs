@@ -23,9 +23,9 @@ Examples:
   eyrie serve --foreground --allow-user ada --allow-user 1001 vol
   eyrie sessions vol
 
-Programs that open the volume connect to the service by themselves, and read the volume without a call. With \
---socket, the path of the socket stands for the volume: eyrie ls SOCKET:/. The service applies the changes of \
-all programs with the rights that each user has. Everybody who may connect can read every \
+Programs that open the volume connect to the service by themselves, and read the volume without a call. \
+With --socket, the path of the socket stands for the volume: eyrie ls SOCKET:/. The service applies the \
+changes of all programs with the rights that each user has. Everybody who may connect can read every \
 byte of the volume: it is mapped as a whole. A volume on a disk is read through the page cache of the \
 service. Only the user of the service and root may connect, unless --allow-user names others.
 
@@ -77,9 +77,9 @@ impl ServeArgs {
         };
         format!(
             "serving {volume}: {users} can connect\n\
-             A program that connects can read all of the volume, and make the changes that its user may make.\n\
-             Your programs, and root's, can also change the files of the volume directly. The service guards\n\
-             against their mistakes, not against their malice.\n"
+             A program that connects can read all of the volume, and changes what its user may change.\n\
+             Your programs, and root's, can also change the files of the volume directly. The service\n\
+             guards against their mistakes, not against their malice.\n"
         )
     }
 }

@@ -100,9 +100,9 @@ fn serve_confirms_on_demand() {
     let own = if rustix::process::geteuid().is_root() { "root" } else { "you, root" };
     let expected = format!(
         "serving vol: {own} and 4242 can connect\n\
-         A program that connects can read all of the volume, and make the changes that its user may make.\n\
-         Your programs, and root's, can also change the files of the volume directly. The service guards\n\
-         against their mistakes, not against their malice.\n"
+         A program that connects can read all of the volume, and changes what its user may change.\n\
+         Your programs, and root's, can also change the files of the volume directly. The service\n\
+         guards against their mistakes, not against their malice.\n"
     );
     assert_eq!(told, expected);
 }

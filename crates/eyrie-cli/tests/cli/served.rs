@@ -569,8 +569,8 @@ fn locks_of_a_killed_client_are_released() {
     program.end(service, &sandbox);
 }
 
-/// Starts `eyrie serve --foreground` with these arguments, and waits until the service manager would know that
-/// it is ready.
+/// Starts `eyrie serve --foreground` with these arguments, and waits until the service manager would know
+/// that it is ready.
 fn serve_for_a_manager<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Child, UnixDatagram) {
     let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -65,8 +65,8 @@ impl VolumeEngine {
         VolumeEngine(Role::Owner(engine.closed_on_drop()))
     }
 
-    /// Opens the volume at `path`. If another process has it open and serves it, or if `path` is the socket of
-    /// a service, connects to the service.
+    /// Opens the volume at `path`. If another process has it open and serves it, or if `path` is the socket
+    /// of a service, connects to the service.
     pub(super) fn open(path: &Path, paged: PagedOptions, read_only: bool) -> Result<VolumeEngine> {
         let connect = |socket: &Path| {
             let client = Client::connect(socket, read_only).map_err(|error| match error {
