@@ -21,6 +21,7 @@ fallocate /a keep-size 8192 30000
 clone /a 0 /b 0 0
 
 project /d 9
+quota tree 9 0 64K 0 0
 creat /d/x
 mkdir /d/e
 put /d k 300 3
