@@ -121,6 +121,9 @@ fn path_of(n: usize) -> String {
     format!("/dir/{n}")
 }
 
+/// Makes one of the changes of a thread: the change with this number.
+type Change = fn(&mut Changes, usize);
+
 /// Changes of one thread in the large directory. The name of each entry is a number.
 struct Changes {
     files: Files,
@@ -189,7 +192,7 @@ fn list_beside(
     files: &Files,
     changes: &mut [Changes; 2],
     (count, most): (usize, usize),
-    change: fn(&mut Changes, usize),
+    change: Change,
 ) -> Vec<u8> {
     let (mut seen, done) = (vec![0; 3 * MANY], AtomicBool::new(false));
     let [between, during] = changes;
@@ -227,8 +230,7 @@ fn listings_of_a_million_entries_beside_changes_lose_and_repeat_nothing() {
     (0..MANY).for_each(|n| files.hard_link("/file", path_of(n)).unwrap());
     let mut stays: BTreeSet<usize> = (0..MANY).collect();
     let mut changes = [0, 1].map(|number| Changes::new(&files, number));
-    let phases: [(_, fn(&mut Changes, usize)); 2] =
-        [((40, 40_000), Changes::grow), ((3000, MANY), Changes::shrink)];
+    let phases = [((40, 40_000), Changes::grow as Change), ((3000, MANY), Changes::shrink)];
     for (counts, change) in phases {
         let seen = list_beside(&files, &mut changes, counts, change);
         let removed: Vec<_> = changes.iter_mut().flat_map(|changes| changes.removed.drain(..)).collect();
