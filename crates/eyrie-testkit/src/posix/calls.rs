@@ -63,6 +63,7 @@ pub enum PosixCall {
     Flink { slot: usize, path: PathBytes },
     Symlink { target: PathBytes, path: PathBytes },
     Readlink { path: PathBytes },
+    Freadlink { slot: usize },
     Chmod { path: PathBytes, mode: u16 },
     Chown { path: PathBytes, uid: Option<u32>, gid: Option<u32> },
     Lchown { path: PathBytes, uid: Option<u32>, gid: Option<u32> },
@@ -92,6 +93,7 @@ impl PosixCall {
             | PosixCall::Seek { slot, .. }
             | PosixCall::ListHandle { slot }
             | PosixCall::Flink { slot, .. }
+            | PosixCall::Freadlink { slot }
             | PosixCall::Fxattr { slot, .. }
             | PosixCall::InodeFlags { slot }
             | PosixCall::SetInodeFlags { slot, .. } => Some(*slot),
@@ -182,6 +184,7 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::R
         PosixCall::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
         PosixCall::ListHandle { .. } => list(fs, handle),
         PosixCall::Flink { path: name, .. } => fs.link(Target::Open(handle), path(name).into()).map(done),
+        PosixCall::Freadlink { .. } => fs.readlink(Target::Open(handle)).map(Answer::Bytes),
         PosixCall::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
         PosixCall::InodeFlags { .. } => {
             fs.inode_flags(handle).map(|flags| Answer::Count(flags.bits().into()))
@@ -273,6 +276,7 @@ impl Random {
             21..24 => PosixCall::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
             24..30 => PosixCall::Write { slot, data: self.data(), offset: self.offset() },
             30..32 => PosixCall::Append { slot, data: self.data() },
+            32 if self.0.random() => PosixCall::Freadlink { slot },
             32 => PosixCall::Fstat { slot },
             33..35 => PosixCall::SetLen { slot, size: self.offset() },
             35 => PosixCall::Fchmod { slot, mode: self.mode() },

@@ -290,9 +290,15 @@ impl Posix for Host {
         named("symlink", fs::symlinkat(target, dir, path))
     }
 
-    fn readlink(&self, path: PathAt<'_, OwnedFd>) -> Result<Vec<u8>> {
-        let (dir, path) = self.place(path);
-        named("readlink", fs::readlinkat(dir, path, Vec::new())).map(CString::into_bytes)
+    fn readlink(&self, link: Target<'_, OwnedFd>) -> Result<Vec<u8>> {
+        let target = match link {
+            Target::Follow(path) | Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                fs::readlinkat(dir, path, Vec::new())
+            }
+            Target::Open(link) => fs::readlinkat(link, "", Vec::new()),
+        };
+        named("readlink", target).map(CString::into_bytes)
     }
 
     fn chmod(&self, file: Target<'_, OwnedFd>, mode: u16) -> Result<()> {
