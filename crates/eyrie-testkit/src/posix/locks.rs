@@ -1,8 +1,8 @@
 //! Compares advisory locks with those of the kernel: random calls of several owners, and deadlocks.
 //!
 //! Each side has actors, which are threads. For locks, the kernel treats a thread as a process if the thread
-//! has its own table of descriptors. A further actor on each side only probes: after each call it lists the
-//! range locks of all files, and the test compares the lists of both sides.
+//! has its own table of descriptors. Each actor is another user. A further actor on each side only probes:
+//! after each call it lists the range locks of all files, and the test compares the lists of both sides.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use eyrie::posix::{OpenFlags, PosixExt};
+use eyrie::posix::{OpenFlags, Posix, PosixExt};
 use eyrie::{Credentials, Engine, Errno, FoundLock, Host, LockKind, LockWait, PosixLocks, Pxfs, RangeOwner};
 use eyrie_engine::Owner;
 use eyrie_engine::scm::Scm;
@@ -19,7 +19,7 @@ use eyrie_sim::explore::fixed_options;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::counter;
+use super::{counter, plain_users};
 
 const ACTORS: usize = 3;
 const FILES: [&str; 2] = ["/a", "/b"];
@@ -27,6 +27,12 @@ const FILES: [&str; 2] = ["/a", "/b"];
 const SLOTS: usize = 4;
 /// A call without an answer after this time counts as waiting.
 const BEGINS_TO_WAIT: Duration = Duration::from_millis(50);
+/// Time limit of a call that has no reason to wait.
+const ENDS: Duration = Duration::from_secs(20);
+/// Number of random calls before each call that waits.
+const CALLS_PER_WAIT: usize = 200;
+/// Number of random calls during a wait.
+const CALLS_IN_WAIT: usize = 4;
 
 /// A call of one actor.
 #[derive(Clone, Debug)]
@@ -123,6 +129,12 @@ fn on_handle<P: PosixLocks>(
     Ok(Vec::new())
 }
 
+/// Returns the user of an actor. The last actor is root.
+fn user(actor: usize) -> Credentials {
+    let users = plain_users(0);
+    users[actor % users.len()].clone()
+}
+
 /// A thread that makes calls.
 struct Actor {
     calls: Sender<LockCall>,
@@ -149,8 +161,9 @@ impl Actor {
     }
 
     /// Returns an actor on the kernel's side.
-    fn of_kernel() -> Actor {
-        Actor::new(|| {
+    fn of_kernel(number: usize) -> Actor {
+        Actor::new(move || {
+            Host::become_user(&user(number)).expect("root can become any user");
             #[expect(deprecated, reason = "the safe form; this thread uses no descriptor of another one")]
             rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).expect("a table of descriptors");
             Host::new("/").expect("the root can be opened")
@@ -161,8 +174,9 @@ impl Actor {
         self.calls.send(call.clone()).expect("the actor lives");
     }
 
+    /// Returns the answer to the call that the actor has begun.
     fn end(&self) -> LockAnswer {
-        self.answers.recv().expect("the actor lives")
+        self.answers.recv_timeout(ENDS).expect("the call ends in time")
     }
 
     fn make(&self, call: &LockCall) -> LockAnswer {
@@ -184,13 +198,13 @@ struct Side(Vec<Actor>);
 
 impl Side {
     fn of_kernel() -> Side {
-        Side((0..=ACTORS).map(|_| Actor::of_kernel()).collect())
+        Side((0..=ACTORS).map(Actor::of_kernel).collect())
     }
 
     fn of<E: Engine + 'static>(engine: &Arc<E>) -> Side {
         let actor = |number: usize| {
             let engine = Arc::clone(engine);
-            Actor::new(move || Pxfs::new(engine, Credentials::root()).with_lock_process(number as u64))
+            Actor::new(move || Pxfs::new(engine, user(number)).with_lock_process(number as u64))
         };
         Side((0..=ACTORS).map(actor).collect())
     }
@@ -240,9 +254,12 @@ fn scm() -> Arc<Scm> {
 fn make_files<E: Engine>(engine: &Arc<E>) {
     let subject = Pxfs::new(Arc::clone(engine), Credentials::root());
     let host = Host::new("/").expect("the root can be opened");
-    for file in FILES {
+    // Only root opens the second file for writing.
+    for (file, mode) in FILES.into_iter().zip([0o666, 0o644]) {
         subject.write(file, "").expect("a new file");
+        subject.chmod(file.into(), mode).expect("root changes the file");
         host.write(file, "").expect("a new file");
+        host.chmod(file.into(), mode).expect("root changes the file");
     }
 }
 
@@ -263,19 +280,88 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
                 side.0[ACTORS].make(&open).expect("the file exists");
             }
         }
+        let sides = Sides { kernel, volume, seed };
         for step in 0..count {
-            let (actor, call) = drawn(&mut random);
-            let (expected, found) = (kernel.0[actor].make(&call), volume.0[actor].make(&call));
-            assert_eq!(found, expected, "seed {seed}, step {step}: actor {actor}, {call:?}");
-            for slot in 0..FILES.len() {
-                let probe = LockCall::Probe { slot };
-                let (expected, found) = (kernel.0[ACTORS].make(&probe), volume.0[ACTORS].make(&probe));
-                assert_eq!(found, expected, "seed {seed}, step {step}: locks after {actor}, {call:?}");
+            if step % CALLS_PER_WAIT == CALLS_PER_WAIT - 1 {
+                sides.compare_wait(&mut random);
             }
+            let (actor, call) = drawn(&mut random);
+            sides.compare(actor, &call);
         }
+        let Sides { kernel, volume, .. } = sides;
         kernel.end();
         volume.end();
         assert!(!engine.may_have_locks(), "locks without an open file");
+    }
+}
+
+/// The kernel's side and that of a volume.
+struct Sides {
+    kernel: Side,
+    volume: Side,
+    seed: u64,
+}
+
+impl Sides {
+    /// Makes a call on both sides, and compares the answers.
+    fn compare_answers(&self, actor: usize, call: &LockCall) {
+        let (expected, found) = (self.kernel.0[actor].make(call), self.volume.0[actor].make(call));
+        assert_eq!(found, expected, "seed {}: actor {actor}, {call:?}", self.seed);
+    }
+
+    /// Makes a call on both sides, and compares the answers and all range locks.
+    fn compare(&self, actor: usize, call: &LockCall) {
+        self.compare_answers(actor, call);
+        (0..FILES.len()).for_each(|slot| self.compare_answers(ACTORS, &LockCall::Probe { slot }));
+    }
+
+    fn close_all(&self, actor: usize) {
+        (0..SLOTS).for_each(|slot| self.compare_answers(actor, &LockCall::Close { slot }));
+    }
+
+    /// Lets one actor wait for a lock while the others make calls. Locks of its own would never end during
+    /// the wait, so this actor first closes its files. If the others do not end the wait by chance, they
+    /// close their files, too. The range locks are not compared, because one side may already have given the
+    /// lock to the waiter.
+    fn compare_wait(&self, random: &mut StdRng) {
+        let waiter = random.random_range(0..ACTORS);
+        self.close_all(waiter);
+        let (slot, file) = (0, random.random_range(0..FILES.len()));
+        self.compare(waiter, &LockCall::Open { slot, file, flags: OpenFlags::READ | OpenFlags::WRITE });
+        let owner = if random.random() { RangeOwner::Process } else { RangeOwner::OpenFile };
+        let (range, kind) = ((random.random_range(0..30), 12), Some(LockKind::Exclusive));
+        let call = LockCall::Set { slot, owner, range, kind, waits: true };
+        self.kernel.0[waiter].begin(&call);
+        self.volume.0[waiter].begin(&call);
+        for _ in 0..CALLS_IN_WAIT {
+            if self.has_ended(waiter, &call) {
+                return;
+            }
+            let (actor, other) = drawn(random);
+            if actor != waiter {
+                self.compare_answers(actor, &other);
+            }
+        }
+        if !self.has_ended(waiter, &call) {
+            (0..ACTORS).filter(|actor| *actor != waiter).for_each(|actor| self.close_all(actor));
+            let (expected, found) = (self.kernel.0[waiter].end(), self.volume.0[waiter].end());
+            assert_eq!(found, expected, "seed {}: {call:?} after a wait", self.seed);
+        }
+    }
+
+    /// True if the begun call has ended on both sides. If it has ended on one side, the other side gets time
+    /// to end it, too.
+    fn has_ended(&self, actor: usize, call: &LockCall) -> bool {
+        let (kernel, volume) = (&self.kernel.0[actor], &self.volume.0[actor]);
+        let expected = kernel.answers.recv_timeout(BEGINS_TO_WAIT).ok();
+        let (expected, found) = match (expected, volume.answers.try_recv().ok()) {
+            (None, None) => return false,
+            (expected, found) => {
+                (expected.unwrap_or_else(|| kernel.end()), found.unwrap_or_else(|| volume.end()))
+            }
+        };
+        assert_eq!(found, expected, "seed {}: {call:?} after a wait", self.seed);
+        true
     }
 }
 
