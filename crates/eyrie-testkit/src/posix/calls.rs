@@ -272,7 +272,9 @@ fn on_path<P: Posix>(fs: &P, slots: &Slots<P>, call: &PosixCall) -> eyrie::Resul
             fs.link(target(slots, existing, *follow), name.at(slots)).map(done)
         }
         PosixCall::Symlink { target, path: name } => fs.symlink(path(target), name.at(slots)).map(done),
-        PosixCall::Readlink { path: name } => fs.readlink(Target::NoFollow(name.at(slots))).map(Answer::Bytes),
+        PosixCall::Readlink { path: name } => {
+            fs.readlink(Target::NoFollow(name.at(slots))).map(Answer::Bytes)
+        }
         PosixCall::Chmod { path: name, mode } => fs.chmod(target(slots, name, true), *mode).map(done),
         PosixCall::Chown { path: name, uid, gid } => {
             fs.chown(target(slots, name, true), *uid, *gid).map(done)

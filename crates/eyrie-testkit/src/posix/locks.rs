@@ -389,17 +389,19 @@ fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> b
     let range = (at, 1);
     let set = |file: usize, owner, kind, waits| LockCall::Set { slot: file, owner, range, kind, waits };
     let exclusive = Some(LockKind::Exclusive);
-    for (actor, owner) in [(0, first), (1, second)] {
+    // Root may open every file for writing.
+    let [one, other] = [0, ACTORS];
+    for (slot, (actor, owner)) in [(one, first), (other, second)].into_iter().enumerate() {
         for file in 0..FILES.len() {
             let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ | OpenFlags::WRITE };
             side.0[actor].make(&open).expect("the file exists");
         }
-        side.0[actor].make(&set(actor, owner, exclusive, false)).expect("the file is not locked");
+        side.0[actor].make(&set(slot, owner, exclusive, false)).expect("the file is not locked");
     }
-    side.0[0].begin(&set(1, first, exclusive, true));
-    assert!(side.0[0].is_waiting());
-    side.0[1].begin(&set(0, second, exclusive, true));
-    let ends = match side.0[1].answers.recv_timeout(BEGINS_TO_WAIT) {
+    side.0[one].begin(&set(1, first, exclusive, true));
+    assert!(side.0[one].is_waiting());
+    side.0[other].begin(&set(0, second, exclusive, true));
+    let ends = match side.0[other].answers.recv_timeout(BEGINS_TO_WAIT) {
         Ok(answer) => {
             assert_eq!(answer, Err(Errno::DEADLK));
             true
@@ -407,8 +409,8 @@ fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> b
         Err(_) => false,
     };
     if ends {
-        side.0[1].make(&set(1, second, None, false)).expect("an unlock");
-        side.0[0].end().expect("the lock is free");
+        side.0[other].make(&set(1, second, None, false)).expect("an unlock");
+        side.0[one].end().expect("the lock is free");
     }
     ends
 }
