@@ -34,6 +34,9 @@ pub(super) fn run(arguments: &CpArgs, output: &mut Output) -> Result<()> {
     if arguments.recursive || arguments.archive {
         return refuse("a stream is not a tree: leave out -r and -a");
     }
+    if arguments.update {
+        return refuse("a stream has no time of a change: leave out -u");
+    }
     if arguments.reflink == Reflink::Always {
         return refuse("a stream has no storage to share: leave out --reflink");
     }
