@@ -1,5 +1,4 @@
-//! `kv`: calls on keys and values, at several numbers of keys. Each call is one transaction, with the
-//! exceptions of [`KeySession`].
+//! `kv`: calls on keys and values, at several numbers of keys.
 
 use std::sync::Arc;
 
@@ -20,8 +19,6 @@ const BATCH: u64 = 100;
 /// Maximum number of counted rounds of a load, and of a scan of more than [`MANY`] keys. Each round of a load
 /// by one thread makes a new store.
 const LOADS: u32 = 3;
-/// Bytes that a key takes at most beside its value, for the size of the sides.
-const KEY_BYTES: u64 = 512;
 /// With more keys than this, stores of files are left out (see [`KeySession::is_of_files`]), and long rows
 /// have fewer rounds.
 const MANY: u64 = 200_000;
@@ -144,8 +141,7 @@ impl Workload for Keys {
         };
         let all: Vec<String> = self.scales.iter().map(scale).collect();
         let mut notes = vec![format!(
-            "{}; keys have 12 bytes, each get and each change is one transaction (in files: of one key), and \
-             threads divide the keys",
+            "{}; keys have 12 bytes, and each call but a scan is one transaction; threads divide the keys",
             all.join("; ")
         )];
         if self.scales.iter().any(|scale| scale.keys > MANY) {
@@ -159,7 +155,7 @@ impl Workload for Keys {
         // In Eyrie a key takes 480 bytes beside its value, and fewer in the other stores. All bytes count
         // twice: during a load, the storage of the removed store may not be free yet in Eyrie. In LMDB and
         // redb, values of 4 KiB take twice their bytes. The 64 MiB leave room for logs and tables.
-        let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + KEY_BYTES) * 2;
+        let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 480) * 2;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
     }
 
