@@ -57,8 +57,6 @@ fn cp_refuses_a_stream_that_is_no_single_file() {
     for (why, arguments) in [
         ("leave out -r", &["-r", "-", "vol:/x"][..]),
         ("leave out -r", &["-a", "vol:/dir", "-"]),
-        ("leave out -u", &["-u", "-", "vol:/x"]),
-        ("leave out -u", &["-u", "vol:/a", "-"]),
         ("--reflink", &["--reflink", "-", "vol:/x"]),
         ("streams", &["-", "-"]),
         ("./-", &["-", "vol:/a", "vol:/dir"]),

@@ -28,14 +28,12 @@ pub(super) fn is_named(arguments: &CpArgs) -> bool {
     arguments.sources.iter().chain([&arguments.target]).any(is_stream)
 }
 
-/// Copies standard input to a file, or a file to standard output.
+/// Copies standard input to a file, or a file to standard output. The flag `-u` has no effect, because
+/// standard input is newer than every file.
 pub(super) fn run(arguments: &CpArgs, output: &mut Output) -> Result<()> {
     let refuse = |why: &str| Err(Failure::usage("cannot copy", "-", why));
     if arguments.recursive || arguments.archive {
         return refuse("a stream is not a tree: leave out -r and -a");
-    }
-    if arguments.update {
-        return refuse("a stream has no time of a change: leave out -u");
     }
     if arguments.reflink == Reflink::Always {
         return refuse("a stream has no storage to share: leave out --reflink");
