@@ -493,4 +493,14 @@ rules! {
             "A client whose service has ended looks for an answer before it asks the next service.",
             "it asks the next service at once, and makes an answered change again";
     }
+    Processes in "eyrie-client/src/engine.rs" {
+        ClientWaitsForOps "client-waits-for-ops" on Services, "served_pmem::fsync_waits":
+            "On persistent memory, an `fsync` of a client waits for an Op in progress.",
+            "it waits for no Op";
+    }
+    Processes in "eyrie-engine/src/board.rs" {
+        WaitingReaderAsks "waiting-reader-asks" on Services, "served_pmem::reader_of":
+            "A client that waits for a redo record asks from time to time if its service lives.",
+            "it never asks";
+    }
 }
