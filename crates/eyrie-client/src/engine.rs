@@ -14,7 +14,6 @@ use eyrie_engine::{
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
-use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -326,17 +325,8 @@ impl Engine for Client {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
-        // Only on persistent memory does a visible change need a wait, and only while an Op is in progress.
-        // The counts of Ops belong to the board of this session. The next owner makes all changes that it
-        // finds durable first. If the medium has failed, the session has ended, or this process is a forked
-        // child, the request finds that out.
-        let key = self.key();
-        let is_durable = if self.fences_make_durable {
-            self.board().seen_ops_are_durable() || broken(SafetyRule::ClientWaitsForOps)
-        } else {
-            true
-        };
-        if is_durable && self.is_current(key) {
+        // If the medium has failed, or this process is a forked child, the request finds that out.
+        if self.seen_ops_are_durable() {
             return Ok(());
         }
         self.call(ServiceCall::WaitFor, id.raw(), 0, &[]).map(drop)

@@ -12,7 +12,6 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 use eyrie_medium::sync::{interleave, wait};
 
@@ -218,9 +217,7 @@ impl Board {
         wait(attempt);
         let asks = attempt >= ATTEMPTS && attempt.is_multiple_of(ATTEMPTS);
         match &self.owner_is_alive {
-            Some(is_alive) if asks && !broken(SafetyRule::WaitingReaderAsks) && !is_alive() => {
-                Err(Error::ServiceEnded)
-            }
+            Some(is_alive) if asks && !is_alive() => Err(Error::ServiceEnded),
             _ => Ok(()),
         }
     }
@@ -234,8 +231,8 @@ impl Board {
         apply()
     }
 
-    /// Runs `apply`, which applies an Op of a client. Until it has returned, a client may see a part of the Op
-    /// that is not durable. After a fault the Op may stay so: it counts as begun for ever.
+    /// Runs `apply`, which applies an Op of a client. Until `apply` returns, a client may see a part of it
+    /// that is not durable. After a fault this part may never become durable, so the Op never counts as done.
     pub fn applying_op<T>(&self, apply: impl FnOnce() -> Result<T>) -> Result<T> {
         self.word_to_store(OPS_BEGUN).fetch_add(1, Ordering::AcqRel);
         let applied = apply();

@@ -138,8 +138,8 @@ fn fsync_makes_no_request_while_the_service_is_idle() {
     });
 }
 
-/// A service is killed before each of some stores to its board, among them the store that ends the application
-/// of a redo record. Another client, which only reads, goes on with the next service.
+/// A service is killed before each of some stores to its board. One of them ends the application of a redo
+/// record. Another client, which only reads, goes on with the next service.
 #[test]
 fn reader_of_a_half_applied_record_goes_on() {
     serve_if_child();

@@ -63,11 +63,6 @@ rules! {
             "If a record lists a page as fresh, replay ignores the lines of that page in earlier records.",
             "replay writes these lines over the page";
     }
-    Journal in "eyrie-medium/src/paged/gate.rs" {
-        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
-            "An Op changes no more lines than it has room for in the journal.",
-            "the Op goes on without room";
-    }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":
             "A change of a page that the last durable cut uses goes to the journal first.",
@@ -123,6 +118,9 @@ rules! {
             "a page that was only changed in that cut is allocated again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
+        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
+            "An Op changes no more lines than it has room for in the journal.",
+            "the Op goes on without room";
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
             "A drain makes its cut while no Op is in progress.",
             "the drain does not wait for Ops in progress";
@@ -487,20 +485,16 @@ rules! {
         LostChangesAreNoted "lost-changes-are-noted" on Services, "served_disk::sync_after":
             "A client of a disk notes that the kill of its service may have undone its changes.",
             "a later sync succeeds";
+        ClientWaitsForOps "client-waits-for-ops" on Services, "served_pmem::fsync_waits":
+            "On persistent memory, an `fsync` of a client waits for an Op in progress.",
+            "it waits for no Op";
+        WaitingReaderAsks "waiting-reader-asks" on Services, "served_pmem::reader_of":
+            "A client that waits for a redo record asks from time to time if its service lives.",
+            "it takes a dead service for a live one";
     }
     Processes in "eyrie-client/src/channel.rs" {
         AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":
             "A client whose service has ended looks for an answer before it asks the next service.",
             "it asks the next service at once, and makes an answered change again";
-    }
-    Processes in "eyrie-client/src/engine.rs" {
-        ClientWaitsForOps "client-waits-for-ops" on Services, "served_pmem::fsync_waits":
-            "On persistent memory, an `fsync` of a client waits for an Op in progress.",
-            "it waits for no Op";
-    }
-    Processes in "eyrie-engine/src/board.rs" {
-        WaitingReaderAsks "waiting-reader-asks" on Services, "served_pmem::reader_of":
-            "A client that waits for a redo record asks from time to time if its service lives.",
-            "it never asks";
     }
 }

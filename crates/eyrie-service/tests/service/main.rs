@@ -5,11 +5,13 @@
 
 #[macro_use]
 mod disk;
+mod forged;
 mod hostile;
 mod locks;
 mod nodes;
 mod quotas;
 mod refusals;
+mod scribbles;
 mod watches;
 
 use std::cell::Cell;

@@ -156,8 +156,8 @@ impl<E: Engine> Shared<E> {
 }
 
 /// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and asserts that some order of the
-/// calls explains their answers. The threads use the engines in turn. With `drains`, one more thread drains the
-/// medium all the time. Returns the number of calls that overlapped with a call of another thread.
+/// calls explains their answers. The threads use the engines in turn. With `drains`, one more thread drains
+/// the medium all the time. Returns the number of calls that overlapped with a call of another thread.
 pub fn explain<E: Engine>(
     shared: &Shared<E>,
     seed: u64,
