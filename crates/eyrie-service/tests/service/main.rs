@@ -7,6 +7,7 @@
 mod disk;
 mod forged;
 mod hostile;
+mod interfaces;
 mod locks;
 mod nodes;
 mod quotas;
