@@ -281,6 +281,11 @@ impl Requests {
             true => engine.apply_above_limits(&op),
             false => engine.apply(&op),
         };
+        let volume = engine.volume();
+        let apply = || match volume.medium().fences_make_durable() {
+            true => volume.board().applying_op(apply),
+            false => apply(),
+        };
         let applied = joined.watchers.quietly(request.number, apply).inspect_err(|error| {
             for id in &new {
                 // A failed Op may have written the header of its new object. Without a reset, the client

@@ -65,11 +65,6 @@ with_parallel_rules! {
             "If a record lists a page as fresh, replay ignores the lines of that page in earlier records.",
             "replay writes these lines over the page";
     }
-    Journal in "eyrie-medium/src/paged/gate.rs" {
-        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
-            "An Op changes no more lines than it has room for in the journal.",
-            "the Op goes on without room";
-    }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":
             "A change of a page that the last durable cut uses goes to the journal first.",
@@ -125,6 +120,9 @@ with_parallel_rules! {
             "a page that was only changed in that cut is allocated again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
+        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
+            "An Op changes no more lines than it has room for in the journal.",
+            "the Op goes on without room";
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
             "A drain makes its cut while no Op is in progress.",
             "the drain does not wait for Ops in progress";

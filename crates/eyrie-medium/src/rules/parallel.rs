@@ -118,6 +118,12 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         LostChangesAreNoted "lost-changes-are-noted" on Services, "served_disk::sync_after":
             "A client of a disk notes that the kill of its service may have undone its changes.",
             "a later sync succeeds";
+        ClientWaitsForOps "client-waits-for-ops" on Services, "served_pmem::fsync_waits":
+            "On persistent memory, an `fsync` of a client waits for an Op in progress.",
+            "it waits for no Op";
+        WaitingReaderAsks "waiting-reader-asks" on Services, "served_pmem::reader_of":
+            "A client that waits for a redo record asks from time to time if its service lives.",
+            "it takes a dead service for a live one";
     }
     Processes in "eyrie-client/src/channel.rs" {
         AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":

@@ -19,6 +19,8 @@ use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{Comparison, PosixCall, compare_with_host, in_tmpfs_root, plain_users};
 use tempfile::TempDir;
 
+use crate::threads::{Shared, explain};
+
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
 /// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
 /// access time becomes a day old.
@@ -158,6 +160,34 @@ fn join_in_child(medium: MediumChoice) {
     });
     let report = Volume::open(place.path().join("volume")).expect("sound").check().expect("sound");
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
+#[test]
+fn calls_of_three_clients_are_linearizable() {
+    explain_clients(MediumChoice::Auto, 300);
+}
+
+#[test]
+fn calls_of_three_clients_of_a_disk_are_linearizable() {
+    explain_clients(MediumChoice::Paged, 100);
+}
+
+/// Some order explains the calls of three clients with sessions of their own. On a disk, the service drains
+/// the volume meanwhile.
+fn explain_clients(medium: MediumChoice, seeds: u64) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a service keeps only the times of root");
+        return;
+    }
+    let mut overlapped = 0;
+    for seed in 0..seeds {
+        served(8 << 20, medium, |socket| {
+            let clients = (0..3).map(|_| Client::connect(socket, false).expect("a session")).collect();
+            overlapped += explain(&Shared::new(clients), seed, 3, 3, medium == MediumChoice::Paged);
+        });
+    }
+    println!("{overlapped} of {} calls overlapped another", seeds * 9);
+    assert!(overlapped > 0);
 }
 
 /// An engine behind the checks that a service makes for one user.
