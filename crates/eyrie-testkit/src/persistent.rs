@@ -185,7 +185,7 @@ impl ServiceProcess {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("the program can be started again");
         let input = child.stdin.take();
-        ServiceProcess { child, input: input }
+        ServiceProcess { child, input }
     }
 
     /// Sends a signal to the service.
