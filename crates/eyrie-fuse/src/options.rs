@@ -49,6 +49,9 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Let listings set no access times (`nodiratime`).
     pub no_dir_access_times: bool,
+    /// Let the kernel keep advisory locks (`nolock`). They then exclude only other programs that use this mount,
+    /// and opens and closes are faster. Otherwise the volume keeps them, for all users of the volume (`lock`).
+    pub kernel_locks: bool,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.
     pub threads: Option<usize>,
@@ -99,6 +102,8 @@ impl MountOptions {
                 "sync" => self.sync = true,
                 "async" => self.sync = false,
                 "short_writes" => self.short_writes = true,
+                "lock" => self.kernel_locks = false,
+                "nolock" => self.kernel_locks = true,
                 "writeback_cache" => self.writeback_cache = true,
                 "defaults" => {}
                 "noatime" => self.access_times = AccessTimes::Never,
@@ -147,6 +152,8 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
+        let kernel_locks = |list: &str| list.parse::<MountOptions>().expect("all are known").kernel_locks;
+        assert!(kernel_locks("nolock") && !kernel_locks("ro") && !kernel_locks("nolock,lock"));
         let times = |list: &str| {
             let MountOptions { access_times, no_dir_access_times, .. } = list.parse().expect("all are known");
             (access_times, no_dir_access_times)
