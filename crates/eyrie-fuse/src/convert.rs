@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use eyrie::{FallocateMode, Kind, LockKind, Node, ObjectId, SetTime, Stat, StatVfs, Time, Whence, XattrMode};
-use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyStatfs, TimeOrNow};
+use eyrie::{
+    FallocateMode, HeldLock, Kind, LockKind, Node, ObjectId, SetTime, Stat, StatVfs, Time, Whence, XattrMode,
+};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyLock, ReplyStatfs, TimeOrNow};
 
 use crate::answer::Answer;
 
@@ -59,13 +61,12 @@ pub(crate) fn lock_kind(number: i32) -> Option<Option<LockKind>> {
     }
 }
 
-/// Returns the number of a kind of a lock.
-pub(crate) fn lock_number(kind: Option<LockKind>) -> i32 {
-    match kind {
-        Some(LockKind::Shared) => READ_LOCK,
-        Some(LockKind::Exclusive) => WRITE_LOCK,
-        None => UNLOCK,
-    }
+/// Replies with a lock that conflicts, or with the fact that there is none.
+pub(crate) fn send_lock(reply: ReplyLock, found: Option<HeldLock>) {
+    let Some(HeldLock { owner, range, kind }) = found else { return reply.locked(0, 0, UNLOCK, 0) };
+    let number = if kind == LockKind::Shared { READ_LOCK } else { WRITE_LOCK };
+    // The process is 0 if an open file owns the lock.
+    reply.locked(range.start(), range.last(), number, owner.process().unwrap_or_default() as u32);
 }
 
 /// Replies with the space of a file system.

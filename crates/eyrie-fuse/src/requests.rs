@@ -6,9 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use eyrie::{
-    Credentials, HeldLock, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime,
-};
+use eyrie::{Credentials, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -19,7 +17,7 @@ use fuser::{
 use crate::adapter::{Adapter, drops_set_ids, wanted};
 use crate::answer::{EXCLUSIVE, KEEP, OrErrno, entry_life, permissions, reply, rights, xattr};
 use crate::convert::{
-    attributes, fallocate_mode, file_type, kind_of, lock_number, send_space, set_time, whence, xattr_mode,
+    attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
 use crate::listing::{ListedNode, list};
 
@@ -265,14 +263,12 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, number: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        match &self.locks {
-            Some(locks) => {
-                let result = self.object(number).map(|id| locks.flush(id, owner.0));
-                reply!(self, reply, result, |()| reply.ok());
-            }
+        let Some(locks) = &self.locks else {
             // A close has nothing to write. After this answer, the kernel sends no more such requests.
-            None => reply.error(Errno::ENOSYS),
-        }
+            return reply.error(Errno::ENOSYS);
+        };
+        let result = self.object(number).map(|id| locks.flush(id, owner.0));
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn release(
@@ -307,14 +303,7 @@ impl Filesystem for Adapter {
     ) {
         let asked = self.asked(request, number, (handle, owner), (start, last), kind, process);
         let result = asked.and_then(|(locks, asked)| locks.find(asked));
-        reply!(self, reply, result, |found: Option<HeldLock>| match found {
-            Some(HeldLock { owner, range, kind }) => {
-                // 0 if no process owns the lock.
-                let process = owner.process().unwrap_or_default() as u32;
-                reply.locked(range.start(), range.last(), lock_number(Some(kind)), process);
-            }
-            None => reply.locked(0, 0, lock_number(None), 0),
-        });
+        reply!(self, reply, result, |found| send_lock(reply, found));
     }
 
     fn setlk(

@@ -5,6 +5,7 @@
 mod access_times;
 mod copies;
 mod kernel;
+mod locks;
 mod opens;
 mod quotas;
 mod short_writes;

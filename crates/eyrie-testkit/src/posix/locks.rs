@@ -5,10 +5,11 @@
 //! range locks of all files, and the test compares the lists of both sides.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eyrie::posix::{OpenFlags, PosixExt};
 use eyrie::{Credentials, Engine, Errno, FoundLock, Host, LockKind, LockWait, PosixLocks, Pxfs, RangeOwner};
@@ -66,7 +67,8 @@ enum LockCall {
 type LockAnswer = Result<Vec<(LockKind, u64, u64, bool)>, Errno>;
 
 fn shown(found: FoundLock) -> (LockKind, u64, u64, bool) {
-    (found.kind, found.start, found.length, found.process.is_some())
+    // A mount reports the process 0 for an open file.
+    (found.kind, found.start, found.length, found.process.is_some_and(|process| process != 0))
 }
 
 /// Makes a call.
@@ -148,12 +150,13 @@ impl Actor {
         Actor { calls, answers, thread }
     }
 
-    /// Returns an actor on the kernel's side.
-    fn of_kernel() -> Actor {
-        Actor::new(|| {
+    /// Returns an actor that uses the kernel, in this directory.
+    fn of_kernel(root: &Path) -> Actor {
+        let root = root.to_owned();
+        Actor::new(move || {
             #[expect(deprecated, reason = "the safe form; this thread uses no descriptor of another one")]
             rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).expect("a table of descriptors");
-            Host::new("/").expect("the root can be opened")
+            Host::new(root).expect("the root can be opened")
         })
     }
 
@@ -183,14 +186,14 @@ impl Actor {
 struct Side(Vec<Actor>);
 
 impl Side {
-    fn of_kernel() -> Side {
-        Side((0..=ACTORS).map(|_| Actor::of_kernel()).collect())
+    fn of_kernel(root: &Path) -> Side {
+        Side((0..=ACTORS).map(|_| Actor::of_kernel(root)).collect())
     }
 
     fn of<E: Engine + 'static>(engine: &Arc<E>) -> Side {
         let actor = |number: usize| {
             let engine = Arc::clone(engine);
-            Actor::new(move || Pxfs::new(engine, Credentials::root()).with_lock_process(number as u64))
+            Actor::new(move || Pxfs::new(engine, Credentials::root()).with_lock_process(1 + number as u64))
         };
         Side((0..=ACTORS).map(actor).collect())
     }
@@ -236,14 +239,17 @@ fn scm() -> Arc<Scm> {
     Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"))
 }
 
-/// Makes the files of a comparison on the engine and on the host.
-fn make_files<E: Engine>(engine: &Arc<E>) {
-    let subject = Pxfs::new(Arc::clone(engine), Credentials::root());
-    let host = Host::new("/").expect("the root can be opened");
+/// Makes the files of a comparison.
+fn make_files(fs: &impl PosixExt) {
     for file in FILES {
-        subject.write(file, "").expect("a new file");
-        host.write(file, "").expect("a new file");
+        fs.write(file, "").expect("a new file");
     }
+}
+
+/// Makes the files of a comparison on the engine and on the host.
+fn make_files_of<E: Engine>(engine: &Arc<E>) {
+    make_files(&Pxfs::new(Arc::clone(engine), Credentials::root()));
+    make_files(&Host::new("/").expect("the root can be opened"));
 }
 
 /// Makes `count` random calls of each of `seeds` on a volume and on the host, and compares the answers and
@@ -253,30 +259,58 @@ fn make_files<E: Engine>(engine: &Arc<E>) {
 /// Panics at the first difference.
 pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     let engine = &scm();
-    make_files(engine);
+    make_files_of(engine);
     for seed in seeds {
-        let mut random = StdRng::seed_from_u64(seed);
-        let (kernel, volume) = (Side::of_kernel(), Side::of(engine));
-        for side in [&kernel, &volume] {
-            for file in 0..FILES.len() {
-                let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
-                side.0[ACTORS].make(&open).expect("the file exists");
-            }
-        }
-        for step in 0..count {
-            let (actor, call) = drawn(&mut random);
-            let (expected, found) = (kernel.0[actor].make(&call), volume.0[actor].make(&call));
-            assert_eq!(found, expected, "seed {seed}, step {step}: actor {actor}, {call:?}");
-            for slot in 0..FILES.len() {
-                let probe = LockCall::Probe { slot };
-                let (expected, found) = (kernel.0[ACTORS].make(&probe), volume.0[ACTORS].make(&probe));
-                assert_eq!(found, expected, "seed {seed}, step {step}: locks after {actor}, {call:?}");
-            }
-        }
-        kernel.end();
-        volume.end();
+        let sides = [Side::of_kernel(Path::new("/")), Side::of(engine)];
+        compare_locks(seed, count, sides, Duration::ZERO);
         assert!(!engine.may_have_locks(), "locks without an open file");
     }
+}
+
+/// Makes `count` random calls of each of `seeds` in two empty directories of the host, and compares the
+/// answers and all range locks. In the second directory, the end of an open file may take effect up to
+/// `patience` after the close.
+///
+/// # Panics
+/// Panics at the first difference.
+pub fn compare_locks_of_places(places: [&Path; 2], seeds: Range<u64>, count: usize, patience: Duration) {
+    for place in places {
+        make_files(&Host::new(place).expect("the directory can be opened"));
+    }
+    for seed in seeds {
+        compare_locks(seed, count, places.map(Side::of_kernel), patience);
+    }
+}
+
+/// Makes random calls on two sides that have no locks, and compares the answers and all range locks.
+fn compare_locks(seed: u64, count: usize, sides: [Side; 2], patience: Duration) {
+    let mut random = StdRng::seed_from_u64(seed);
+    for side in &sides {
+        for file in 0..FILES.len() {
+            let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
+            side.0[ACTORS].make(&open).expect("the file exists");
+        }
+    }
+    let compare = |actor: usize, call: &LockCall, context: &dyn Fn() -> String| {
+        let start = Instant::now();
+        let expected = sides[0].0[actor].make(call);
+        loop {
+            let found = sides[1].0[actor].make(call);
+            if found == expected {
+                break;
+            }
+            assert!(start.elapsed() < patience, "{}: {found:?}, not {expected:?}", context());
+        }
+    };
+    for step in 0..count {
+        let (actor, call) = drawn(&mut random);
+        compare(actor, &call, &|| format!("seed {seed}, step {step}: actor {actor}, {call:?}"));
+        for slot in 0..FILES.len() {
+            let context = || format!("seed {seed}, step {step}: locks after {actor}, {call:?}");
+            compare(ACTORS, &LockCall::Probe { slot }, &context);
+        }
+    }
+    sides.into_iter().for_each(Side::end);
 }
 
 /// Compares the detection of deadlocks. Two owners have locked the same byte of different files, and each
@@ -286,12 +320,12 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
 /// Panics at the first difference.
 pub fn compare_deadlocks_with_host() {
     let engine = &scm();
-    make_files(engine);
+    make_files_of(engine);
     let owners = [RangeOwner::Process, RangeOwner::OpenFile];
     // A deadlock that a side does not detect never ends, and its locks stay. So each pair of owners has a
     // byte of its own.
     for (at, first, second) in (0..4).map(|pair| (pair as u64, owners[pair / 2], owners[pair % 2])) {
-        let sides = [Side::of_kernel(), Side::of(engine)];
+        let sides = [Side::of_kernel(Path::new("/")), Side::of(engine)];
         let [expected, found] = sides.map(|side| deadlock_of(&side, at, first, second));
         assert_eq!(found, expected, "{first:?} waits before {second:?}");
     }

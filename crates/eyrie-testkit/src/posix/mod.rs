@@ -29,7 +29,7 @@ mod xattr;
 
 pub use calls::{PosixCall, generate};
 pub use host::{plain_users, users_of_seed};
-pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
+pub use locks::{compare_deadlocks_with_host, compare_locks_of_places, compare_locks_with_host};
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use xattr::Ask;
