@@ -19,8 +19,8 @@
 //!   second. The reason is lost notices: after a loss, a kernel before Linux 6.16 forgets only the entries of
 //!   the root that the mount names, and the mount can name only entries that still exist.
 //!
-//! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and closes
-//! make requests only because [locks](MountOptions::kernel_locks) end with them.
+//! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and
+//! closes make requests only because [locks](MountOptions::kernel_locks) end with them.
 //!
 //! # Examples
 //! ```no_run

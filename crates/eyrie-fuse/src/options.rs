@@ -49,8 +49,8 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Let listings set no access times (`nodiratime`).
     pub no_dir_access_times: bool,
-    /// Let the kernel keep advisory locks (`nolock`). They then exclude only other programs that use this mount,
-    /// and opens and closes are faster. Otherwise the volume keeps them, for all users of the volume (`lock`).
+    /// Let the kernel keep advisory locks (`nolock`). They then exclude only other programs that use this
+    /// mount, and opens and closes are faster. Otherwise the volume keeps them, for all its users (`lock`).
     pub kernel_locks: bool,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.

@@ -156,7 +156,7 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
     for limit in 3..40 {
         let program = sandbox.command(["mount"]).get_program().to_owned();
         let script = format!("ulimit -n {limit} && exec \"$0\" mount -o threads=4 vol mnt");
-        let mut limited = std::process::Command::new("sh");
+        let mut limited = Command::new("sh");
         limited.args(["-c", &script]).arg(program).current_dir(sandbox.path(""));
         let mut child = limited.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         if ends(&mut child) == Some(0) {

@@ -35,7 +35,7 @@ use crate::answer::{Answer, OrErrno};
 
 /// A refused request that does not wait is repeated for this time, because the kernel may have reported the
 /// end of an open file a moment ago.
-const GRACE: Duration = Duration::from_millis(5);
+const GRACE: Duration = Duration::from_millis(20);
 
 /// The locks of one mount.
 #[derive(Debug)]
