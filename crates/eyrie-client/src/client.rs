@@ -93,7 +93,7 @@ impl Client {
     /// with `OpenedReadOnly`.
     ///
     /// # Errors
-    /// `Fault` if this process reaches no service at `path` ([`is_absent`](crate::is_absent)), if the service
+    /// `Fault` if this process reaches no service at `path` ([`absence`](crate::absence)), if the service
     /// does not answer in time, or if it has another version of the protocol. `Volume` if the service refuses
     /// the session: with `EACCES` if it does not serve this user, with `EAGAIN` if it has too many clients,
     /// and with `EMFILE` if it has no descriptor left. `ServiceEnded` if the service ends the connection
@@ -284,8 +284,11 @@ impl Client {
         let segment = identity_of(&joined.segment)?;
         let is_same =
             if joined.flags.is_some() { segment.2 == self.segment.2 } else { segment == self.segment };
-        if joined.welcome.volume_id != self.view.volume_id() || !is_same {
-            return Err(refused("the service shares another volume now, or one of another size"));
+        if joined.welcome.volume_id != self.view.volume_id() {
+            return Err(refused("the service shares another volume now"));
+        }
+        if !is_same {
+            return Err(refused("the volume was resized or copied: open it again"));
         }
         let key = joined.session.key;
         let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);

@@ -50,8 +50,11 @@ impl Engine for Client {
         if !id.is_directory() {
             return self.reading(|view| view.read_object(id));
         }
-        // The owner of the volume keeps the counts and times of a directory. This client would have to read
-        // all pages of the directory to find them.
+        if let Some(attributes) = self.reading(|view| view.read_small_directory(id))? {
+            return Ok(attributes);
+        }
+        // The service keeps the counts and times of a large directory. This client would have to read all
+        // pages of the directory to find them.
         let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
         let (sent, _) = SentAttributes::read_from_prefix(&reply.data)
             .map_err(|_| Error::Invalid("the service sent no attributes"))?;

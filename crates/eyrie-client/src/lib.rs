@@ -24,4 +24,4 @@ mod unsynced;
 mod watch;
 
 pub use client::{Client, SOCKET_NAME};
-pub use session::is_absent;
+pub use session::absence;

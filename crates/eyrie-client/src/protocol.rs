@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -207,6 +207,30 @@ pub struct SentSession {
     pub pending: u32,
     /// Number of ids that the client has reserved and not used.
     pub reserved: u32,
+    /// The state of the session, as a number: see [`SentSession::state`].
+    pub raw_state: u32,
+}
+
+/// The state of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionState {
+    /// The process has connected, and has not opened a session yet.
+    Connecting,
+    /// The client can read the volume and make requests.
+    Open,
+    /// A request of the client waits until storage is free.
+    LacksRoom,
+}
+
+impl SentSession {
+    /// Returns the state of the session. A state that this version does not know counts as open.
+    pub fn state(&self) -> SessionState {
+        match self.raw_state {
+            0 => SessionState::Connecting,
+            2 => SessionState::LacksRoom,
+            _ => SessionState::Open,
+        }
+    }
 }
 
 /// The answer of the service to a [`Hello`].

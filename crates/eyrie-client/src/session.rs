@@ -204,19 +204,16 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into(), flags })
 }
 
-/// Returns true if a connection failed because this process can reach no service at that place.
-pub fn is_absent(error: &Error) -> bool {
-    let Error::Fault(Fault::Io { source, .. }) = error else { return false };
+/// Returns the errno of a connection that failed because this process can reach no service at that place.
+/// Returns `None` for all other errors.
+pub fn absence(error: &Error) -> Option<Errno> {
+    let Error::Fault(Fault::Io { source, .. }) = error else { return None };
     // A block device has no directory for a socket. A socket has a path of at most 107 bytes. A user without
     // permission to search the directory of the volume cannot connect to its socket.
-    let absent = [
-        io::ErrorKind::NotFound,
-        io::ErrorKind::ConnectionRefused,
-        io::ErrorKind::NotADirectory,
-        io::ErrorKind::InvalidFilename,
-        io::ErrorKind::PermissionDenied,
-    ];
-    absent.contains(&source.kind())
+    let absent =
+        [Errno::NOENT, Errno::CONNREFUSED, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::ACCESS, Errno::PERM];
+    let errno = Errno::from_raw_os_error(source.raw_os_error()?);
+    absent.contains(&errno).then_some(errno)
 }
 
 /// Returns true if a later attempt to join may succeed: if no service was reached, if this process had no
@@ -228,7 +225,7 @@ pub fn may_pass(error: &Error) -> bool {
         Error::Volume { errno, .. } => [Errno::AGAIN, Errno::MFILE].contains(errno),
         Error::Fault(Fault::Io { source, .. }) => {
             let has_no_descriptor = source.raw_os_error() == Some(Errno::MFILE.into());
-            is_absent(error) || may_pass.contains(&source.kind()) || has_no_descriptor
+            absence(error).is_some() || may_pass.contains(&source.kind()) || has_no_descriptor
         }
         _ => false,
     }

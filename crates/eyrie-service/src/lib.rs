@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod locks;
+mod reach;
 mod requests;
 mod server;
 mod session;

@@ -26,6 +26,7 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::expel::HeldPages;
+use crate::reach::SearchableDirectory;
 use crate::requests::{Answered, Requests};
 use crate::session::{Session, SessionKeys};
 
@@ -103,6 +104,8 @@ pub struct Service {
     /// At the limit of descriptors, the service closes this descriptor, so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
     spare: Option<File>,
+    /// The directory of the volume, if the admitted users need to search it.
+    directory: Option<SearchableDirectory>,
 }
 
 fn fault(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -139,11 +142,13 @@ fn spare() -> Option<File> {
 
 impl Service {
     /// Opens the volume at `volume` and listens at `socket`. Clients can connect from then on, and
-    /// [`Service::run`] serves them.
+    /// [`Service::run`] serves them. If the options admit further users, and the socket is in the directory
+    /// of the volume, every user may search this directory while the service lives. The files of the volume
+    /// remain closed to these users.
     ///
     /// # Errors
-    /// `Volume` if the volume cannot be opened. `Fault` if the host refuses
-    /// the socket: `EADDRINUSE` if a file or another service is there.
+    /// `Volume` if the volume cannot be opened. `Fault` if the host refuses the socket (`EADDRINUSE` if a
+    /// file or another service is there), or refuses to change the mode of the directory.
     pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = Scm::open_shared(volume, options.paged)?;
         let opening = |source| io_fault("opening the volume's segment for its clients", source);
@@ -151,7 +156,13 @@ impl Service {
             Some((pages, _)) => pages.try_clone().map_err(opening)?,
             None => File::open(segment_path(volume)).map_err(opening)?,
         };
-        Service::start_on(engine, segment, socket, options)
+        let admits_others = options.users.as_ref().is_none_or(|users| !users.is_empty());
+        let mut service = Service::start_on(engine, segment, socket, options)?;
+        if admits_others {
+            service.directory = SearchableDirectory::of_volume(volume, socket)
+                .map_err(|source| io_fault("letting users search the directory of the volume", source))?;
+        }
+        Ok(service)
     }
 
     /// Listens at `socket` for clients of an engine that was opened to be shared. The clients map `segment`,
@@ -192,6 +203,7 @@ impl Service {
             pages: HeldPages::default(),
             may_spin: can_spin(),
             spare: spare(),
+            directory: None,
         })
     }
 
@@ -439,7 +451,8 @@ impl Service {
     fn look_at(&mut self, number: u64) {
         let list: Vec<_> = match self.sessions.get(&number) {
             Some(session) if session.joined.is_none() => {
-                self.sessions.values().filter_map(Session::sent).collect()
+                let others = self.sessions.iter().filter(|(other, _)| **other != number);
+                others.map(|(_, session)| session.sent()).collect()
             }
             _ => Vec::new(),
         };

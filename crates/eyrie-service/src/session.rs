@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use eyrie_client::packet;
 use eyrie_client::protocol::{
-    Hello, LANES, LIST_SESSIONS, MAGIC, MEMORY_BYTES, OPEN_SESSION, SentSession, VERSION, Welcome, head_of,
-    state,
+    Hello, LANES, LIST_SESSIONS, MAGIC, MEMORY_BYTES, OPEN_SESSION, SentSession, SessionState, VERSION,
+    Welcome, head_of, state,
 };
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
@@ -210,15 +210,21 @@ impl Session {
     }
 
     /// Returns the session as the list of sessions shows it.
-    pub fn sent(&self) -> Option<SentSession> {
-        let joined = self.joined.as_ref()?;
-        Some(SentSession {
-            process: self.process,
-            user: self.who.uid(),
+    pub fn sent(&self) -> SentSession {
+        let (process, user) = (self.process, self.who.uid());
+        let Some(joined) = &self.joined else {
+            let raw_state = SessionState::Connecting as u32;
+            return SentSession { process, user, raw_state, ..SentSession::new_zeroed() };
+        };
+        let state = if self.lacks_room { SessionState::LacksRoom } else { SessionState::Open };
+        SentSession {
+            process,
+            user,
             pins: joined.pins.pinned() as u32,
             pending: joined.pending() as u32,
             reserved: joined.reserved.len() as u32,
-        })
+            raw_state: state as u32,
+        }
     }
 
     /// Refuses the session.

@@ -23,8 +23,9 @@ Examples:
   eyrie serve --foreground --allow-user ada --allow-user 1001 vol
   eyrie sessions vol
 
-Programs that open the volume connect to the service by themselves, and read the volume without a call. The \
-service applies their changes with the rights that each user has. Everybody who may connect can read every \
+Programs that open the volume connect to the service by themselves, and read the volume without a call. \
+With --socket, the path of the socket stands for the volume: eyrie ls SOCKET:/. The service applies the \
+changes of all programs with the rights that each user has. Everybody who may connect can read every \
 byte of the volume: it is mapped as a whole. A volume on a disk is read through the page cache of the \
 service. Only the user of the service and root may connect, unless --allow-user names others.
 
@@ -60,12 +61,33 @@ impl ServeArgs {
     fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(|| self.volume.join(SOCKET_NAME))
     }
+
+    /// Returns the lines that tell who can connect, and the limits of the protection.
+    fn announcement(&self) -> String {
+        let volume = text::path(&self.volume);
+        let users = if self.allow.iter().any(|user| user == "all") {
+            "every user".to_owned()
+        } else {
+            let own = if rustix::process::geteuid().is_root() { &["root"][..] } else { &["you", "root"] };
+            let names: Vec<&str> = own.iter().copied().chain(self.allow.iter().map(String::as_str)).collect();
+            match names.split_last() {
+                Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+                _ => names.concat(),
+            }
+        };
+        format!(
+            "serving {volume}: {users} can connect\n\
+             A program that connects can read all of the volume, and changes what its user may change.\n\
+             Your programs, and root's, can also change the files of the volume directly. The service\n\
+             guards against their mistakes, not against their malice.\n"
+        )
+    }
 }
 
 pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     let options = options(arguments)?;
     if arguments.foreground || arguments.background {
-        return serve(arguments, options);
+        return serve(arguments, options, output);
     }
     let mut words: Vec<OsString> = vec!["serve".into(), "--background".into()];
     if let Some(socket) = &arguments.socket {
@@ -87,8 +109,7 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     if arguments.quiet {
         return Ok(());
     }
-    let readers = if arguments.allow.is_empty() { "your programs and root's" } else { "the allowed users" };
-    writeln!(output, "serving {}: {readers} can read all of it", text::path(&arguments.volume))?;
+    write!(output, "{}", arguments.announcement())?;
     Ok(())
 }
 
@@ -107,7 +128,7 @@ fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     Ok(options)
 }
 
-fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
+fn serve(arguments: &ServeArgs, options: ServeOptions, output: &mut Output) -> Result<()> {
     if arguments.background {
         background::lead_session();
     }
@@ -121,6 +142,9 @@ fn serve(arguments: &ServeArgs, options: ServeOptions) -> Result<()> {
     interrupt::install_with(move || stopper.stop());
     if arguments.background {
         background::report_ready().doing("detach from the terminal", place())?;
+    } else if !arguments.quiet {
+        write!(output, "{}", arguments.announcement())?;
+        output.flush()?;
     }
     background::notify_manager("READY=1");
     let served = service.run();

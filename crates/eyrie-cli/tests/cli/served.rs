@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,22 +180,44 @@ fn syncs_in_memory_need_no_service() {
     program.files.write("/egg", "blue").unwrap();
     let egg = program.files.options().read(true).write(true).open("/egg").unwrap();
     let nest = program.files.options().read(true).open("/").unwrap();
-    service.suspend();
-    std::thread::scope(|scope| {
-        let syncing = scope.spawn(|| {
-            egg.sync_all().unwrap();
-            nest.sync_all().unwrap();
-            program.volume.sync().unwrap();
-        });
-        let started = Instant::now();
-        while !syncing.is_finished() && started.elapsed() < Duration::from_secs(20) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let is_finished = syncing.is_finished();
-        service.resume();
-        assert!(is_finished, "a sync waits for the service");
+    without_the_service(&service, || {
+        egg.sync_all().unwrap();
+        nest.sync_all().unwrap();
+        program.volume.sync().unwrap();
     });
     drop((egg, nest));
+    program.end(service, &sandbox);
+}
+
+/// Requires that `calls` return while the service is suspended.
+fn without_the_service(service: &Service, calls: impl FnOnce() + Send) {
+    service.suspend();
+    std::thread::scope(|scope| {
+        let calling = scope.spawn(calls);
+        let started = Instant::now();
+        while !calling.is_finished() && started.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_finished = calling.is_finished();
+        service.resume();
+        assert!(is_finished, "a call waits for the service");
+    });
+}
+
+#[test]
+fn look_ups_need_no_service() {
+    let sandbox = Sandbox::with_volume("8M");
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    program.files.create_dir_all("/nest/inner").unwrap();
+    program.files.write("/nest/egg", "blue").unwrap();
+    without_the_service(&service, || {
+        let nest = program.files.metadata("/nest").unwrap();
+        assert_eq!((nest.links, nest.size), (3, 2));
+        assert_eq!(program.files.metadata("/nest/egg").unwrap().size, 4);
+        assert_eq!(program.files.read("/nest/egg").unwrap(), b"blue");
+        assert_eq!(program.files.read_dir("/nest").unwrap().count(), 2);
+    });
     program.end(service, &sandbox);
 }
 
@@ -543,4 +567,75 @@ fn locks_of_a_killed_client_are_released() {
     egg.lock_range(.., LockKind::Exclusive, LockWait::NO).unwrap();
     drop(egg);
     program.end(service, &sandbox);
+}
+
+/// Starts `eyrie serve --foreground` with these arguments, and waits until the service manager would know
+/// that it is ready.
+fn serve_for_a_manager<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Child, UnixDatagram) {
+    let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = sandbox.command(["serve", "--foreground"]);
+    let command = command.args(arguments).env("NOTIFY_SOCKET", sandbox.path("notify"));
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    assert_eq!(next_state(&socket), b"READY=1");
+    (child, socket)
+}
+
+fn next_state(socket: &UnixDatagram) -> Vec<u8> {
+    let mut state = [0; 32];
+    let length = socket.recv(&mut state).unwrap();
+    state[..length].to_vec()
+}
+
+#[test]
+fn service_in_the_foreground_tells_its_manager_and_its_user() {
+    let sandbox = Sandbox::with_volume("8M");
+    let (child, socket) = serve_for_a_manager(&sandbox, ["vol"]);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(next_state(&socket), b"STOPPING=1");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.starts_with("serving vol: ") && told.contains("not against their malice"), "{told}");
+}
+
+#[test]
+fn socket_at_another_place_stands_for_the_volume() {
+    let sandbox = Sandbox::with_volume("8M");
+    let (mut child, _manager) = serve_for_a_manager(&sandbox, ["--quiet", "--socket", "sock", "vol"]);
+    fs::write(sandbox.path("egg"), "blue").unwrap();
+    sandbox.succeed(["cp", "egg", "sock:/egg"]);
+    assert_eq!(sandbox.succeed(["cat", "sock:/egg"]), "blue");
+    let volume = Volume::open(sandbox.path("sock")).unwrap();
+    let files = volume.files(Credentials::of_process());
+    let bytes = files.read("/egg").unwrap();
+    let sessions = sandbox.succeed(["sessions", "--json", "sock"]);
+    let sessions: serde_json::Value = serde_json::from_str(&sessions).unwrap();
+    let own = &sessions["sessions"][0];
+    let user = rustix::process::geteuid().as_raw();
+    assert_eq!((&own["process"], &own["user"]), (&std::process::id().into(), &user.into()), "{sessions}");
+    assert_eq!((&own["state"], &own["pending"]), (&"open".into(), &0.into()), "{sessions}");
+    let table = sandbox.succeed(["sessions", "sock"]);
+    assert!(table.contains("state") && table.contains("open"), "{table}");
+    assert_eq!(bytes, b"blue");
+    drop(files);
+    volume.close().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
+}
+
+#[test]
+fn user_who_may_not_enter_the_directory_learns_the_reason() {
+    let sandbox = Sandbox::with_volume("8M");
+    let service = Service::start(&sandbox);
+    fs::set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
+    let mut command = sandbox.command(["sessions", "vol"]);
+    // A process that may not become another user cannot make this test.
+    let Ok(output) = command.uid(65_534).gid(65_534).output() else { return service.stop() };
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("permission denied: ask the user of the service for `--allow-user`"), "{told}");
+    service.stop();
 }

@@ -25,6 +25,7 @@ use crate::object::collection::{self, Collection, CollectionSummary, SHARDS};
 use crate::object::header::{Cold, Header, Hot};
 use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
+use crate::volume::VolumeView;
 use crate::{Attributes, ObjectId, Result, Time};
 
 /// Number of attempts to read a directory that Ops keep changing. After the last attempt, a reader waits for
@@ -72,16 +73,9 @@ struct DirectoryView {
     summary: CollectionSummary,
 }
 
-impl Scm {
-    #[inline(always)]
-    pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
-        if id.is_directory() { self.read_directory(id) } else { self.volume.read_object(id) }
-    }
-
-    fn read_directory(&self, id: ObjectId) -> Result<Attributes> {
-        let _pin = pin();
-        let header = self.header(id)?;
-        let DirectoryView { hot, cold, summary } = self.view(id, header)?;
+impl DirectoryView {
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        let DirectoryView { hot, cold, summary } = self;
         let unlinked = hot.selector.unlinked();
         let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
         Ok(Attributes {
@@ -91,13 +85,65 @@ impl Scm {
             gid: cold.gid,
             links: if unlinked { 0 } else { 2_u32.wrapping_add(summary.subdirectories as u32) },
             size: summary.entries,
-            allocated: XattrRoot::of(header, &cold).extent()?.map_or(0, Extent::bytes),
+            allocated: XattrRoot::of(Header::of(id), cold).extent()?.map_or(0, Extent::bytes),
             accessed: cold.accessed(),
             modified: summary.modified.unwrap_or(hot.modified),
             changed: changed.max(summary.changed.unwrap_or(changed)),
             device: 0,
             parent: ObjectId::from_raw(cold.parent_or_device).filter(|_| !unlinked),
         })
+    }
+}
+
+impl VolumeView {
+    /// Returns the attributes of a directory from its pages. Returns `None` for a large directory, whose
+    /// pages take long to read, and for a directory that Ops keep changing. The owner of the volume has other
+    /// ways to find the attributes of these two.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`](crate::Engine::attributes).
+    pub fn read_small_directory(&self, id: ObjectId) -> Result<Option<Attributes>> {
+        let _pin = pin();
+        let (header, _) = self.directory(id)?;
+        for _ in 0..ATTEMPTS {
+            let root = header.hot(self.medium())?.root;
+            if Collection::new(self, root).buckets()? >= LARGE {
+                return Ok(None);
+            }
+            let (view, unchanged) = self.sum_pages(header)?;
+            if unchanged {
+                return view.attributes(id).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds up the pages of a directory without a lock. Also returns true if nothing has changed meanwhile.
+    /// All pages then had these contents at one moment.
+    fn sum_pages(&self, header: Header) -> Result<(DirectoryView, bool)> {
+        let root = || Ok(header.hot(self.medium())?.root);
+        let (hot, cold) = self.board().stable(|| header.hot_and_cold(self.medium()))?;
+        let (summary, versions) = collection::summary(self, root, cold.times_version)?;
+        // If nothing has changed, all pages had these contents at the moment between the two passes.
+        let records = self.board().redo_records();
+        let unchanged = records.is_some()
+            && collection::versions(self, root)? == versions
+            && self.board().redo_records() == records
+            && header.selector(self.medium())? == hot.selector;
+        Ok((DirectoryView { hot, cold, summary }, unchanged || broken(SafetyRule::SumIsOfOneMoment)))
+    }
+}
+
+impl Scm {
+    #[inline(always)]
+    pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
+        if id.is_directory() { self.read_directory(id) } else { self.volume.read_object(id) }
+    }
+
+    fn read_directory(&self, id: ObjectId) -> Result<Attributes> {
+        let _pin = pin();
+        let header = self.header(id)?;
+        self.view(id, header)?.attributes(id)
     }
 
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
@@ -114,18 +160,9 @@ impl Scm {
             if held.is_none() && self.build_summary(id, header)? {
                 continue;
             }
-            let root = || Ok(header.hot(self.medium())?.root);
-            let board = self.volume.board();
-            let (hot, cold) = board.stable(|| header.hot_and_cold(self.medium()))?;
-            let (summary, versions) = collection::summary(&self.volume, root, cold.times_version)?;
-            // If nothing has changed, all pages had these contents at the moment between the two passes.
-            let records = board.redo_records();
-            let unchanged = records.is_some()
-                && collection::versions(&self.volume, root)? == versions
-                && board.redo_records() == records
-                && header.selector(self.medium())? == hot.selector;
-            if unchanged || held.is_some() || broken(SafetyRule::SumIsOfOneMoment) {
-                return Ok(DirectoryView { hot, cold, summary });
+            let (view, unchanged) = self.volume.sum_pages(header)?;
+            if unchanged || held.is_some() {
+                return Ok(view);
             }
         }
         unreachable!("the attempt with the locks returns")

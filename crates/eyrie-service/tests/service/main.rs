@@ -6,6 +6,7 @@
 #[macro_use]
 mod disk;
 mod hostile;
+mod interfaces;
 mod locks;
 mod nodes;
 mod quotas;

@@ -1,10 +1,11 @@
 //! Opens of a volume by users whom its directory or its service refuses.
 
 use std::fs::{Permissions, set_permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use eyrie::Volume;
+use eyrie::{Credentials, PosixExt, Volume};
 use eyrie_client::{Client, SOCKET_NAME};
 use eyrie_engine::Errno;
 use eyrie_service::{ServeOptions, Service};
@@ -51,6 +52,79 @@ fn regression_volume_in_use_with_a_long_path_is_ebusy() {
     let (errno, text) = refusal_of(&path);
     assert_eq!(errno, Errno::BUSY, "{text}");
     assert!(text.contains("in use"), "{text}");
+}
+
+fn mode_of(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+/// Runs `work` while a service with these options listens at `socket`.
+fn served(path: &Path, socket: &Path, users: Option<Vec<u32>>, work: impl FnOnce()) {
+    let mut options = ServeOptions::default();
+    options.users = users;
+    let service = Service::start(path, socket, options).unwrap();
+    let stopper = service.stopper();
+    let thread = std::thread::spawn(move || service.run());
+    work();
+    stopper.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn admitted_users_reach_the_socket_in_the_directory_of_the_volume() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let path = place.path().join("volume");
+    let volume = Volume::create(&path, 8 << 20).unwrap();
+    volume.files(Credentials::of_process()).write("/egg", "blue").unwrap();
+    volume.close().unwrap();
+    for users in [Some(vec![USER]), None] {
+        served(&path, &path.join(SOCKET_NAME), users, || {
+            assert_eq!(mode_of(&path), 0o711);
+            as_user(|| {
+                let volume = Volume::open(&path).unwrap();
+                let files = volume.files(Credentials::of_process());
+                assert!(volume.is_served());
+                assert_eq!(files.read("/egg").unwrap(), b"blue");
+                assert_eq!(files.write("/egg", "red").unwrap_err().errno(), Errno::ACCESS);
+                // Only the owner may list the directory of the volume or open its files.
+                let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+                assert!(denied(std::fs::read_dir(&path).unwrap_err()));
+                assert!(denied(std::fs::File::open(path.join("segment-0000")).unwrap_err()));
+            });
+        });
+        assert_eq!(mode_of(&path), 0o700, "the mode is restored");
+    }
+    served(&path, &path.join(SOCKET_NAME), Some(Vec::new()), || assert_eq!(mode_of(&path), 0o700));
+    let outside = place.path().join("socket");
+    served(&path, &outside, None, || {
+        assert_eq!(mode_of(&path), 0o700, "the socket is at another place");
+        as_user(|| {
+            let volume = Volume::open(&outside).unwrap();
+            assert_eq!(volume.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
+        });
+    });
+}
+
+#[test]
+fn path_of_a_socket_stands_for_the_volume() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, socket) = (place.path().join("volume"), place.path().join("socket"));
+    Volume::create(&path, 8 << 20).unwrap().close().unwrap();
+    served(&path, &socket, Some(Vec::new()), || {
+        let volume = Volume::open(&socket).unwrap();
+        volume.files(Credentials::of_process()).write("/egg", "blue").unwrap();
+        let reader = Volume::open_read_only(&socket).unwrap();
+        assert_eq!(reader.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
+        // Another place of the socket says nothing about the volume in its directory.
+        assert_eq!(Volume::open(&path).unwrap_err().errno(), Errno::BUSY);
+    });
+    // A service that was killed leaves its socket behind.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let (errno, text) = refusal_of(&socket);
+    let reason = std::io::Error::from(Errno::CONNREFUSED);
+    let expected = format!("{}: no service can be reached at this socket: {reason}", socket.display());
+    assert_eq!((errno, text), (Errno::CONNREFUSED, format!("open volume {expected}")));
 }
 
 #[test]

@@ -79,7 +79,7 @@ const ORDER: [(&str, &[&str]); 12] = [
         "eyrie-client",
         &["packet", "sent", "protocol", "channel", "session", "unsynced", "client", "watch", "engine"],
     ),
-    ("eyrie-service", &["watchers", "session", "locks", "requests", "server"]),
+    ("eyrie-service", &["watchers", "session", "locks", "reach", "requests", "server"]),
     (
         "eyrie",
         &[

@@ -2,10 +2,11 @@
 //! ([`Client`]).
 
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use eyrie_client::{Client, SOCKET_NAME, is_absent};
+use eyrie_client::{Client, SOCKET_NAME, absence};
 use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::scm::Scm;
@@ -55,13 +56,35 @@ macro_rules! each {
     };
 }
 
+fn refused(path: &Path, what: String, errno: Errno) -> EngineError {
+    EngineError::Volume { place: path.display().to_string(), what, errno }
+}
+
 impl VolumeEngine {
     pub(super) fn of_owner(engine: Scm) -> VolumeEngine {
         VolumeEngine(Role::Owner(engine.closed_on_drop()))
     }
 
-    /// Opens the volume at `path`. If another process has it open and serves it, connects to the service.
+    /// Opens the volume at `path`. If another process has it open and serves it, or if `path` is the socket
+    /// of a service, connects to the service.
     pub(super) fn open(path: &Path, paged: PagedOptions, read_only: bool) -> Result<VolumeEngine> {
+        let connect = |socket: &Path| {
+            let client = Client::connect(socket, read_only).map_err(|error| match error {
+                // The message names the volume as the caller does.
+                EngineError::Volume { what, errno, .. } => refused(path, what, errno),
+                other => other,
+            });
+            client.map(|client| VolumeEngine(Role::Client(client)))
+        };
+        if path.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+            return connect(path).map_err(|error| match absence(&error) {
+                Some(errno) => {
+                    let reason = std::io::Error::from(errno);
+                    refused(path, format!("no service can be reached at this socket: {reason}"), errno)
+                }
+                None => error,
+            });
+        }
         let opened = if read_only { Scm::open_read_only(path, paged) } else { Scm::open(path, paged) };
         let error = match opened {
             Ok(engine) => return Ok(VolumeEngine::of_owner(engine)),
@@ -71,15 +94,9 @@ impl VolumeEngine {
         if ![Errno::BUSY, Errno::ACCESS].contains(&error.errno()) {
             return Err(error);
         }
-        match Client::connect(&path.join(SOCKET_NAME), read_only) {
-            Ok(client) => Ok(VolumeEngine(Role::Client(client))),
-            Err(absent) if is_absent(&absent) => Err(error),
-            // The message names the volume as the caller does.
-            Err(EngineError::Volume { what, errno, .. }) => {
-                let place = path.display().to_string();
-                Err(EngineError::Volume { place, what, errno })
-            }
-            Err(failed) => Err(failed),
+        match connect(&path.join(SOCKET_NAME)) {
+            Err(absent) if absence(&absent).is_some() => Err(error),
+            connected => connected,
         }
     }
 

@@ -153,8 +153,8 @@ fn existing_entry_comes_before_a_full_volume() {
         };
         let refused = |errno| [Some(errno); 3];
         assert_eq!(make(Path::new("/top")), refused(Errno::EXIST), "{medium:?}");
-        // The last file of `fill` may have failed because its bucket had to split. A name of another bucket can
-        // then still have room, so names are made until none is left.
+        // The last file of `fill` may have failed because its bucket had to split. A name of another bucket
+        // can then still have room, so names are made until none is left.
         let full = (0..1000).any(|number| {
             let made = make(format!("/top/new-{number}").as_ref());
             let expected = [None, Some(Errno::EXIST), Some(Errno::NOSPC)];

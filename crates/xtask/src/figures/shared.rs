@@ -42,6 +42,7 @@ const IDLE: Duration = Duration::from_secs(2);
 enum ServedLookUp {
     Open,
     Stat,
+    StatDirectory,
     Read,
     Get,
     List,
@@ -57,9 +58,10 @@ enum ServedChange {
     Unlink,
 }
 
-const LOOK_UPS: [(ServedLookUp, &str); 5] = [
+const LOOK_UPS: [(ServedLookUp, &str); 6] = [
     (ServedLookUp::Open, "open + close"),
     (ServedLookUp::Stat, "stat"),
+    (ServedLookUp::StatDirectory, "stat of a directory of 100 files"),
     (ServedLookUp::Read, "read 4 KiB"),
     (ServedLookUp::Get, "get 100 B"),
     (ServedLookUp::List, "listing, an entry"),
@@ -122,6 +124,10 @@ fn fill(path: &Path) -> Result<()> {
     let files = volume.files(Credentials::of_process());
     files.create_dir("/dir")?;
     files.create_dir("/keys")?;
+    files.create_dir("/small")?;
+    for number in 0..100 {
+        files.write(format!("/small/file-{number:02}"), [])?;
+    }
     let store = volume.store("/keys", Credentials::of_process())?;
     for number in 0..NAMES {
         files.write(format!("/dir/file-{number:04}"), [5; 100])?;
@@ -166,6 +172,11 @@ impl Side {
                 }
             }
             ServedLookUp::Stat => names.iter().try_for_each(|name| self.files.stat(name.into()).map(drop))?,
+            ServedLookUp::StatDirectory => {
+                for _ in numbers {
+                    self.files.stat("/small".into())?;
+                }
+            }
             ServedLookUp::Read => {
                 for number in numbers {
                     let offset = spread(number, FILE_BYTES / BLOCK as u64) * BLOCK as u64;

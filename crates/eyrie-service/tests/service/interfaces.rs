@@ -1,0 +1,121 @@
+//! Programs that use one directory through different interfaces at the same time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie::{KeyRange, Kvfs, OpenFlags, Order, Posix, PosixExt};
+use eyrie_engine::Errno;
+
+use crate::Served;
+
+const BYTES: usize = 4096;
+const ROUNDS: usize = 200;
+
+/// Requires that a value is whole: all its bytes come from one change.
+fn assert_whole(value: &[u8], call: &str) {
+    assert_eq!(value.len(), BYTES, "{call}");
+    assert!(value.iter().all(|byte| *byte == value[0]), "{call}");
+}
+
+#[test]
+fn values_are_whole_through_each_interface_while_the_others_change_them() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.create_dir("/store").unwrap();
+    files.write("/store/egg", [1; BYTES]).unwrap();
+    let done = AtomicBool::new(false);
+    let is_done = || done.load(Ordering::Acquire);
+    std::thread::scope(|scope| {
+        let file_writer = scope.spawn(|| {
+            let files = served.files();
+            for round in 0..ROUNDS {
+                let file = files.options().write(true).open("/store/egg").unwrap();
+                file.write_all_at(&[round as u8; BYTES], 0).unwrap();
+            }
+        });
+        let renamer = scope.spawn(|| {
+            let files = served.files();
+            for round in 0..ROUNDS {
+                files.write("/new", [round as u8; BYTES]).unwrap();
+                files.rename("/new", "/store/egg").unwrap();
+            }
+        });
+        let putter = scope.spawn(|| {
+            let keys = Kvfs::open(&served.files(), "/store").unwrap();
+            for round in 0..ROUNDS {
+                keys.put("egg", [round as u8; BYTES]).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let files = served.files();
+            let mut bytes = [0; BYTES];
+            while !is_done() {
+                let file = files.options().read(true).open("/store/egg").unwrap();
+                file.read_exact_at(&mut bytes, 0).unwrap();
+                assert_whole(&bytes, "read");
+            }
+        });
+        scope.spawn(|| {
+            let keys = Kvfs::open(&served.files(), "/store").unwrap();
+            while !is_done() {
+                assert_whole(&keys.get("egg").unwrap().unwrap(), "get");
+                {
+                    let pin = keys.pin();
+                    if let Some(value) = keys.get_in_place("egg", &pin).unwrap() {
+                        assert_whole(&value, "get in place");
+                    }
+                }
+                for entry in keys.scan_values(KeyRange::all(), Order::Unordered) {
+                    assert_whole(&entry.unwrap().1, "scan");
+                }
+            }
+        });
+        let writers = [file_writer, renamer, putter];
+        let ended = writers.map(std::thread::ScopedJoinHandle::join);
+        done.store(true, Ordering::Release);
+        for ended in ended {
+            ended.unwrap();
+        }
+    });
+    drop(files);
+    served.stop();
+}
+
+#[test]
+fn handle_and_key_of_one_file_agree() {
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
+    files.create_dir("/store").unwrap();
+    let keys = Kvfs::open(&other, "/store").unwrap();
+    keys.put("egg", "blue").unwrap();
+    let inode = files.metadata("/store/egg").unwrap().inode;
+    let file = files.options().read(true).append(true).open("/store/egg").unwrap();
+    let read = || {
+        let mut bytes = [0; 16];
+        let length = file.read_at(&mut bytes, 0).unwrap();
+        bytes[..length].to_vec()
+    };
+    // A put changes the file of the key, so an open handle reads the new bytes.
+    keys.put("egg", "green").unwrap();
+    assert_eq!((read(), files.metadata("/store/egg").unwrap().inode), (b"green".to_vec(), inode));
+    file.append(b"ish").unwrap();
+    assert_eq!(keys.get("egg").unwrap().as_deref(), Some(&b"greenish"[..]));
+    // After an erase, the handle keeps the old file. The next put makes another one.
+    assert!(keys.erase("egg").unwrap());
+    keys.put("egg", "red").unwrap();
+    assert_eq!(read(), b"greenish");
+    assert_eq!(files.read("/store/egg").unwrap(), b"red");
+    files.rename("/store/egg", "/elsewhere").unwrap();
+    assert_eq!(keys.get("egg").unwrap(), None);
+    // A store checks rights when it is opened, and not again. A file checks them at each open.
+    files.chmod("/store".into(), 0o700).unwrap();
+    keys.put("stone", "grey").unwrap();
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    let made = files.open("/store/stone".into(), flags, 0o644);
+    assert_eq!(made.unwrap_err().errno(), Errno::EXIST);
+    drop((file, files, other, keys));
+    served.stop();
+}
+
+on_disk! {
+    values_are_whole_through_each_interface_while_the_others_change_them
+    handle_and_key_of_one_file_agree
+}
