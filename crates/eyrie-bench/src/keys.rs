@@ -29,8 +29,9 @@ pub trait KeyStore: Send + Sync {
 /// A function that gets a key and its value.
 pub type VisitPair<'v> = dyn FnMut(&[u8], &[u8]) + 'v;
 
-/// The access of one thread to a store. Each call is one transaction, except [`KeySession::put_all`] on a
-/// store of files.
+/// The access of one thread to a store. Each call is one transaction, with two exceptions: a scan of a volume
+/// or of a store of files, and [`KeySession::put_all`] on a store of files. (A scan of a volume gives every
+/// pair that exists throughout the scan.)
 ///
 /// # Errors
 /// A method fails if its call of the store fails.
@@ -53,8 +54,9 @@ pub trait KeySession: Send {
         true
     }
 
-    /// Returns true if each value is a file of the host. In such a store, a million small values take
-    /// gigabytes.
+    /// Returns true if each value is a file that the kernel opens: one in a directory of the host or of a
+    /// mount. Each call on such a store makes several system calls, and in most file systems of the host a
+    /// million small values take gigabytes.
     fn is_of_files(&self) -> bool {
         false
     }

@@ -15,8 +15,13 @@ use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
 
-/// A volume has twice the bytes that the workload needs, and this number of bytes more.
-const SPARE_BYTES: u64 = 256 << 20;
+/// A new file system has this multiple of the bytes that the workload needs. So no file system is more than
+/// half full: the search for free storage in a full one would take part of the measured time. The host
+/// provides the storage only when it is used.
+const ROOM: u64 = 2;
+/// Least size of a volume. From this size on, a volume on a disk has the largest journal. So the amount of a
+/// workload does not change the speed of the journal.
+const LEAST_VOLUME_BYTES: u64 = 1 << 30;
 
 /// The place and the durability of a side, for the report.
 #[derive(Clone, Debug, Serialize)]
@@ -31,11 +36,12 @@ pub struct SideInformation {
     pub used_bytes: Option<u64>,
 }
 
-/// The storage of a side. The fields of each variant are dropped in their order: a mount of a volume ends
-/// before the volume closes, and the volume closes before its service stops.
+/// The storage of a side. The fields of each variant are dropped in their order. A host is dropped before its
+/// mount, because its open directory keeps the mount busy. A mount of a volume ends before the volume closes,
+/// and the volume closes before its service stops.
 enum Storage {
     Volume {
-        mount: Option<(Mount, Host)>,
+        mount: Option<(Host, Mount)>,
         volume: Arc<Volume>,
         files: Files,
         /// The service, if the volume is open through one.
@@ -134,7 +140,7 @@ impl Arena {
 
     fn volume(&self, name: &str, request: &SideRequest, way: Way) -> std::result::Result<Side, String> {
         let place = self.scratch.path().join(name);
-        let size = (2 * request.bytes + SPARE_BYTES).next_multiple_of(64 << 20);
+        let size = (ROOM * request.bytes).max(LEAST_VOLUME_BYTES).next_multiple_of(64 << 20);
         let options = Volume::options().size(size).medium(request.medium);
         let mut volume = options.create(&place).map_err(|error| error.to_string())?;
         let mut service = None;
@@ -155,7 +161,7 @@ impl Arena {
             let mount = eyrie_fuse::mount(&volume, &at, &MountOptions::default());
             let mount = mount.map_err(|error| error.to_string())?;
             let host = Host::new(&at).map_err(|error| error.to_string())?;
-            Some((mount, host))
+            Some((host, mount))
         } else {
             None
         };
@@ -203,7 +209,7 @@ impl Arena {
             }
             Rival::Ext4 | Rival::Xfs => {
                 let path = directory()?;
-                let mount = HostMount::of_image(name, image(), 2 * request.bytes, path.clone())?;
+                let mount = HostMount::of_image(name, image(), ROOM * request.bytes, path.clone())?;
                 (
                     path,
                     Some(mount),
@@ -343,7 +349,7 @@ impl Side {
     /// As [`FileWork::worker`]. Fails on a side without files.
     pub fn file_worker(&self, work: &impl FileWork, part: ThreadPart) -> Result<Box<dyn Worker>> {
         match &*self.shared.storage {
-            Storage::Volume { mount: Some((_, host)), .. } => work.worker(host.clone(), part),
+            Storage::Volume { mount: Some((host, _)), .. } => work.worker(host.clone(), part),
             Storage::Volume { files, .. } => work.worker(files.clone(), part),
             Storage::Directory { host, .. } => work.worker(host.clone(), part),
             Storage::Peer { .. } => Err(Error::Request("this side has no files".to_owned())),
@@ -380,7 +386,8 @@ impl Side {
             }
             _ => Arc::new(|| Ok(None)),
         };
-        // A mount and a service store in other threads.
+        // Each thread counts its own barriers and publishes. Behind a mount or a service, the threads of the
+        // mount or of the service store, so the workers would count nothing.
         let orders = match &*self.shared.storage {
             Storage::Volume { mount, volume, .. } => mount.is_none() && !volume.is_served(),
             Storage::Directory { .. } | Storage::Peer { .. } => false,
@@ -414,7 +421,7 @@ impl SharedStorage {
     /// Fails if the name exists, or if the side cannot make a directory or open a store.
     pub fn new_store(&self, name: &str, value_bytes: usize) -> Result<Arc<dyn KeyStore>> {
         match &*self.storage {
-            Storage::Volume { mount: Some((mount, host)), .. } => {
+            Storage::Volume { mount: Some((host, mount)), .. } => {
                 host.create_dir(name)?;
                 Ok(Arc::new(HostKeys::open(mount.path().join(name), self.durability)?))
             }

@@ -171,10 +171,12 @@ fn papers_and_jobs_run_with_one_and_two_threads() {
 }
 
 #[test]
-fn every_thread_of_catd_has_room_for_its_files() {
+fn every_thread_has_room_for_its_files() {
     let of_threads = |threads| Catd::new(10_000).bytes(threads);
     assert!(of_threads(64) >= 64 * 10_000 * 4096);
     assert_eq!(of_threads(1), of_threads(16));
+    let webserver = Filebench::new(Profile::Webserver, Parameters::Stock, false).unwrap();
+    assert!(webserver.bytes(64) >= 64 * (16 << 20), "each thread has a log of up to 16 MiB");
 }
 
 #[test]
@@ -202,7 +204,8 @@ fn stores_of_too_many_files_are_left_out_with_any_number_of_threads() {
         let report = settings.run(&Keys::of(vec![scale], &[], 1)).unwrap();
         let sides: Vec<bool> = report.rows[0].sides.iter().map(Option::is_some).collect();
         assert_eq!(sides, [true, false], "{threads} threads");
-        assert!(report.notes.iter().any(|note| note.contains("not on sides with a file for each key")));
+        let left_out = "not on sides whose values are files of the kernel";
+        assert!(report.notes.iter().any(|note| note.contains(left_out)));
     }
 }
 
@@ -247,9 +250,9 @@ fn mounts_of_the_run_disappear() {
 }
 
 /// A workload that changes or adds the file with this path before the final comparison.
-struct Damaging(Micro, &'static str);
+struct Damaging<W>(W, &'static str);
 
-impl Workload for Damaging {
+impl<W: Workload + FileWork> Workload for Damaging<W> {
     fn title(&self) -> String {
         self.0.title()
     }
@@ -274,7 +277,7 @@ impl Workload for Damaging {
 /// The work of one thread of [`Damaging`]: the undamaged work, the file system, and the path.
 struct DamagingWorker<P>(Box<dyn Worker>, P, &'static str);
 
-impl FileWork for Damaging {
+impl<W: FileWork> FileWork for Damaging<W> {
     fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: eyrie::Posix + Clone + Send + Sync + 'static,
@@ -290,10 +293,11 @@ impl<P: eyrie::Posix + Clone + Send> Worker for DamagingWorker<P> {
     }
 
     fn prove(&mut self, watch: &mut eyrie_bench::method::Stopwatch) -> Result<()> {
-        if self.2.ends_with("more") {
-            self.1.write(self.2, "")?;
-        } else {
-            self.1.options().write(true).open(self.2)?.write_all_at(b"other", 5000)?;
+        let open = || self.1.options().write(true).open(self.2);
+        match self.2 {
+            more if more.ends_with("more") => self.1.write(more, "")?,
+            log if log.contains("log") => open()?.set_len(100)?,
+            _ => open()?.write_all_at(b"other", 5000)?,
         }
         self.0.prove(watch)
     }
@@ -311,6 +315,13 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
         let error = SmallRun::default().run(&work).unwrap_err().to_string();
         assert!(error.starts_with("eyrie: at the end: ") && error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn short_log_fails_the_run() {
+    let webserver = Filebench::new(Profile::Webserver, Parameters::Stock, false).unwrap().quick();
+    let error = SmallRun::default().run(&Damaging(webserver, "/bench-0/log-0")).unwrap_err().to_string();
+    assert!(error.starts_with("eyrie: at the end: ") && error.contains("the log has wrong bytes"), "{error}");
 }
 
 #[test]

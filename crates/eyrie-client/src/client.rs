@@ -320,6 +320,18 @@ impl Client {
         Ok(())
     }
 
+    /// True if no Op that this thread may have seen needs a wait. On persistent memory, an Op in progress may
+    /// be visible before it is durable. Elsewhere a visible Op needs no wait.
+    pub(crate) fn seen_ops_are_durable(&self) -> bool {
+        if !self.fences_make_durable || broken(SafetyRule::ClientWaitsForOps) {
+            return self.medium().check().is_ok();
+        }
+        // The counts of Ops are those of this session. An Op of an earlier session is durable, because each
+        // owner first makes the changes durable that it finds.
+        let key = self.key();
+        self.board().seen_ops_are_durable() && self.is_current(key)
+    }
+
     /// Makes a request. If the session ends before the answer, joins the next session. Then repeats a request
     /// that does not depend on its session, and returns `Stale` for all others. For an Op, first asks the
     /// service for the result: returns it if the Op was applied, and `ServiceEnded` if the result is unknown.
@@ -390,7 +402,7 @@ impl Client {
 /// Returns a function that tells if the service of a session lives.
 fn owner_is_alive(session: &Arc<ArcSwap<ServiceSession>>) -> impl Fn() -> bool + Send + Sync + use<> {
     let session = Arc::clone(session);
-    move || !packet::is_closed(&*session.load().socket)
+    move || !packet::is_closed(&*session.load().socket) || broken(SafetyRule::WaitingReaderAsks)
 }
 
 /// Returns the calls by which a client reads the page cache of its service.

@@ -328,9 +328,8 @@ impl Engine for Client {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
-        // Only on persistent memory does a visible change need a wait. If the medium has failed, or this
-        // process is a forked child, the request finds that out.
-        if !self.fences_make_durable && self.medium().check().is_ok() {
+        // If the medium has failed, or this process is a forked child, the request finds that out.
+        if self.seen_ops_are_durable() {
             return Ok(());
         }
         self.call(ServiceCall::WaitFor, id.raw(), 0, &[]).map(drop)

@@ -439,6 +439,20 @@ pub fn sees_quota(who: &Credentials, account: QuotaId) -> bool {
         }
 }
 
+/// Checks that `who` may read and set all limits of the volume.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_limits(who: &Credentials) -> Result<()> {
+    if who.has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+/// True if the Ops of `who` may exceed the limits of quotas.
+#[inline]
+pub fn may_exceed_limits(who: &Credentials) -> bool {
+    who.has(Capabilities::SYS_RESOURCE)
+}
+
 /// Checks that `who` may set the project id of an object, which decides about the quota of its tree.
 ///
 /// # Errors

@@ -10,7 +10,7 @@
 //! equal, no change was in progress when the reader loaded the first count.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 use eyrie_medium::sync::{interleave, wait};
@@ -28,6 +28,8 @@ const CHANGES_ENDED: usize = LINE + 1;
 const FEATURES: usize = LINE + 2;
 const ORPHANS: usize = 2 * LINE;
 const SAVED: usize = 3 * LINE;
+const OPS_BEGUN: usize = 4 * LINE;
+const OPS_DURABLE: usize = 4 * LINE + 1;
 /// Bits of the word `FEATURES`.
 const HAS_FLAGS: u64 = 1;
 const HAS_CAPABILITIES: u64 = 2;
@@ -229,6 +231,27 @@ impl Board {
         apply()
     }
 
+    /// Runs `apply`, which applies an Op of a client. Until `apply` returns, a client may see a part of it
+    /// that is not durable. After a fault this part may never become durable, so the Op never counts as done.
+    pub fn applying_op<T>(&self, apply: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.word_to_store(OPS_BEGUN).fetch_add(1, Ordering::AcqRel);
+        let applied = apply();
+        if !matches!(applied, Err(Error::Fault(_))) {
+            self.word_to_store(OPS_DURABLE).fetch_add(1, Ordering::AcqRel);
+        }
+        applied
+    }
+
+    /// True if every Op is durable of which this thread has seen a part. False if an Op is in progress. The
+    /// owner counts Ops only if a fence of its medium makes stores durable.
+    #[inline]
+    pub fn seen_ops_are_durable(&self) -> bool {
+        // The fence orders the reads of the caller before the loads below.
+        fence(Ordering::Acquire);
+        let durable = self.word(OPS_DURABLE).load(Ordering::Acquire);
+        self.word(OPS_BEGUN).load(Ordering::Acquire) == durable
+    }
+
     /// Returns a number that is the same at two moments only if no change of a directory happened between
     /// them, and no such change was in progress. Callers that cache paths compare this number.
     #[inline]
@@ -326,6 +349,8 @@ impl Drop for CountOnDrop<'_> {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use eyrie_medium::Fault;
+
     use super::*;
 
     #[test]
@@ -336,5 +361,19 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
         let after = board.directory_changes();
         assert!(after != before && board.directory_changes() == after, "{before} {after}");
+    }
+
+    #[test]
+    fn op_with_a_fault_is_never_durable() {
+        let board = Board::private().expect("memory");
+        assert!(board.seen_ops_are_durable());
+        let refused = board.applying_op(|| {
+            assert!(!board.seen_ops_are_durable());
+            Err::<(), _>(Error::NoSpace)
+        });
+        assert!(refused.is_err() && board.seen_ops_are_durable());
+        assert!(board.applying_op(|| Err::<(), _>(Error::Fault(Fault::Failed))).is_err());
+        board.applying_op(|| Ok(())).expect("it succeeds");
+        assert!(!board.seen_ops_are_durable());
     }
 }

@@ -1,8 +1,8 @@
 //! Quotas: limits for the storage and the number of files of a user, a group or a tree.
 //!
 //! The limits of a volume are one value, the extended attribute [`QUOTA_XATTR`] of the root directory. So a
-//! change of limits is an ordinary Op, which only root may make, and checks, repairs and archives keep the
-//! limits as they keep other attributes. The volume counts usage while the root directory has this attribute.
+//! change of limits is an ordinary Op, which only root may make. Repairs and archives keep the limits as they
+//! keep other attributes. The volume counts usage while the root directory has this attribute.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl QuotaId {
 pub struct QuotaLimit {
     /// Usage may be above this limit for the grace time.
     pub soft: u64,
-    /// Usage never rises above this limit.
+    /// Only callers with the capability `SYS_RESOURCE` can raise usage above this limit.
     pub hard: u64,
     /// End of the grace time, in seconds since 1970. 0 while usage is not above the soft limit.
     pub deadline: i64,
@@ -112,7 +112,8 @@ pub struct QuotaLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct QuotaUsage {
-    /// Storage of the bytes and extended attributes of all objects, in bytes.
+    /// Storage of the account's objects, in bytes: the bytes of files and symbolic links with the nodes of
+    /// their trees, and all extended attributes. The names in a directory do not count.
     pub bytes: u64,
     /// Number of objects.
     pub files: u64,
@@ -247,7 +248,9 @@ impl QuotaTable {
         *limits != before
     }
 
-    /// Takes over the grace times that have begun under earlier limits.
+    /// Takes over the ends of the grace times of accounts that already have limits. The end 0 of a grace time
+    /// that has not begun is taken over, too. So new limits neither begin nor end nor delay a grace time of
+    /// such an account. A new account keeps the ends that come with its limits, for example from an archive.
     pub(crate) fn keep_deadlines(&mut self, earlier: &QuotaTable) {
         for (id, QuotaLimits { bytes, files }) in earlier.accounts() {
             if let Some(limits) = self.limits.get_mut(&id) {
@@ -280,7 +283,8 @@ impl QuotaTable {
     /// Reads the value of [`QUOTA_XATTR`]. The bytes are untrusted.
     ///
     /// # Errors
-    /// `Invalid` if no volume stores these bytes.
+    /// `Invalid` if [`QuotaTable::encode`] cannot return these bytes. For example, the accounts must be in
+    /// order, and each must have a limit.
     #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Result<QuotaTable> {
         let wrong = || Error::Invalid("no table of quotas");

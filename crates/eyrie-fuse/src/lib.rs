@@ -20,7 +20,7 @@
 //!   the root that the mount names, and the mount can name only entries that still exist.
 //!
 //! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and
-//! closes make requests only because [locks](MountOptions::kernel_locks) end with them.
+//! closes make requests only if the volume keeps [locks](MountOptions::volume_locks).
 //!
 //! # Examples
 //! ```no_run

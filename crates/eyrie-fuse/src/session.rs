@@ -71,7 +71,8 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     let nodes = volume.nodes().with_access_times(access_times).with_short_writes(options.short_writes);
     let nodes = Arc::new(nodes.watching(invalidate::NOTICES));
     let parts = Arc::new(OnceLock::new());
-    let locks = (!options.kernel_locks).then(|| Arc::new(FileLocks::new(Arc::clone(&nodes))));
+    let volume_locks = options.volume_locks.unwrap_or_else(|| volume.is_served());
+    let locks = volume_locks.then(|| Arc::new(FileLocks::new(Arc::clone(&nodes))));
     let (for_nodes, for_locks) = (Arc::clone(&nodes), locks.clone());
     let adapter = Adapter::new(for_nodes, options, kernel_checks(options), for_locks, Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());

@@ -65,12 +65,15 @@ pub fn range_lock(
         HostLockKind::Exclusive => libc::F_WRLCK,
         HostLockKind::Unlock => libc::F_UNLCK,
     };
-    let offset = |number: u64| libc::off_t::try_from(number).map_err(|_| Errno::INVAL);
+    // A negative length would stand for the bytes before the start. With a negative start the kernel refuses
+    // the range, after the checks of the descriptor.
+    let (start, length) =
+        libc::off_t::try_from(lock.length).map_or((-1, 0), |length| (lock.start as libc::off_t, length));
     let mut flock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: offset(lock.start)?,
-        l_len: offset(lock.length)?,
+        l_start: start,
+        l_len: length,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open, because it is borrowed. Each of the six commands takes a pointer to a

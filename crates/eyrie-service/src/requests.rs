@@ -9,7 +9,7 @@ use eyrie_client::protocol::{
     REQUEST_AT, ServiceCall, data_of, head_of, request_number, send_error, state,
 };
 use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
-use eyrie_engine::access::{AccessRules, Capabilities, Credentials, Requester, sees_quota};
+use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
@@ -277,9 +277,14 @@ impl Requests {
         let op = requester(engine, who, time).authorize(&op)?;
         self.last = time;
         engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
-        let apply = || match who.has(Capabilities::SYS_RESOURCE) {
+        let apply = || match may_exceed_limits(who) {
             true => engine.apply_above_limits(&op),
             false => engine.apply(&op),
+        };
+        let volume = engine.volume();
+        let apply = || match volume.medium().fences_make_durable() {
+            true => volume.board().applying_op(apply),
+            false => apply(),
         };
         let applied = joined.watchers.quietly(request.number, apply).inspect_err(|error| {
             for id in &new {

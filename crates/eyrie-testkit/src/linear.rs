@@ -128,8 +128,9 @@ impl HistoryCall {
     }
 }
 
-/// Runs each of `scripts` in a thread of its own. Returns the calls of each thread.
-pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<HistoryCall>> {
+/// Runs each of `scripts` in a thread of its own, on the engine beside it. The engines are the same one, or
+/// clients of one volume. Returns the calls of each thread.
+pub fn run_threads(scripts: Vec<(&dyn Engine, Vec<Request>)>) -> Vec<Vec<HistoryCall>> {
     let clock = HistoryClock::default();
     // The threads spin until all have started. At a `std::sync::Barrier` they would sleep, and the first
     // thread to wake could end its calls before the last thread wakes.
@@ -137,7 +138,7 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
             .into_iter()
-            .map(|script| {
+            .map(|(engine, script)| {
                 scope.spawn(move || {
                     waiting.fetch_sub(1, Ordering::SeqCst);
                     while waiting.load(Ordering::SeqCst) != 0 {
@@ -295,7 +296,8 @@ mod tests {
                 vec![READ, write(b"d"), unlink, READ],
                 vec![lookup, append(b"e"), Request::Attributes(FILE), READ],
             ];
-            assert_explained(&start, &run_threads(&engine, scripts));
+            let scripts = scripts.into_iter().map(|script| (&engine as &dyn Engine, script)).collect();
+            assert_explained(&start, &run_threads(scripts));
         }
     }
 

@@ -130,7 +130,7 @@ impl PowerRun {
             engine,
             model,
             ids,
-            generator: OpGenerator::new(seed, OpMix::default()),
+            generator: OpGenerator::new(seed, OpMix { set_limits: 3, ..OpMix::default() }),
             random: SmallRng::seed_from_u64(seed),
             history,
             acknowledged: 0,
@@ -149,7 +149,8 @@ impl PowerRun {
     /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// Panics if only one of engine and model accepts the Op, unless the engine has no space for it.
+    /// Panics if only one of engine and model accepts the Op, unless the engine has no space for it or a limit
+    /// of a quota refuses it.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;
@@ -170,7 +171,13 @@ impl PowerRun {
         if let Err(Error::Fault(fault)) = applied {
             return Err(fault.into());
         }
-        if !matches!(applied, Err(Error::NoSpace)) {
+        // The model does not know the storage that an Op takes.
+        let is_refused = match applied {
+            Err(Error::NoSpace) => true,
+            Err(Error::QuotaExceeded) => self.model.fork().apply(&decoded.op()).is_ok(),
+            _ => false,
+        };
+        if !is_refused {
             let expected = self.model.apply(&decoded.op());
             assert_eq!(applied.is_ok(), expected.is_ok(), "{step}: {applied:?}, should be {expected:?}");
             self.history.push(tree(&self.model));

@@ -3,18 +3,19 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Percentiles of the latency of single calls, in µs. Each call includes one reading of the clock.
+/// Percentiles of the latency, in µs. The time of each call includes one reading of the clock. If a call
+/// makes several operations, such as a scan, its latency is its time divided by their number.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Half of the calls take at most this time.
+    /// Half of the latencies are at most this long.
     pub p50: f64,
-    /// 90 % of the calls take at most this time.
+    /// 90 % of the latencies are at most this long.
     pub p90: f64,
-    /// 99 % of the calls take at most this time.
+    /// 99 % of the latencies are at most this long.
     pub p99: f64,
-    /// 99.9 % of the calls take at most this time.
+    /// 99.9 % of the latencies are at most this long.
     pub p999: f64,
-    /// The slowest call.
+    /// The longest latency.
     pub most: f64,
 }
 
@@ -44,7 +45,7 @@ pub struct Figures {
     pub ratio: Option<f64>,
     /// Lower and upper quartile of the ratios.
     pub ratio_quartiles: Option<[f64; 2]>,
-    /// Latency of single calls.
+    /// Latency, from a round of its own.
     pub latency: Option<Latency>,
     /// Number of counted rounds.
     pub rounds: usize,

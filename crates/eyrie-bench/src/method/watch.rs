@@ -17,7 +17,7 @@ pub(super) struct Tally {
     pub coverage: Coverage,
     /// Number of results that were compared with the expected results.
     pub compared: u64,
-    /// The latencies of single calls in ns.
+    /// The latencies in ns.
     pub latency: Option<Histogram<u64>>,
 }
 

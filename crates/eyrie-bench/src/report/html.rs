@@ -113,8 +113,10 @@ pub(super) fn page(report: &BenchReport) -> String {
     if !chart.is_empty() {
         let _ = write!(
             html,
-            "<h2>Latency of single calls</h2>\n<p>In µs, from the median to the 99th percentile. Each call \
-             includes one reading of the clock. The scale is logarithmic.</p>\n<figure>{chart}</figure>\n"
+            "<h2>Latency</h2>\n<p>In µs, from the median to the 99th percentile. The time of each call \
+             includes one reading of the clock. If a call makes several operations, such as a scan, its \
+             latency is its time divided by their number. The scale is logarithmic.</p>\n\
+             <figure>{chart}</figure>\n"
         );
         let _ = writeln!(
             html,

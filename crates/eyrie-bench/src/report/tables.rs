@@ -83,7 +83,7 @@ impl BenchReport {
             }
         }
         ReportTable {
-            title: "Latency of single calls in µs, with one reading of the clock each".to_owned(),
+            title: "Latency in µs, with one reading of the clock in each call".to_owned(),
             header: header.map(str::to_owned).to_vec(),
             rows,
         }

@@ -1,4 +1,4 @@
-//! `kv`: calls on keys and values, at several numbers of keys. Each call is one transaction.
+//! `kv`: calls on keys and values, at several numbers of keys.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ const BATCH: u64 = 100;
 /// Maximum number of counted rounds of a load, and of a scan of more than [`MANY`] keys. Each round of a load
 /// by one thread makes a new store.
 const LOADS: u32 = 3;
-/// With more keys than this, stores with a file for each key are left out, and long rows have fewer rounds.
+/// With more keys than this, stores of files are left out (see [`KeySession::is_of_files`]), and long rows
+/// have fewer rounds.
 const MANY: u64 = 200_000;
 
 /// A store of a run.
@@ -140,19 +141,21 @@ impl Workload for Keys {
         };
         let all: Vec<String> = self.scales.iter().map(scale).collect();
         let mut notes = vec![format!(
-            "{}; keys have 12 bytes, each call is one transaction, and threads divide the keys",
+            "{}; keys have 12 bytes, and each call but a scan is one transaction; threads divide the keys",
             all.join("; ")
         )];
         if self.scales.iter().any(|scale| scale.keys > MANY) {
-            notes.push(format!("more than {} keys: not on sides with a file for each key", thousands(MANY)));
+            let many = thousands(MANY);
+            notes.push(format!("more than {many} keys: not on sides whose values are files of the kernel"));
         }
         notes
     }
 
     fn bytes(&self, _threads: u64) -> u64 {
-        // During a load the removed store may still use its storage. The B-trees of other stores may be half
-        // full.
-        let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 200) * 3;
+        // In Eyrie a key takes 480 bytes beside its value, and fewer in the other stores. All bytes count
+        // twice: during a load, the storage of the removed store may not be free yet in Eyrie. In LMDB and
+        // redb, values of 4 KiB take twice their bytes. The 64 MiB leave room for logs and tables.
+        let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 480) * 2;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
     }
 
@@ -186,21 +189,19 @@ impl Workload for Keys {
 
     fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
         let rows = Arc::new(self.rows());
-        // Without `--shared` each thread has stores of its own.
-        let owner = |part: &ThreadPart| if part.shared { 0 } else { part.thread };
         let mut stores: Vec<Vec<Option<Arc<dyn KeyStore>>>> = Vec::new();
         for part in parts {
-            let own: Result<Vec<_>> = (0..self.scales.len())
-                .map(|scale| match stores.get(owner(part) as usize) {
-                    Some(shared) => Ok(shared[scale].clone()),
-                    None if part.threads == 1 => Ok(None),
-                    None => {
-                        let name = format!("store-{scale}-{}", part.thread);
-                        side.storage().new_store(&name, self.scales[scale].value_bytes).map(Some)
-                    }
-                })
-                .collect();
-            stores.push(own?);
+            let new = |(number, scale): (usize, &StoreScale)| {
+                let name = format!("store-{number}-{}", part.thread);
+                side.storage().new_store(&name, scale.value_bytes).map(Some)
+            };
+            stores.push(match stores.first() {
+                // With `--shared`, all threads use the stores of the first thread.
+                Some(first) if part.shared => first.clone(),
+                // The loads of a run with one thread make the stores.
+                _ if part.threads == 1 => vec![None; self.scales.len()],
+                _ => self.scales.iter().enumerate().map(new).collect::<Result<_>>()?,
+            });
         }
         let worker =
             |(&part, stores): (&ThreadPart, Vec<Option<Arc<dyn KeyStore>>>)| -> Result<Box<dyn Worker>> {
@@ -294,7 +295,7 @@ fn greatest_common_divisor(left: u64, right: u64) -> u64 {
     if right == 0 { left } else { greatest_common_divisor(right, left % right) }
 }
 
-/// True for a store that would have a file for each of too many keys, so that a run leaves it out.
+/// True for a store that would have too many files, so that a run leaves it out.
 fn has_too_many_files(session: &dyn KeySession, keys: u64) -> bool {
     session.is_of_files() && keys > MANY
 }

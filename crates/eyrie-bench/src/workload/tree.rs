@@ -15,7 +15,8 @@ pub(super) const FILE_BYTES: u64 = 12 << 10;
 const WIDTH: u64 = 16;
 /// The time of every imported file, in seconds since 1970.
 const SECONDS: i64 = 1_000_000_000;
-/// The text for which a patch searches. It never occurs, so a patch reads every byte.
+/// The eight bytes for which a patch searches. It compares each whole word of a file with them. No file has
+/// them, so a patch fails if it finds them.
 const NEEDLE: [u8; 8] = *b"a needle";
 
 /// A file of the tree.
@@ -94,7 +95,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Reads every file, searches for a text, and writes the whole file with new bytes in place of the old.
+    /// Reads every file, searches it for [`NEEDLE`], and writes the whole file with new bytes.
     pub fn patch<P: Posix>(&mut self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
         let mut new = Vec::new();
         for file in 0..self.files.len() {

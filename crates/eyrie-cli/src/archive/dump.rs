@@ -6,9 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{
-    Errno, File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, PosixProjects, Target, WalkEntry, WalkStep,
-};
+use eyrie::{File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, PosixProjects, Target, WalkEntry, WalkStep};
 
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
@@ -85,16 +83,12 @@ fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFla
     let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
     // The walk reports a directory that cannot be opened, so this function does not report it.
     let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return Ok(InodeFlags::empty()) };
-    flags_or_none(File::from_handle(entry.dir().clone(), handle, false).inode_flags())
+    flags_of(&File::from_handle(entry.dir().clone(), handle, false))
 }
 
-/// Returns the inode flags that were read. A file system of the host may have none.
-fn flags_or_none(read: eyrie::Result<InodeFlags>) -> Result<InodeFlags, Side> {
-    read.or_else(|error| match error.errno() {
-        // Some file systems answer an unknown ioctl with `EINVAL`.
-        Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => Ok(InodeFlags::empty()),
-        _ => Err(Side::Source(format!("{}; the archive has none of its inode flags", reason(&error)))),
-    })
+fn flags_of<S: Posix + Clone>(file: &File<S>) -> Result<InodeFlags, Side> {
+    let lost = |error| Side::Source(format!("{}; the archive has none of its inode flags", reason(&error)));
+    file.inode_flags().map_err(lost)
 }
 
 impl<W: Write> Dumper<W> {
@@ -162,7 +156,7 @@ impl<W: Write> Dumper<W> {
             runs.push(run);
             // The reader refuses a list of more than `MAX_RUNS` ranges, and `encode` may add one range for a
             // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
-            // place of its holes, unless it is larger than its volume.
+            // place of its holes. A file is refused if it would then have more data than any file can have.
             if runs.len() >= MAX_RUNS {
                 if size > max_data_bytes(file.file_system()).reading()? {
                     let why = "too many ranges of data for an archive, and too large without its holes";
@@ -172,7 +166,7 @@ impl<W: Write> Dumper<W> {
                 break;
             }
         }
-        let flags = flags_or_none(file.inode_flags());
+        let flags = flags_of(file);
         member.flags = flags.as_ref().copied().unwrap_or_default();
         member.body = Body::File(runs);
         written(self.archive.member(&mut member))?;
@@ -220,17 +214,21 @@ fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use eyrie::Host;
+
     use super::*;
 
     #[test]
-    fn fault_is_not_taken_for_missing_flags() {
-        let failed = |errno| flags_or_none(Err(eyrie::Error::new(errno, "getflags")));
-        for errno in [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL] {
-            assert!(failed(errno).is_ok_and(|flags| flags.is_empty()), "{errno}");
-        }
-        for errno in [Errno::IO, Errno::STALE, Errno::ACCESS] {
-            assert!(matches!(failed(errno), Err(Side::Source(_))), "{errno}");
-        }
-        assert!(flags_or_none(Ok(InodeFlags::IMMUTABLE)).is_ok_and(|flags| flags == InodeFlags::IMMUTABLE));
+    fn bytes_after_the_end_are_zeros_and_a_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path()).unwrap();
+        host.write("file", "five!").unwrap();
+        let file = host.options().read(true).open("file").unwrap();
+        let mut chunk = [1; 4];
+        assert!(read(&file, &mut chunk[..3], 2).is_ok());
+        assert_eq!(&chunk, b"ve!\x01");
+        let failed = read(&file, &mut chunk, 2);
+        assert!(matches!(&failed, Err(Side::Source(why)) if why.starts_with("the file has become shorter")));
+        assert_eq!(&chunk, b"ve!\0");
     }
 }

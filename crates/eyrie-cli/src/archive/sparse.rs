@@ -26,8 +26,8 @@ const OFFSET: &str = "GNU.sparse.offset";
 const LENGTH: &str = "GNU.sparse.numbytes";
 
 /// Maximum number of ranges in the list of one file. A file with this number of ranges or more is dumped with
-/// zeros in place of its holes, because [`encode`] may add one range to the list. A file that is larger than
-/// its volume is refused instead.
+/// zeros in place of its holes, because [`encode`] may add one range to the list. The file is refused instead
+/// if it is larger than [`max_data_bytes`](crate::copy::max_data_bytes).
 pub const MAX_RUNS: usize = 1 << 22;
 
 /// The form in which a member with holes lists its ranges.

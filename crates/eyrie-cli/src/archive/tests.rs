@@ -479,7 +479,7 @@ fn file_that_grows_during_its_dump_has_the_size_of_its_header() {
 #[test]
 fn unreadable_bytes_are_zeros_and_counted() {
     // A file of sysfs has the size of one page, but a read returns fewer bytes. So the dump stores zeros in
-    // place of the others.
+    // place of the others. The files also have no inode flags, which is a failure, too.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;

@@ -65,7 +65,7 @@ pub fn run(arguments: &ChattrArgs, output: &mut Output) -> Result<()> {
     arguments.files.each(true, |target| change(arguments, target, output))
 }
 
-/// Changes the flags of one file. With `-R`, leaves out objects that have no flags.
+/// Changes the flags of one file. With `-R`, leaves out objects that cannot have flags, such as devices.
 fn change(arguments: &ChattrArgs, target: &VisitedFile<'_>, output: &mut Output) -> Result<()> {
     let Some(file) = open(target, arguments.files.recursive).doing(WHAT, &target.place)? else {
         return Ok(());

@@ -70,9 +70,10 @@ impl Owner {
         let uid = if user.is_empty() { None } else { known(names.uid(user), "user", user)? };
         let gid = match (group, uid) {
             (None, None) => {
-                let why = "write USER, USER:GROUP or :GROUP";
+                let why = "write USER, USER:GROUP, USER: or :GROUP";
                 return Err(Failure::usage("no owner", format_args!("'{argument}'"), why));
             }
+            // As with GNU chown, `:` keeps the user and the group.
             (None, _) | (Some(""), None) => None,
             (Some(""), Some(uid)) => known(names.login_group(uid), "login group of user", user)?,
             (Some(group), _) => known(names.gid(group), "group", group)?,

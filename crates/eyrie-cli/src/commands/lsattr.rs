@@ -68,7 +68,7 @@ pub(super) fn shown(flags: InodeFlags) -> String {
 }
 
 /// Opens a file whose flags are read or set. Returns `None` for a symbolic link below an argument. If `skips`
-/// is true, also returns `None` for an object that has no flags.
+/// is true, also returns `None` for an object that cannot have flags.
 pub(super) fn open(target: &VisitedFile<'_>, skips: bool) -> eyrie::Result<Option<File<Dir<Files>>>> {
     if target.is_link_below
         || skips && !target.files.stat(Target::Follow(target.path.into()))?.kind.has_inode_flags()

@@ -140,6 +140,7 @@ fn chown_accepts_names_and_numbers() {
     );
     sandbox.fail(2, &["unknown group", "none-of-this-name"], ["chown", ":none-of-this-name", "vol:/file"]);
     sandbox.fail(2, &["no owner", "USER:GROUP"], ["chown", "", "vol:/file"]);
+    assert!(sandbox.succeed(["chown", "-v", ":", "vol:/file"]).contains("retained as"));
 }
 
 #[test]

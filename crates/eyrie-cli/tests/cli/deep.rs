@@ -15,8 +15,9 @@ fn dig<P: Posix + Clone>(mut here: Dir<P>, levels: usize) {
     }
 }
 
-/// Returns the depth of the deepest file below `root`, and the number of files. The file in the directory of
-/// level `n` must have the depth `n + above`.
+/// Returns the depth of the deepest file below `root`, and the number of files. `root` is `above` levels
+/// above the directory of level 1, whose file has the depth 1 if `above` is 0. So the file in the directory
+/// of level `n` must have the depth `n + above`.
 fn deepest<P: Posix + Clone>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in fs.walk(root).unwrap() {
@@ -34,7 +35,8 @@ fn deepest<P: Posix + Clone>(fs: &P, root: &str, above: usize) -> (usize, usize)
 }
 
 #[test]
-fn walking_commands_handle_two_thousand_levels() {
+fn walking_commands_handle_paths_above_the_limit() {
+    /// A level adds two bytes to a path, so the deepest path has more bytes than the longest path (4,096).
     const LEVELS: usize = 2500;
     let sandbox = Sandbox::with_volume("64M");
     let host = Host::new(sandbox.path("")).unwrap();
@@ -62,6 +64,8 @@ fn walking_commands_handle_two_thousand_levels() {
 
 #[test]
 fn tree_of_twenty_thousand_levels_is_copied_and_removed() {
+    /// A function that called itself for each level would overflow the stack of the command (8 MiB), unless a
+    /// call took less than 420 bytes of it.
     const LEVELS: usize = 20_000;
     let sandbox = Sandbox::with_volume("256M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();

@@ -187,6 +187,7 @@ fn built_in_scripts_are_explored_until_the_deadline() {
             "a wide directory",
             "batches",
             "long names",
+            "features",
             "clones",
             "reuse",
             "closing",

@@ -33,6 +33,7 @@ mod scripts;
 mod search;
 mod served;
 mod served_disk;
+mod served_pmem;
 mod status;
 mod streams;
 mod terminal;

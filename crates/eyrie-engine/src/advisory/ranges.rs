@@ -1,5 +1,6 @@
 //! The range locks of one owner on one object.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use smallvec::SmallVec;
 
 use super::lock::{LockKind, LockRange};
@@ -54,8 +55,10 @@ impl OwnerRanges {
         if let Some(kind) = kind {
             add(range.start(), range.last(), kind);
         }
-        if let Some(last) = covered.last().filter(|held| held.range.last() > range.last()) {
-            add(range.last() + 1, last.range.last(), last.kind);
+        let is_short = kind.is_none() && broken(SafetyRule::UnlockFreesEveryByte);
+        let end = if is_short { range.last() } else { range.last() + 1 };
+        if let Some(last) = covered.last().filter(|held| held.range.last() >= end) {
+            add(end, last.range.last(), last.kind);
         }
         let start = replaced.start;
         let end = start + pieces.len();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 
 use super::lock::{HeldLock, LockKind, LockOwner, LockRequest, LockTarget, OwnerClass};
@@ -143,7 +144,7 @@ impl LockTable {
     pub fn end_session(&self, session: u64) {
         self.with(|locks| {
             locks.waits.retain(|key, _| key.0 != session);
-            if locks.held.contains_key(&session) {
+            if locks.held.contains_key(&session) && !broken(SafetyRule::EndedSessionHasNoLocks) {
                 let ids: Vec<ObjectId> = locks.objects.keys().copied().collect();
                 let of_session = |owner: LockOwner| owner.session == session;
                 let freed: HashSet<ObjectId> =
@@ -184,7 +185,7 @@ impl Locks {
             self.objects.get(&object.id).is_some_and(|held| held.conflicts(request).next().is_some());
         if refused {
             let Some((key, note)) = note else { return Err(Error::LockConflict) };
-            if self.is_deadlock(object.id, request) {
+            if !broken(SafetyRule::DeadlockIsRefused) && self.is_deadlock(object.id, request) {
                 return Err(Error::Deadlock);
             }
             self.waits.insert(key, note);

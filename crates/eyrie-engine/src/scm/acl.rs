@@ -9,6 +9,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::IntoBytes;
 
 use super::Scm;
+use super::features::Feature;
 use super::locks::LockedParent;
 use crate::access::{self, Acl};
 use crate::engine::Guards;
@@ -86,25 +87,7 @@ impl Scm {
             AclKind::Default => acl.map(|acl| acl.to_bytes()),
         };
         let change = || self.change_acl(header, (&hot, cold), kind, new.as_deref(), time);
-        if new.is_some() { self.with_feature(VolumeView::set_acls, change) } else { change() }
-    }
-
-    /// Makes a change that needs a feature of the volume. Before the first such change, the superblock gets
-    /// the feature.
-    pub(super) fn with_feature(
-        &self,
-        add: fn(&VolumeView) -> Result<()>,
-        change: impl FnOnce() -> Result<Applied>,
-    ) -> Result<Applied> {
-        let is_late = broken(SafetyRule::FeatureBeforeTheFirstAcl);
-        if !is_late {
-            add(&self.volume)?;
-        }
-        let applied = change()?;
-        if is_late {
-            add(&self.volume)?;
-        }
-        Ok(applied)
+        if new.is_some() { self.with_feature(Feature::ACLS, change) } else { change() }
     }
 
     /// Stores an ACL, or removes it, and the attributes in `cold`. The caller holds the lock of the object.
@@ -149,7 +132,7 @@ impl Scm {
         id: ObjectId,
         owner: Owner,
     ) -> Result<()> {
-        if parent.project != 0 {
+        if parent.project != 0 && !broken(SafetyRule::NewObjectIsOfItsTree) {
             self.inherit_project(transaction, parent.project, id)?;
         }
         if !parent.has_default_acl {

@@ -1,9 +1,11 @@
 //! Setting attributes and extended attributes.
 
 use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use super::arguments::{check_mode, require_file};
+use super::features::Feature;
 use super::quotas::{Owners, QuotaChange, without_limits};
 use super::write::makes_hole;
 use crate::object::header::{Cold, HotChange};
@@ -12,7 +14,6 @@ use crate::object::xattr::{self, XattrRoot};
 use crate::op::CAPABILITY_XATTR;
 use crate::quota::{QUOTA_XATTR, QuotaTable};
 use crate::transaction::Transaction;
-use crate::volume::VolumeView;
 use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time, XattrMode, access};
 
 impl Scm {
@@ -28,11 +29,11 @@ impl Scm {
             Some(_) if !id.kind().has_inode_flags() => {
                 Err(Error::Invalid("only files and directories have inode flags"))
             }
-            Some(flags) if !flags.is_empty() => self.with_feature(VolumeView::set_flags, set),
+            Some(flags) if !flags.is_empty() => self.with_feature(Feature::FLAGS, set),
             _ => set(),
         };
         match change.project {
-            Some(_) => self.with_feature(VolumeView::set_quota_feature, set_with_flags),
+            Some(_) => self.with_feature(Feature::QUOTAS, set_with_flags),
             None => set_with_flags(),
         }
     }
@@ -106,7 +107,9 @@ impl Scm {
         cold.set_accessed(time);
         let mut transaction = Transaction::begin(&self.volume);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::accessed(&hot))?;
-        transaction.commit()?;
+        if !broken(SafetyRule::NotedAccessIsCommitted) {
+            transaction.commit()?;
+        }
         Ok(Applied::default())
     }
 
@@ -133,7 +136,7 @@ impl Scm {
                 xattr::set(transaction, root, name, value, mode)
             })
         };
-        if is_capability { self.with_feature(VolumeView::set_capabilities, set) } else { set() }
+        if is_capability { self.with_feature(Feature::CAPABILITIES, set) } else { set() }
     }
 
     /// Removes an extended attribute that is not an ACL.
@@ -207,7 +210,7 @@ impl Scm {
             }
             result
         };
-        if value.is_some() { self.with_feature(VolumeView::set_quota_feature, change) } else { change() }
+        if value.is_some() { self.with_feature(Feature::QUOTAS, change) } else { change() }
     }
 
     /// Stores the grace times that have begun or ended, so that they go on at the next open. The volume has

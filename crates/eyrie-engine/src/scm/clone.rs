@@ -4,12 +4,12 @@ use eyrie_medium::PAGE_SIZE;
 
 use super::Scm;
 use super::arguments::require_file;
+use super::features::Feature;
 use super::write::{Touch, leaves_hole};
 use crate::object::header::{Header, HotChange};
 use crate::object::mfile::{self, ClonedRange, FileTree};
 use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
-use crate::volume::VolumeView;
 use crate::{Applied, Error, ObjectId, Result};
 
 /// A file and an offset in it.
@@ -77,9 +77,7 @@ impl Scm {
             return Ok(Applied::default());
         }
         let range = ClonedRange { from, to, length };
-        self.with_feature(VolumeView::set_shared_extents, || {
-            self.clone_held(from_header, to_header, range, touch)
-        })
+        self.with_feature(Feature::SHARED_EXTENTS, || self.clone_held(from_header, to_header, range, touch))
     }
 
     /// Makes a clone of a range that was checked. The caller holds the locks of both files.

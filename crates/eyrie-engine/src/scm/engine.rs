@@ -140,7 +140,7 @@ impl Engine for Scm {
         space.stop_on_panic(|| space.release_header(Addr::from_raw(id.place())));
     }
 
-    // One copy is enough for both callers: with limits and above limits.
+    // Inlining would put a second copy into `apply_without_limits`.
     #[inline(never)]
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.check_change()?;

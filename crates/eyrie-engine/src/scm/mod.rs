@@ -27,6 +27,7 @@ mod clone;
 mod counts;
 mod create;
 mod engine;
+mod features;
 mod handover;
 mod keys;
 mod locks;

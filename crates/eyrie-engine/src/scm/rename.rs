@@ -129,6 +129,9 @@ impl Scm {
         time: Time,
         dir: &LockedParent,
     ) -> Result<()> {
+        if broken(SafetyRule::RenameLeavesItsWhiteout) {
+            return collection::remove(transaction, old, time, dir.times_version).map(drop);
+        }
         collection::replace(transaction, old, whiteout.id, time, dir.times_version)
     }
 

@@ -5,13 +5,13 @@ use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use super::arguments::require_file;
+use super::features::Feature;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, AllocatedAs, FileChange, FileTree};
 use crate::object::pointer::Pointer;
 use crate::object::xattr;
 use crate::op::{CAPABILITY_XATTR, FILE_MAX};
 use crate::transaction::Transaction;
-use crate::volume::VolumeView;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
 /// True if a write at `offset` leaves a hole of whole pages between the end of the file and `offset`.
@@ -171,7 +171,7 @@ impl Scm {
         let (end, size) = resized(mode, offset, length, hot.size)?;
         let change = || self.change_storage(header, &hot, mode, (offset, end), size, touch);
         let is_past_end = mode.allocates() && end > size.next_multiple_of(PAGE_SIZE);
-        if is_past_end { self.with_feature(VolumeView::set_preallocation, change) } else { change() }
+        if is_past_end { self.with_feature(Feature::PREALLOCATION, change) } else { change() }
     }
 
     /// Changes the storage of a range of a file, which gets the size `size`. The caller holds the lock of the

@@ -29,6 +29,7 @@ use shuttle::{Config, Runner};
 
 use bursts::Bursts;
 
+mod advisory;
 mod bursts;
 mod clones;
 mod directories;

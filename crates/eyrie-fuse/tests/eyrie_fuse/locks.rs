@@ -13,7 +13,6 @@ use eyrie::{
     RangeOwner, Volume,
 };
 use eyrie_fuse::Mount;
-use eyrie_testkit::posix::compare_locks_of_places;
 
 use super::{Fixture, errno, eventually, fixture};
 
@@ -37,7 +36,8 @@ fn two() -> Option<Two> {
     fixture.files.write("/egg", "blue").unwrap();
     let points = [fixture.point.clone(), fixture.place.path().join("second")];
     fs::create_dir(&points[1]).unwrap();
-    let mount = |point: &PathBuf| eyrie_fuse::mount(&fixture.volume, point, &"".parse().unwrap()).unwrap();
+    let mount =
+        |point: &PathBuf| eyrie_fuse::mount(&fixture.volume, point, &"lock".parse().unwrap()).unwrap();
     Some(Two { mounts: [mount(&points[0]), mount(&points[1])], points, fixture })
 }
 
@@ -416,7 +416,8 @@ fn end_of_a_mount_ends_its_waits_and_locks() {
 #[test]
 fn option_leaves_locks_to_the_kernel() {
     let Some(fixture) = fixture() else { return };
-    let mut mount = fixture.mount_with("nolock");
+    // The volume is not served, so the kernel keeps the locks by default.
+    let mut mount = fixture.mount_with("");
     fixture.files.write("/egg", "blue").unwrap();
     let [first, second] = [(); 2].map(|()| File::open(fixture.point.join("egg")).unwrap());
     let library = fixture.files.options().read(true).open("/egg").unwrap();
@@ -436,7 +437,7 @@ fn lock_unseen(place: &Path) {
     files.write("/egg", "blue").unwrap();
     let point = place.join("mount");
     fs::create_dir(&point).unwrap();
-    let mut mount = eyrie_fuse::mount(&volume, &point, &"".parse().unwrap()).unwrap();
+    let mut mount = eyrie_fuse::mount(&volume, &point, &"lock".parse().unwrap()).unwrap();
     let [first, second] = [(); 2].map(|()| Process::new(&point, 1));
     let egg = File::open(point.join("egg")).unwrap();
     let library = files.options().read(true).write(true).open("/egg").unwrap();
@@ -483,14 +484,4 @@ fn unknown_calls_for_all_bytes_lock_like_both() {
     child.args(["--pid", "--fork"]).arg(std::env::current_exe().unwrap());
     child.args(["--exact", "locks::unknown_calls_for_all_bytes_lock_like_both", "--nocapture"]);
     assert!(child.env(CHILD, &place).status().expect("`unshare` of util-linux").success());
-}
-
-#[test]
-fn random_locks_in_a_mount_match_those_of_a_tmpfs() {
-    let Some(fixture) = fixture() else { return };
-    let mut mount = fixture.mount();
-    let tmpfs = fixture.place.path().join("tmpfs");
-    fs::create_dir(&tmpfs).unwrap();
-    compare_locks_of_places([&tmpfs, &fixture.point], 0..10, 200, PATIENCE);
-    super::unmount_idle(&mut mount);
 }

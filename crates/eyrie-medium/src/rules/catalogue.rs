@@ -1,8 +1,10 @@
-//! The catalogue of the rules. `docs/rules.md` has the same sentences.
+//! The catalogue of the rules. `docs/rules.md` has the same sentences. The rules of threads and of processes
+//! follow in `parallel`.
 
 use super::entry::{Area, On, RuleEntry, rules};
+use super::parallel::with_parallel_rules;
 
-rules! {
+with_parallel_rules! {
     Medium in "eyrie-medium/src/pmem.rs" {
         LineIsWrittenBack "line-is-written-back" on Memory, "write-backs":
             "Every line that a store touches is written back to persistent memory.",
@@ -63,11 +65,6 @@ rules! {
             "If a record lists a page as fresh, replay ignores the lines of that page in earlier records.",
             "replay writes these lines over the page";
     }
-    Journal in "eyrie-medium/src/paged/gate.rs" {
-        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
-            "An Op changes no more lines than it has room for in the journal.",
-            "the Op goes on without room";
-    }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":
             "A change of a page that the last durable cut uses goes to the journal first.",
@@ -123,6 +120,9 @@ rules! {
             "a page that was only changed in that cut is allocated again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
+        OpStaysWithinItsRoom "op-stays-within-its-room" on Disk, "more than the journal":
+            "An Op changes no more lines than it has room for in the journal.",
+            "the Op goes on without room";
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
             "A drain makes its cut while no Op is in progress.",
             "the drain does not wait for Ops in progress";
@@ -187,10 +187,35 @@ rules! {
             "A block of extended attributes persists before the pointer to it.",
             "the block is stored after the pointer";
     }
-    Transactions in "eyrie-engine/src/scm/acl.rs" {
-        FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "growth":
-            "The superblock names the feature of ACLs, flags or storage past the end before its first use.",
+    Transactions in "eyrie-engine/src/scm/features.rs" {
+        FeatureBeforeTheFirstAcl "feature-before-the-first-acl" on Memory, "features":
+            "The superblock names the feature of ACLs before the first object gets an ACL.",
             "the superblock names it afterwards";
+        FeatureBeforeTheFirstFlag "feature-before-the-first-flag" on Memory, "features":
+            "The superblock names the feature of inode flags before the first object gets a flag.",
+            "the superblock names it afterwards";
+        FeatureBeforeStoragePastTheEnd "feature-before-storage-past-the-end" on Memory, "features":
+            "The superblock names the feature of storage past the end of a file before its first use.",
+            "the superblock names it afterwards";
+        FeatureBeforeTheFirstClone "feature-before-the-first-clone" on Memory, "features":
+            "The superblock names the feature of shared extents before the first clone.",
+            "the superblock names it afterwards";
+        FeatureBeforeTheFirstCapability "feature-before-the-first-capability" on Memory, "features":
+            "The superblock names the feature of `security.capability` before the first file gets one.",
+            "the superblock names it afterwards";
+        FeatureBeforeTheFirstQuota "feature-before-the-first-quota" on Memory, "features":
+            "The superblock names the feature of quotas before the first limit or project id is stored.",
+            "the superblock names it afterwards";
+    }
+    Transactions in "eyrie-engine/src/scm/acl.rs" {
+        NewObjectIsOfItsTree "new-object-is-of-its-tree" on Both, "features":
+            "The commit of a new object gives it the project id of its directory.",
+            "the new object gets no project id";
+    }
+    Transactions in "eyrie-engine/src/scm/attributes.rs" {
+        NotedAccessIsCommitted "noted-access-is-committed" on Both, "features":
+            "The Op that notes an access commits the new access time.",
+            "the new access time is dropped";
     }
     Transactions in "eyrie-engine/src/scm/create.rs" {
         FirstNameEndsTheMark "first-name-ends-the-mark" on Memory, "one call":
@@ -206,6 +231,9 @@ rules! {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both entries until its commit is durable.",
             "it holds the lock of the first entry only";
+        RenameLeavesItsWhiteout "rename-leaves-its-whiteout" on Both, "features":
+            "The commit of a rename with a whiteout makes the old name lead to the whiteout.",
+            "the commit removes the old name";
     }
     Allocation in "eyrie-engine/src/space/headers.rs" {
         ChunkIsClearedBeforeItsBit "chunk-is-cleared-before-its-bit" on Memory, "reuse":
@@ -384,113 +412,5 @@ rules! {
         GroupsLeaveUseBeforeTheEnd "groups-leave-use-before-the-end" on Memory, "resizing":
             "Groups behind the new end are taken out of use before the superblock has the smaller size.",
             "the superblock has the new size first";
-    }
-    Threads in "eyrie-engine/src/scm/create.rs" {
-        SplitLocksItsShard "split-locks-its-shard" on Scheduler, "shards::ops_in_one":
-            "A directory grows under the lock of the shard whose bucket is split.",
-            "it grows under the lock of the new entry's shard";
-    }
-    Threads in "eyrie-engine/src/space/reclaim.rs" {
-        CountsFallBeforeTheEpoch "counts-fall-before-the-epoch" on Scheduler, "clones":
-            "The epoch of the retirement of a page is read after the counts of pointers to it have fallen.",
-            "the epoch is read before the counts fall";
-    }
-    Threads in "eyrie-engine/src/scm/quotas.rs" {
-        ChargeBeforeTheCommit "charge-before-the-commit" on Scheduler, "quotas::limit":
-            "An Op is charged to its quotas, or refused, before its commit.",
-            "it is charged after the commit";
-        ChownMovesUsage "chown-moves-usage" on Scheduler, "quotas::owners":
-            "A change of owner takes the usage of the object from the old owner and gives it to the new one.",
-            "the old owner keeps the usage, too";
-        FreedObjectGivesBack "freed-object-gives-back" on Scheduler, "quotas::freed":
-            "The free of an object gives its storage back to its quotas.",
-            "it gives nothing back";
-    }
-    Threads in "eyrie-engine/src/object/collection/grow.rs" {
-        FewBucketsGrowUnderEveryShard "few-buckets-grow-under-every-shard" on Scheduler, "shards::overtaken":
-            "Growth that gives entries another shard holds the locks of all shards.",
-            "it holds the lock of the shard whose bucket is split";
-    }
-    Threads in "eyrie-engine/src/scm/locks.rs" {
-        DirectoryOpLocksEveryShard "directory-op-locks-every-shard" on Scheduler, "shards::removed":
-            "An Op on a directory itself holds the locks of all its shards.",
-            "it holds the lock of the first shard";
-        EntryIsInItsLockedShard "entry-is-in-its-locked-shard" on Scheduler, "shards::ops_in_one":
-            "An Op that holds an entry's shard begins again if growth has moved the entry to another shard.",
-            "the Op goes on";
-    }
-    Threads in "eyrie-engine/src/object/collection/read.rs" {
-        NotedShardIsCurrent "noted-shard-is-current" on Scheduler, "shards::overtaken":
-            "A look-up that notes its shard compares the number of buckets afterwards.",
-            "growth before the note stays unnoticed";
-    }
-    Threads in "eyrie-engine/src/object/collection/buckets.rs" {
-        BucketIsInOneShard "bucket-is-in-one-shard" on Scheduler, "shards::ops_in_one":
-            "All hashes of a bucket are in one shard.",
-            "a directory with few buckets uses all shards";
-    }
-    Threads in "eyrie-engine/src/scm/counts.rs" {
-        SumIsPreparedBeforeTheCommit "sum-is-prepared-before-the-commit" on Scheduler, "directories::count":
-            "An Op prepares the new sum of a shard, with its witness, before its commit.",
-            "it prepares the sum after the commit";
-        OneCommitChangesAllSums "one-commit-changes-all-sums" on Scheduler, "directories::count":
-            "An Op on several shards prepares the sums of all of them before its commit.",
-            "it prepares the first sum before the commit, and the others after it";
-        SumIsOfOneMoment "sum-is-of-one-moment" on Scheduler, "directories::large":
-            "A sum of pages that were read without a lock counts only if no page has changed meanwhile.",
-            "every such sum counts";
-    }
-    Threads in "eyrie-engine/src/object/collection/walk.rs" {
-        ListingLeavesOutWhatItShowed "listing-leaves-out-what-it-showed" on Scheduler, "shrinking":
-            "After a merge, a listing leaves out the entries of the merged bucket that it has shown.",
-            "it shows them again";
-    }
-    Threads in "eyrie-engine/src/scm/shrink.rs" {
-        ShrinkLocksEveryShard "shrink-locks-every-shard" on Scheduler, "shrinking":
-            "A directory shrinks under the locks of all its shards.",
-            "it shrinks under the lock of the removed entry's shard";
-        MergeDropsPartOfASummary "merge-drops-part-of-a-summary" on Scheduler, "shrinking":
-            "A directory that shrinks drops a summary that its merges would make wrong.",
-            "it keeps the summary";
-    }
-    Threads in "eyrie-engine/src/scm/summaries.rs" {
-        SumsAreCollectedTwice "sums-are-collected-twice" on Scheduler, "directories::count":
-            "A reader believes the sums of the shards only if their numbers are the same in a second pass.",
-            "it believes those of the first pass";
-    }
-    Processes in "eyrie-medium/src/paged/remote.rs" {
-        ClientWaitsForPages "client-waits-for-pages" on Services, "served_disk::pages_in_use":
-            "A client reads a page of a disk only if the page is in memory and not about to leave it.",
-            "it reads every page without this condition";
-    }
-    Processes in "eyrie-medium/src/epoch.rs" {
-        EvictionWaitsForClients "eviction-waits-for-clients" on Services, "served_disk::pages_in_use":
-            "An epoch ends only after all pins of other processes that began before it have ended.",
-            "it waits only for the pins of this process";
-    }
-    Processes in "eyrie-medium/src/reader.rs" {
-        DeadOwnerIsNoticed "dead-owner-is-noticed" on Services, "served_disk::changes_after":
-            "A client of a disk asks if its service lives before it believes a read.",
-            "it believes every read";
-    }
-    Processes in "eyrie-engine/src/volume/open.rs" {
-        OwnerIsDurableFirst "owner-is-durable-first" on Services, "served_disk::sync_after":
-            "A service of a disk makes its number durable before its first client comes.",
-            "the number becomes durable with the first sync";
-    }
-    Processes in "eyrie-engine/src/volume/generation.rs" {
-        GenerationsOutliveTheKill "generations-outlive-the-kill" on Services, "served_disk::generations":
-            "A service of a disk leases generations for its clients before the first of them comes.",
-            "after a kill, generations that clients know are assigned again";
-    }
-    Processes in "eyrie-client/src/client.rs" {
-        LostChangesAreNoted "lost-changes-are-noted" on Services, "served_disk::sync_after":
-            "A client of a disk notes that the kill of its service may have undone its changes.",
-            "a later sync succeeds";
-    }
-    Processes in "eyrie-client/src/channel.rs" {
-        AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":
-            "A client whose service has ended looks for an answer before it asks the next service.",
-            "it asks the next service at once, and makes an answered change again";
     }
 }

@@ -21,7 +21,7 @@ pub enum Area {
     Recovery,
     /// The tables of a volume, and its size.
     Volumes,
-    /// The order of Ops and reads of several threads.
+    /// The order of Ops, reads and advisory locks of several threads.
     Threads,
     /// Clients, their service, and the next service after a kill.
     Processes,

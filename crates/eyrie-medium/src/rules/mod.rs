@@ -9,6 +9,7 @@
 
 mod catalogue;
 mod entry;
+mod parallel;
 
 use std::fmt;
 

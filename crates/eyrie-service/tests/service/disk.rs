@@ -225,6 +225,8 @@ fn holes_that_a_client_reads_do_not_stay_in_memory() {
             pages.read(Addr::from_raw(at), &mut bytes).unwrap();
         }
         assert!(round > 0 || session.cache_bytes() > 8 * MIB, "{}", session.cache_bytes());
+        // The keeper leaves the cache of 1 MiB, and up to 4 MiB of pages that it does not know (`SLACK` in
+        // `paged/holes.rs`). The sixth MiB is for pages whose reads are in progress.
         eventually(|| session.cache_bytes() <= 6 * MIB);
         assert!(files.read("/large").unwrap() == bytes_at(0, 4 * MIB));
     }
@@ -318,6 +320,8 @@ fn unreadable_number_of_the_owner_ends_no_session() {
     let files = served.files();
     assert!(files.read("/large").unwrap() == bytes_at(0, 12 * MIB));
     let segment = File::options().read(true).write(true).open(served.path.join("segment-0000")).unwrap();
+    // The place of the page in the file, which also has checksum pages. A volume that ended with this page
+    // would take the bytes up to the end of the page.
     let at = Medium::place_bytes(VOLUME_PAGE + 4096, true) - 4096;
     let mut page = vec![0; 4096];
     // So many pages have lines in the journal that the keeper makes a checkpoint. Afterwards each page can
@@ -331,6 +335,8 @@ fn unreadable_number_of_the_owner_ends_no_session() {
     let flags = session.files[3].try_clone().unwrap();
     let length = flags.metadata().unwrap().len() as usize;
     let flags = SharedMemory::map(flags.into(), length, SharedAccess::Read).unwrap();
+    // Each page has two words: its flags, and its changed lines. Bit 0 of the flags is `RESIDENT` of
+    // `paged/page.rs`.
     let is_in_memory = || flags.words()[2 * VOLUME_PAGE as usize / 4096].load(Ordering::Relaxed) & 1 != 0;
     eventually(|| {
         assert!(files.read("/large").unwrap() == bytes_at(0, 12 * MIB));

@@ -5,12 +5,14 @@
 
 #[macro_use]
 mod disk;
+mod forged;
 mod hostile;
 mod interfaces;
 mod locks;
 mod nodes;
 mod quotas;
 mod refusals;
+mod scribbles;
 mod watches;
 
 use std::cell::Cell;

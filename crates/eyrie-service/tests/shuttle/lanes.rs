@@ -2,8 +2,9 @@
 //! service ends meanwhile.
 //!
 //! Each of these mistakes was planted by hand, and with each of them at least one of these tests failed:
-//! - The client looks if the service sleeps before it rings the bell, or rings before the request is made, or
-//!   stores the data after the bell.
+//! - The client rings the bell only after it has looked if the service sleeps.
+//! - The client rings the bell before it marks the request as made.
+//! - The client stores the data after it has rung the bell.
 //! - The client marks its lane as waiting without a look at the answer.
 //! - The client never looks if its session has ended.
 //! - The service does not look at the bells after it has announced that it sleeps.
@@ -17,8 +18,12 @@
 
 use super::*;
 
-/// Runs threads that make files through clients of a service. `disturb` runs beside them. If it returns true,
-/// the time limits of sleeps can expire from then on. Asserts that each file was made once.
+/// Runs threads that make files through clients of a service. `disturb` runs beside them. Asserts that each
+/// file was made once.
+///
+/// If `disturb` returns true, the time limits of sleeps can expire from then on. A service that has ended
+/// wakes no client, so its clients need these limits. Otherwise no limit expires, because an expired sleep
+/// would hide a lost wake-up.
 fn make_files_beside(
     template: &Template,
     threads: &[&[&'static [u8]]],

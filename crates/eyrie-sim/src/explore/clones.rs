@@ -2,7 +2,9 @@
 
 use crate::script::Script;
 
-/// The script that makes files with shared extents: trees, and files of one extent.
+/// The script that makes files with shared extents. `/x` and `/y` are trees, because the small overwrite
+/// divides the extent of `/x` before the clone. `/z` and `/w` are files of one extent. `/u` has storage past
+/// its end. `/v` begins with a hole of one page, and then shares the extent of `/u`.
 const SETUP: &str = "\
 creat /x
 write /x 0 30000 60

@@ -25,6 +25,7 @@ mod clones;
 mod damage;
 mod failure;
 pub mod faults;
+mod features;
 mod images;
 mod killed;
 mod lost;

@@ -23,7 +23,8 @@ pub struct ExploreReport {
     pub distinct: u64,
     /// Number of opened images that a crash inside a recovery left. `images` does not include them.
     pub of_recovery: u64,
-    /// Number of images that were opened after processes had been killed.
+    /// Number of images that were opened after processes had been killed. `images` does not include them.
+    /// [`Recorded::explore`] kills no process, so callers of [`Recorded::explore_kills`] set this number.
     pub after_kills: u64,
     /// Number of crash points with more images than the limit of the exploration.
     pub cut: u64,
@@ -72,10 +73,15 @@ impl SiteReport {
         (self.kind, self.site) = (other.kind, other.site);
         self.met += other.met;
         self.points += other.points;
-        self.states = (self.states + other.states).min(f64::MAX);
+        self.states = finite_sum(self.states, other.states);
         self.images += other.images;
         self.distinct += other.distinct;
     }
+}
+
+/// Adds two bounds. The sum is finite, because JSON has no infinity.
+fn finite_sum(left: f64, right: f64) -> f64 {
+    (left + right).min(f64::MAX)
 }
 
 /// Sums over several crashes.
@@ -93,7 +99,7 @@ impl Tally {
     fn add(&mut self, seen: &SeenImage) {
         if self.last.replace(seen.after) != Some(seen.after) {
             self.points += 1;
-            self.states = (self.states + seen.states).min(f64::MAX);
+            self.states = finite_sum(self.states, seen.states);
         }
         self.images += 1;
         self.contents.insert(seen.fingerprint);

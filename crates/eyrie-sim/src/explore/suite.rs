@@ -4,8 +4,8 @@ use eyrie_faults::CrashRule;
 
 use super::images::{Counts, Limits};
 use super::{
-    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, lost, readers, resizing, slots,
-    tight, workload,
+    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, features, lost, readers, resizing,
+    slots, tight, workload,
 };
 use crate::script::Script;
 
@@ -183,6 +183,7 @@ fn of_memory(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
         Some((200, 16));
     all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
+    all.scripts("features", 0, Some(features::setup()), alone(features::scripts().into_iter()));
     all.scripts("clones", 0, Some(clones::setup()), alone(clones::scripts().into_iter())).closes = true;
     let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
     (reuse.medium, reuse.most_images) = (tight_medium, Some((12, 4)));

@@ -10,10 +10,13 @@
 
 use std::num::NonZero;
 
+use eyrie_faults::FaultPlan;
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    Comparison, compare_locks_with_host, compare_model_with_host, compare_threads_with_host, in_tmpfs_root,
+    Comparison, compare_locks_with_host, compare_model_with_host, compare_scm_with_host,
+    compare_threads_with_host, in_tmpfs_root,
 };
+use eyrie_testkit::power::Disk;
 
 /// Number of calls of each seed.
 const CALLS: usize = 1000;
@@ -29,8 +32,12 @@ fn main() {
         let fewer = first..first + (end - first) / 10;
         compare_locks_with_host(fewer.clone(), CALLS);
         println!("{} calls on locks: the answers are those of the kernel.", calls / 10);
-        compare_model_with_host(&Comparison::long(fewer, CALLS));
+        compare_model_with_host(&Comparison::long(fewer.clone(), CALLS));
         println!("{} calls on the model: the answers and trees are those of the kernel.", calls / 10);
+        let disk = Disk { volume_bytes: 256 << 20, memory_bytes: 1 << 20 };
+        let (paged, _) = disk.medium(&FaultPlan::default()).expect("a new disk");
+        compare_scm_with_host(paged, &Comparison::long(fewer, CALLS));
+        println!("{} calls on pages of a disk: the answers and trees are those of the kernel.", calls / 10);
         let bound = |part| first + (end - first) * part / threads;
         let part = |part| Comparison::long(bound(part)..bound(part + 1), CALLS);
         let parts: Vec<_> = (0..threads).map(part).collect();

@@ -138,7 +138,7 @@ impl<'a> OracleSession<'a> {
         let before = self.quotas()?;
         let actual = self.engine.apply(op);
         // The model does not know the storage of an Op. If only its storage can be the reason of a refusal,
-        // the Op is made above the limits, which shows this storage.
+        // the Op is applied without limits, which shows this storage.
         let is_refused = matches!(actual, Err(Error::QuotaExceeded)) && self.model.fork().apply(op).is_ok();
         let actual = if is_refused {
             self.compare_named(op)?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use eyrie::posix::{Access, OpenFlags};
 
 use super::calls::PosixCall;
+use super::values::CallPath;
 
 /// Seeds that together have all users whose real ids differ from the effective ones.
 pub(super) const SEEDS: Range<u64> = 1..5;
@@ -12,10 +13,10 @@ pub(super) const SEEDS: Range<u64> = 1..5;
 /// Returns calls with which each of `users` users asks for each set of rights, with real and with effective
 /// ids, of files and of directories, with several owners and modes, and of a file below each directory.
 pub(super) fn calls(users: usize) -> Vec<(usize, PosixCall)> {
-    let (file, dir, below) = (b"/f".to_vec(), b"/d".to_vec(), b"/d/f".to_vec());
-    let open = |path: &[u8]| {
+    let [file, dir, below] = ["/f", "/d", "/d/f"].map(CallPath::from);
+    let open = |path: &CallPath| {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        PosixCall::Open { slot: 0, path: path.to_vec(), flags, mode: 0o666 }
+        PosixCall::Open { slot: 0, path: path.clone(), flags, mode: 0o666 }
     };
     let mut calls = vec![
         (0, open(&file)),
@@ -30,7 +31,7 @@ pub(super) fn calls(users: usize) -> Vec<(usize, PosixCall)> {
                 calls.push((0, PosixCall::Chmod { path: path.clone(), mode }));
             }
             for user in 0..users {
-                let ask = |path: &[u8], access| (user, PosixCall::Access { path: path.to_vec(), access });
+                let ask = |path: &CallPath, access| (user, PosixCall::Access { path: path.clone(), access });
                 let all = (0..=Access::all().bits()).map(Access::from_bits_truncate);
                 calls.extend(all.flat_map(|access| [ask(&file, access), ask(&dir, access)]));
                 calls.extend([ask(&below, Access::READ), ask(&below, Access::READ | Access::EFFECTIVE)]);

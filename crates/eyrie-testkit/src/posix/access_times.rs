@@ -4,17 +4,18 @@ use eyrie::posix::{Access, OpenFlags, SetTime, Whence};
 use eyrie::{InodeFlags, RenameMode, Time};
 
 use super::calls::PosixCall;
+use super::values::CallPath;
 
 /// Returns calls of each user that read a file, a directory, or symbolic links to them, or that only look at
 /// them. Before each of these calls, all access times become old. Each call is made twice, because the second
 /// one finds a new access time.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
-    let path = |name: &str| name.as_bytes().to_vec();
+    let path = |name: &str| CallPath::from(name);
     let open = |slot, name: &str, flags| {
         let flags = OpenFlags::READ | flags;
         PosixCall::Open { slot, path: path(name), flags, mode: 0o644 }
     };
-    let link = |target: &str, name: &str| PosixCall::Symlink { target: path(target), path: path(name) };
+    let link = |target: &str, name: &str| PosixCall::Symlink { target: target.into(), path: path(name) };
     let read = |length, offset| PosixCall::Read { slot: 0, length, offset };
     let made = [
         open(0, "/f", OpenFlags::WRITE | OpenFlags::CREATE),
@@ -34,7 +35,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         read(0, 0),
         read(4, 100),
         read(4, i64::MAX as u64),
-        PosixCall::ListHandle { slot: 1 },
+        PosixCall::ListHandle { slot: 1, part: None },
         PosixCall::List { path: path("/ld/.") },
         PosixCall::Readlink { path: path("/l") },
         PosixCall::Readlink { path: path("/f") },
@@ -47,7 +48,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         PosixCall::Mkdir { path: path("/ld/a"), mode: 0o755 },
         PosixCall::Rename { from: path("/ld/a"), to: path("/ll/a"), mode: RenameMode::Replace },
         PosixCall::Unlink { path: path("/ld/a") },
-        PosixCall::Link { existing: path("/ld/a"), path: path("/ld/b") },
+        PosixCall::Link { existing: path("/ld/a"), follow: false, path: path("/ld/b") },
         PosixCall::Truncate { path: path("/ll"), size: 50 },
         PosixCall::Chmod { path: path("/ll"), mode: 0o644 },
         PosixCall::Seek { slot: 0, offset: 0, whence: Whence::Data },
@@ -55,7 +56,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         open(2, "/l", OpenFlags::NOATIME),
         PosixCall::Read { slot: 2, length: 4, offset: 0 },
         open(2, "/ld", OpenFlags::NOATIME),
-        PosixCall::ListHandle { slot: 2 },
+        PosixCall::ListHandle { slot: 2, part: None },
         open(2, "/ld", OpenFlags::NOATIME | OpenFlags::NOFOLLOW),
         open(2, "/l", OpenFlags::NOATIME | OpenFlags::PATH),
         open(3, "/ll", OpenFlags::empty()),
@@ -72,11 +73,14 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         for (slot, name) in [(0, "/f"), (1, "/d")] {
             calls.push((0, aged(name)));
             calls.push((0, PosixCall::SetInodeFlags { slot, flags }));
-            calls.extend([(1, read(4, 0)), (1, PosixCall::ListHandle { slot: 1 })]);
+            calls.extend([(1, read(4, 0)), (1, PosixCall::ListHandle { slot: 1, part: None })]);
             calls.push((0, PosixCall::SetInodeFlags { slot, flags: InodeFlags::empty() }));
         }
     }
     // The directory is removed while it is open.
-    calls.extend([(0, PosixCall::Rmdir { path: path("/d") }), (0, PosixCall::ListHandle { slot: 1 })]);
+    calls.extend([
+        (0, PosixCall::Rmdir { path: path("/d") }),
+        (0, PosixCall::ListHandle { slot: 1, part: None }),
+    ]);
     calls
 }

@@ -4,11 +4,12 @@ use eyrie::RenameMode;
 use eyrie::posix::{Access, OpenFlags};
 
 use super::calls::PosixCall;
+use super::values::CallPath;
 
 /// Returns calls of each user through chains of links. The link `/f39` leads to the file `/f` by 40 links,
 /// and `/d39` leads to the directory `/d`.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
-    let path = |name: &str| name.as_bytes().to_vec();
+    let path = |name: &str| CallPath::from(name);
     let open = |name: &str, flags| PosixCall::Open { slot: 0, path: path(name), flags, mode: 0o666 };
     let mut made = vec![PosixCall::Mkdir { path: path("/d"), mode: 0o777 }];
     for first in ["f", "d"] {
@@ -33,7 +34,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
                 PosixCall::Lstat { path: path(&slash) },
                 open(&below, OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE),
                 PosixCall::Rename { from: path(&below), to: path("/d/c"), mode: RenameMode::Replace },
-                PosixCall::Link { existing: path("/d/c"), path: path(&below) },
+                PosixCall::Link { existing: path("/d/c"), follow: false, path: path(&below) },
                 PosixCall::Unlink { path: path("/d/b") },
                 PosixCall::Unlink { path: path("/d/c") },
                 PosixCall::Unlink { path: path("/f") },

@@ -2,17 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
 use eyrie::{Capabilities, Credentials, Errno, FallocateMode, Host, Kind, Stat};
 
-use rustix::fs::{AtFlags, CWD, Mode};
+use rustix::fs::Mode;
 
 use super::calls::{PosixCall, Slots, perform};
 use super::tree::{self, Parts, PosixTree};
-use super::values::{Answer, path};
-use super::{OPEN_FILES, empty, flags, path_of, xattr};
+use super::values::{Answer, CallPath};
+use super::{empty, flags, xattr};
 
 /// Maximum length of a compared copy, in bytes.
 const MOST_COPIED: u64 = 1 << 20;
@@ -44,17 +43,6 @@ pub fn users_of_seed(seed: u64) -> Vec<Credentials> {
     users
 }
 
-/// Gives an open file of this process another name. The root of this process has no `/proc`, so this call
-/// begins at [`OPEN_FILES`].
-fn link_open_file(file: Option<&OwnedFd>, name: &[u8]) -> Result<Answer, Errno> {
-    let Some(file) = file else { return Ok(Answer::Skipped) };
-    let files = OPEN_FILES.get().expect("the root of this process has changed");
-    let number = file.as_raw_fd().to_string();
-    rustix::fs::linkat(files, number, CWD, path(name), AtFlags::SYMLINK_FOLLOW)
-        .map(|()| Answer::Done)
-        .map_err(|errno| Errno::from_raw_os_error(errno.raw_os_error()))
-}
-
 /// The file system of the host, on which each user makes calls.
 pub(super) struct HostSide {
     pub host: Host,
@@ -71,7 +59,8 @@ impl HostSide {
     /// Empties the root of this process, and finds out if extended attributes and inode flags can be
     /// compared.
     pub fn new() -> HostSide {
-        let host = Host::new("/").expect("the host's root can be opened");
+        // The working directory of this process is the directory of its open files.
+        let host = Host::new("/").expect("the host's root can be opened").with_open_files(".");
         empty(&host);
         let xattrs = xattr::has_all(&host);
         if !xattrs {
@@ -100,10 +89,7 @@ impl HostSide {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
-        let answer = match call {
-            PosixCall::Flink { slot, path } => link_open_file(slots[*slot].as_ref(), path),
-            _ => perform(&self.host, slots, call),
-        };
+        let answer = perform(&self.host, slots, call);
         umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("the thread can become root again");
         answer
@@ -113,7 +99,7 @@ impl HostSide {
     pub fn object_of(&self, slots: &Slots<Host>, call: &PosixCall) -> Option<Stat> {
         let target = match call.slot() {
             Some(slot) => Target::Open(slots[slot].as_ref()?),
-            None => path(path_of(call)?).into(),
+            None => Target::Follow(call.paths().first()?.at(slots)),
         };
         self.host.stat(target).ok()
     }
@@ -132,7 +118,15 @@ impl HostSide {
     /// (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not support
     /// the call. A look-up of the call's path may set the access times of symbolic links. So the same look-up
     /// is made in `subject`, the file system under test.
-    pub fn is_beyond_comparison<P: Posix>(&self, slots: &Slots<Host>, call: &PosixCall, subject: &P) -> bool {
+    pub fn is_beyond_comparison<P: Posix>(
+        &self,
+        slots: &Slots<Host>,
+        call: &PosixCall,
+        (subject, subject_slots): (&P, &Slots<P>),
+    ) -> bool {
+        if call.paths().iter().any(|path| self.leaves_removed_directory(slots, path)) {
+            return true;
+        }
         if matches!(call, PosixCall::Seek { .. }) {
             let Some(stat) = self.object_of(slots, call) else { return false };
             // If storage without data is allocated a second time, a tmpfs takes it for data. The end of the
@@ -164,8 +158,8 @@ impl HostSide {
         let (PosixCall::Open { path: name, .. } | PosixCall::Access { path: name, .. }) = call else {
             return false;
         };
-        let _ = subject.stat(path(name).into());
-        match (self.host.stat(path(name).into()), call) {
+        let _ = subject.stat(Target::Follow(name.at(subject_slots)));
+        match (self.host.stat(Target::Follow(name.at(slots))), call) {
             (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
@@ -173,6 +167,17 @@ impl HostSide {
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
             (Err(_), _) => false,
         }
+    }
+
+    /// True if a path may go from a removed directory to its former parent. A volume does not know this
+    /// parent.
+    fn leaves_removed_directory(&self, slots: &Slots<Host>, path: &CallPath) -> bool {
+        let mut components = path.bytes.split(|byte| *byte == b'/');
+        !path.bytes.starts_with(b"/")
+            && components.any(|component| component == b"..")
+            && path.dir.and_then(|slot| slots[slot].as_ref()).is_some_and(|dir| {
+                self.host.stat(Target::Open(dir)).is_ok_and(|stat| stat.is_dir() && stat.links == 0)
+            })
     }
 
     fn no_exec(&self) -> bool {

@@ -1,17 +1,16 @@
 //! Compares advisory locks with those of the kernel: random calls of several owners, and deadlocks.
 //!
 //! Each side has actors, which are threads. For locks, the kernel treats a thread as a process if the thread
-//! has its own table of descriptors. A further actor on each side only probes: after each call it lists the
-//! range locks of all files, and the test compares the lists of both sides.
+//! has its own table of descriptors. Each actor is another user. A further actor on each side only probes:
+//! after each call it lists the range locks of all files, and the test compares the lists of both sides.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use eyrie::posix::{OpenFlags, PosixExt};
+use eyrie::posix::{OpenFlags, Posix, PosixExt};
 use eyrie::{Credentials, Engine, Errno, FoundLock, Host, LockKind, LockWait, PosixLocks, Pxfs, RangeOwner};
 use eyrie_engine::Owner;
 use eyrie_engine::scm::Scm;
@@ -20,7 +19,7 @@ use eyrie_sim::explore::fixed_options;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::counter;
+use super::{counter, plain_users};
 
 const ACTORS: usize = 3;
 const FILES: [&str; 2] = ["/a", "/b"];
@@ -28,6 +27,12 @@ const FILES: [&str; 2] = ["/a", "/b"];
 const SLOTS: usize = 4;
 /// A call without an answer after this time counts as waiting.
 const BEGINS_TO_WAIT: Duration = Duration::from_millis(50);
+/// Time limit of a call that has no reason to wait.
+const ENDS: Duration = Duration::from_secs(20);
+/// Number of random calls before each call that waits.
+const CALLS_PER_WAIT: usize = 200;
+/// Number of random calls during a wait.
+const CALLS_IN_WAIT: usize = 4;
 
 /// A call of one actor.
 #[derive(Clone, Debug)]
@@ -67,8 +72,7 @@ enum LockCall {
 type LockAnswer = Result<Vec<(LockKind, u64, u64, bool)>, Errno>;
 
 fn shown(found: FoundLock) -> (LockKind, u64, u64, bool) {
-    // A mount reports the process 0 for an open file.
-    (found.kind, found.start, found.length, found.process.is_some_and(|process| process != 0))
+    (found.kind, found.start, found.length, found.process.is_some())
 }
 
 /// Makes a call.
@@ -125,6 +129,12 @@ fn on_handle<P: PosixLocks>(
     Ok(Vec::new())
 }
 
+/// Returns the user of an actor. The last actor is root.
+fn user(actor: usize) -> Credentials {
+    let users = plain_users(0);
+    users[actor % users.len()].clone()
+}
+
 /// A thread that makes calls.
 struct Actor {
     calls: Sender<LockCall>,
@@ -150,13 +160,13 @@ impl Actor {
         Actor { calls, answers, thread }
     }
 
-    /// Returns an actor that uses the kernel, in this directory.
-    fn of_kernel(root: &Path) -> Actor {
-        let root = root.to_owned();
+    /// Returns an actor on the kernel's side.
+    fn of_kernel(number: usize) -> Actor {
         Actor::new(move || {
+            Host::become_user(&user(number)).expect("root can become any user");
             #[expect(deprecated, reason = "the safe form; this thread uses no descriptor of another one")]
             rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).expect("a table of descriptors");
-            Host::new(root).expect("the root can be opened")
+            Host::new("/").expect("the root can be opened")
         })
     }
 
@@ -164,8 +174,9 @@ impl Actor {
         self.calls.send(call.clone()).expect("the actor lives");
     }
 
+    /// Returns the answer to the call that the actor has begun.
     fn end(&self) -> LockAnswer {
-        self.answers.recv().expect("the actor lives")
+        self.answers.recv_timeout(ENDS).expect("the call ends in time")
     }
 
     fn make(&self, call: &LockCall) -> LockAnswer {
@@ -186,14 +197,14 @@ impl Actor {
 struct Side(Vec<Actor>);
 
 impl Side {
-    fn of_kernel(root: &Path) -> Side {
-        Side((0..=ACTORS).map(|_| Actor::of_kernel(root)).collect())
+    fn of_kernel() -> Side {
+        Side((0..=ACTORS).map(Actor::of_kernel).collect())
     }
 
     fn of<E: Engine + 'static>(engine: &Arc<E>) -> Side {
         let actor = |number: usize| {
             let engine = Arc::clone(engine);
-            Actor::new(move || Pxfs::new(engine, Credentials::root()).with_lock_process(1 + number as u64))
+            Actor::new(move || Pxfs::new(engine, user(number)).with_lock_process(number as u64))
         };
         Side((0..=ACTORS).map(actor).collect())
     }
@@ -239,17 +250,17 @@ fn scm() -> Arc<Scm> {
     Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"))
 }
 
-/// Makes the files of a comparison.
-fn make_files(fs: &impl PosixExt) {
-    for file in FILES {
-        fs.write(file, "").expect("a new file");
-    }
-}
-
 /// Makes the files of a comparison on the engine and on the host.
-fn make_files_of<E: Engine>(engine: &Arc<E>) {
-    make_files(&Pxfs::new(Arc::clone(engine), Credentials::root()));
-    make_files(&Host::new("/").expect("the root can be opened"));
+fn make_files<E: Engine>(engine: &Arc<E>) {
+    let subject = Pxfs::new(Arc::clone(engine), Credentials::root());
+    let host = Host::new("/").expect("the root can be opened");
+    // Only root opens the second file for writing.
+    for (file, mode) in FILES.into_iter().zip([0o666, 0o644]) {
+        subject.write(file, "").expect("a new file");
+        subject.chmod(file.into(), mode).expect("root changes the file");
+        host.write(file, "").expect("a new file");
+        host.chmod(file.into(), mode).expect("root changes the file");
+    }
 }
 
 /// Makes `count` random calls of each of `seeds` on a volume and on the host, and compares the answers and
@@ -259,69 +270,99 @@ fn make_files_of<E: Engine>(engine: &Arc<E>) {
 /// Panics at the first difference.
 pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     let engine = &scm();
-    make_files_of(engine);
+    make_files(engine);
     for seed in seeds {
-        let sides = [Side::of_kernel(Path::new("/")), Side::of(engine)];
-        compare_locks(seed, count, sides, Duration::ZERO);
+        let mut random = StdRng::seed_from_u64(seed);
+        let (kernel, volume) = (Side::of_kernel(), Side::of(engine));
+        for side in [&kernel, &volume] {
+            for file in 0..FILES.len() {
+                let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
+                side.0[ACTORS].make(&open).expect("the file exists");
+            }
+        }
+        let sides = Sides { kernel, volume, seed };
+        for step in 0..count {
+            if step % CALLS_PER_WAIT == CALLS_PER_WAIT - 1 {
+                sides.compare_wait(&mut random);
+            }
+            let (actor, call) = drawn(&mut random);
+            sides.compare(actor, &call);
+        }
+        let Sides { kernel, volume, .. } = sides;
+        kernel.end();
+        volume.end();
         assert!(!engine.may_have_locks(), "locks without an open file");
     }
 }
 
-/// Makes `count` random calls of each of `seeds` in two empty directories of the host, and compares the
-/// answers and all range locks. In the second directory, the end of an open file may take effect up to
-/// `patience` after the close.
-///
-/// # Panics
-/// Panics at the first difference.
-pub fn compare_locks_of_places(places: [&Path; 2], seeds: Range<u64>, count: usize, patience: Duration) {
-    for place in places {
-        make_files(&Host::new(place).expect("the directory can be opened"));
-    }
-    for seed in seeds {
-        compare_locks(seed, count, places.map(Side::of_kernel), patience);
-    }
+/// The kernel's side and that of a volume.
+struct Sides {
+    kernel: Side,
+    volume: Side,
+    seed: u64,
 }
 
-/// Makes random calls on two sides that have no locks, and compares the answers and all range locks.
-fn compare_locks(seed: u64, count: usize, sides: [Side; 2], patience: Duration) {
-    let mut random = StdRng::seed_from_u64(seed);
-    for side in &sides {
-        for file in 0..FILES.len() {
-            let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
-            side.0[ACTORS].make(&open).expect("the file exists");
-        }
+impl Sides {
+    /// Makes a call on both sides, and compares the answers.
+    fn compare_answers(&self, actor: usize, call: &LockCall) {
+        let (expected, found) = (self.kernel.0[actor].make(call), self.volume.0[actor].make(call));
+        assert_eq!(found, expected, "seed {}: actor {actor}, {call:?}", self.seed);
     }
-    let compare = |actor: usize, call: &LockCall, context: &dyn Fn() -> String| {
-        let start = Instant::now();
-        // In a mount, `F_OFD_GETLK` does not tell if a process owns the lock.
-        let names_owners =
-            patience.is_zero() || matches!(call, LockCall::Find { owner: RangeOwner::Process, .. });
-        let answer = |side: &Side| {
-            let found = side.0[actor].make(call);
-            found.map(|locks| {
-                let shown =
-                    |(kind, start, length, of_process)| (kind, start, length, of_process && names_owners);
-                locks.into_iter().map(shown).collect::<Vec<_>>()
-            })
-        };
-        let expected = answer(&sides[0]);
-        loop {
-            let found = answer(&sides[1]);
-            if found == expected {
-                break;
+
+    /// Makes a call on both sides, and compares the answers and all range locks.
+    fn compare(&self, actor: usize, call: &LockCall) {
+        self.compare_answers(actor, call);
+        (0..FILES.len()).for_each(|slot| self.compare_answers(ACTORS, &LockCall::Probe { slot }));
+    }
+
+    fn close_all(&self, actor: usize) {
+        (0..SLOTS).for_each(|slot| self.compare_answers(actor, &LockCall::Close { slot }));
+    }
+
+    /// Lets one actor wait for a lock while the others make calls. Locks of its own would never end during
+    /// the wait, so this actor first closes its files. If the others do not end the wait by chance, they
+    /// close their files, too. The range locks are not compared, because one side may already have given the
+    /// lock to the waiter.
+    fn compare_wait(&self, random: &mut StdRng) {
+        let waiter = random.random_range(0..ACTORS);
+        self.close_all(waiter);
+        let (slot, file) = (0, random.random_range(0..FILES.len()));
+        self.compare(waiter, &LockCall::Open { slot, file, flags: OpenFlags::READ | OpenFlags::WRITE });
+        let owner = if random.random() { RangeOwner::Process } else { RangeOwner::OpenFile };
+        let (range, kind) = ((random.random_range(0..30), 12), Some(LockKind::Exclusive));
+        let call = LockCall::Set { slot, owner, range, kind, waits: true };
+        self.kernel.0[waiter].begin(&call);
+        self.volume.0[waiter].begin(&call);
+        for _ in 0..CALLS_IN_WAIT {
+            if self.has_ended(waiter, &call) {
+                return;
             }
-            assert!(start.elapsed() < patience, "{}: {found:?}, not {expected:?}", context());
+            let (actor, other) = drawn(random);
+            if actor != waiter {
+                self.compare_answers(actor, &other);
+            }
         }
-    };
-    for step in 0..count {
-        let (actor, call) = drawn(&mut random);
-        compare(actor, &call, &|| format!("seed {seed}, step {step}: actor {actor}, {call:?}"));
-        for slot in 0..FILES.len() {
-            let context = || format!("seed {seed}, step {step}: locks after {actor}, {call:?}");
-            compare(ACTORS, &LockCall::Probe { slot }, &context);
+        if !self.has_ended(waiter, &call) {
+            (0..ACTORS).filter(|actor| *actor != waiter).for_each(|actor| self.close_all(actor));
+            let (expected, found) = (self.kernel.0[waiter].end(), self.volume.0[waiter].end());
+            assert_eq!(found, expected, "seed {}: {call:?} after a wait", self.seed);
         }
     }
-    sides.into_iter().for_each(Side::end);
+
+    /// True if the begun call has ended on both sides. If it has ended on one side, the other side gets time
+    /// to end it, too.
+    fn has_ended(&self, actor: usize, call: &LockCall) -> bool {
+        let (kernel, volume) = (&self.kernel.0[actor], &self.volume.0[actor]);
+        let expected = kernel.answers.recv_timeout(BEGINS_TO_WAIT).ok();
+        let (expected, found) = match (expected, volume.answers.try_recv().ok()) {
+            (None, None) => return false,
+            (expected, found) => {
+                (expected.unwrap_or_else(|| kernel.end()), found.unwrap_or_else(|| volume.end()))
+            }
+        };
+        assert_eq!(found, expected, "seed {}: {call:?} after a wait", self.seed);
+        true
+    }
 }
 
 /// Compares the detection of deadlocks. Two owners have locked the same byte of different files, and each
@@ -331,12 +372,12 @@ fn compare_locks(seed: u64, count: usize, sides: [Side; 2], patience: Duration) 
 /// Panics at the first difference.
 pub fn compare_deadlocks_with_host() {
     let engine = &scm();
-    make_files_of(engine);
+    make_files(engine);
     let owners = [RangeOwner::Process, RangeOwner::OpenFile];
     // A deadlock that a side does not detect never ends, and its locks stay. So each pair of owners has a
     // byte of its own.
     for (at, first, second) in (0..4).map(|pair| (pair as u64, owners[pair / 2], owners[pair % 2])) {
-        let sides = [Side::of_kernel(Path::new("/")), Side::of(engine)];
+        let sides = [Side::of_kernel(), Side::of(engine)];
         let [expected, found] = sides.map(|side| deadlock_of(&side, at, first, second));
         assert_eq!(found, expected, "{first:?} waits before {second:?}");
     }
@@ -348,17 +389,19 @@ fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> b
     let range = (at, 1);
     let set = |file: usize, owner, kind, waits| LockCall::Set { slot: file, owner, range, kind, waits };
     let exclusive = Some(LockKind::Exclusive);
-    for (actor, owner) in [(0, first), (1, second)] {
+    // Root may open every file for writing.
+    let [one, other] = [0, ACTORS];
+    for (slot, (actor, owner)) in [(one, first), (other, second)].into_iter().enumerate() {
         for file in 0..FILES.len() {
             let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ | OpenFlags::WRITE };
             side.0[actor].make(&open).expect("the file exists");
         }
-        side.0[actor].make(&set(actor, owner, exclusive, false)).expect("the file is not locked");
+        side.0[actor].make(&set(slot, owner, exclusive, false)).expect("the file is not locked");
     }
-    side.0[0].begin(&set(1, first, exclusive, true));
-    assert!(side.0[0].is_waiting());
-    side.0[1].begin(&set(0, second, exclusive, true));
-    let ends = match side.0[1].answers.recv_timeout(BEGINS_TO_WAIT) {
+    side.0[one].begin(&set(1, first, exclusive, true));
+    assert!(side.0[one].is_waiting());
+    side.0[other].begin(&set(0, second, exclusive, true));
+    let ends = match side.0[other].answers.recv_timeout(BEGINS_TO_WAIT) {
         Ok(answer) => {
             assert_eq!(answer, Err(Errno::DEADLK));
             true
@@ -366,8 +409,8 @@ fn deadlock_of(side: &Side, at: u64, first: RangeOwner, second: RangeOwner) -> b
         Err(_) => false,
     };
     if ends {
-        side.0[1].make(&set(1, second, None, false)).expect("an unlock");
-        side.0[0].end().expect("the lock is free");
+        side.0[other].make(&set(1, second, None, false)).expect("an unlock");
+        side.0[one].end().expect("the lock is free");
     }
     ends
 }

@@ -17,6 +17,7 @@ mod access_times;
 mod calls;
 mod chains;
 mod flags;
+mod generate;
 mod host;
 mod locks;
 mod same_size;
@@ -27,29 +28,30 @@ mod tree;
 mod values;
 mod xattr;
 
-pub use calls::{PosixCall, generate};
+pub use calls::PosixCall;
+pub use generate::generate;
 pub use host::{plain_users, users_of_seed};
-pub use locks::{compare_deadlocks_with_host, compare_locks_of_places, compare_locks_with_host};
+pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
+pub use values::CallPath;
 pub use xattr::Ask;
 
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use eyrie::posix::{Posix, SetTime};
-use eyrie::{AccessRules, AccessTimes, Credentials, Engine, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie::{AccessRules, AccessTimes, Credentials, Engine, Host, Kind, PosixExt, PosixLocks, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{ObjectId, Owner};
 use eyrie_medium::Medium;
 use eyrie_sim::explore::fixed_options;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 
 use self::calls::{SLOTS, Slots, perform};
 use self::host::HostSide;
@@ -58,10 +60,6 @@ use self::tree::{Parts, PosixTree, Times};
 /// The host's rules for shared directories, such as `fs.protected_hardlinks`. They are read before the change
 /// of root, because the new root has no `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
-
-/// The directory `/proc/self/fd`, whose names lead to the open files of this process. It is opened before the
-/// change of root.
-static OPEN_FILES: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Environment variable with the root of a child process of [`in_tmpfs_root`].
 const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
@@ -90,45 +88,22 @@ impl fmt::Debug for Difference {
     }
 }
 
-/// Shows a call, with paths as text and data as lengths.
+/// Shows a call, with data as lengths.
 struct Brief<'a>(&'a PosixCall);
 
 impl fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let escaped = |bytes: &[u8]| match bytes.len() {
-            0..=64 => format!("{:?}", bytes.escape_ascii().to_string()),
-            length => format!("<{length} bytes>"),
-        };
-        match self.0 {
-            PosixCall::Open { slot, path, flags, mode } => {
-                write!(f, "Open {{ slot: {slot}, path: {}, {flags:?}, mode: {mode:#o} }}", escaped(path))
-            }
-            PosixCall::Write { slot, data, offset } => {
-                write!(f, "Write {{ slot: {slot}, length: {}, offset: {offset} }}", data.len())
-            }
-            PosixCall::Append { slot, data } => {
-                write!(f, "Append {{ slot: {slot}, length: {} }}", data.len())
-            }
-            PosixCall::Rename { from, to, mode } => {
-                write!(f, "Rename {{ {}, {}, {mode:?} }}", escaped(from), escaped(to))
-            }
-            PosixCall::Flink { slot, path } => write!(f, "Flink {{ slot: {slot}, {} }}", escaped(path)),
-            PosixCall::Link { existing, path } => {
-                write!(f, "Link {{ {}, {} }}", escaped(existing), escaped(path))
-            }
-            PosixCall::Symlink { target, path } => {
-                write!(f, "Symlink {{ {}, {} }}", escaped(target), escaped(path))
-            }
-            PosixCall::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", escaped(path)),
-            PosixCall::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", escaped(path)),
-            PosixCall::Xattr { path, follow, ask } => {
-                write!(f, "Xattr {{ {}, follow: {follow}, {ask:?} }}", escaped(path))
-            }
-            other => match path_of(other) {
-                Some(path) => write!(f, "{other:?}: {}", escaped(path)),
-                None => write!(f, "{other:?}"),
-            },
+        let mut call = self.0.clone();
+        if let PosixCall::Write { data, .. }
+        | PosixCall::Append { data, .. }
+        | PosixCall::AppendRange { data, .. } = &mut call
+            && !data.is_empty()
+        {
+            let length = data.len();
+            data.truncate(1);
+            return write!(f, "{call:?} x {length}");
         }
+        write!(f, "{call:?}")
     }
 }
 
@@ -182,7 +157,7 @@ impl Comparison {
 /// # Errors
 /// The first difference, with a list of calls that shows it. The list is short: the function tries to leave
 /// out calls.
-pub fn compare_with_host<P: Posix>(
+pub fn compare_with_host<P: PosixLocks>(
     subject: impl Fn(&Credentials) -> P,
     comparison: &Comparison,
 ) -> Result<(), Box<Difference>> {
@@ -204,7 +179,7 @@ pub fn compare_with_host<P: Posix>(
     Ok(())
 }
 
-struct PosixRun<'a, P: Posix> {
+struct PosixRun<'a, P: PosixLocks> {
     host: HostSide,
     /// The file system under test, as each user sees it.
     subjects: Vec<P>,
@@ -224,7 +199,7 @@ fn wait_for_tick() {
     }
 }
 
-impl<P: Posix> PosixRun<'_, P> {
+impl<P: PosixLocks> PosixRun<'_, P> {
     fn become_users_of(&mut self, seed: u64, subject: &impl Fn(&Credentials) -> P) {
         self.host.users = (self.comparison.users)(seed);
         self.subjects = self.host.users.iter().map(subject).collect();
@@ -271,7 +246,8 @@ impl<P: Posix> PosixRun<'_, P> {
         let per_tree = if waits { 1 } else { per_tree };
         let mut before = self.trees(!waits).map_err(|what| (0, what))?;
         for (index, (user, call)) in calls.iter().enumerate() {
-            let is_compared = !self.host.is_beyond_comparison(host_slots, call, &self.subjects[0]);
+            let is_compared =
+                !self.host.is_beyond_comparison(host_slots, call, (&self.subjects[0], subject_slots));
             if is_compared {
                 if waits {
                     wait_for_tick();
@@ -345,26 +321,6 @@ fn access_time_set(call: &PosixCall) -> Option<Time> {
     }
 }
 
-fn path_of(call: &PosixCall) -> Option<&[u8]> {
-    match call {
-        PosixCall::Stat { path }
-        | PosixCall::Lstat { path }
-        | PosixCall::Truncate { path, .. }
-        | PosixCall::TruncateToSame { path }
-        | PosixCall::Rmdir { path }
-        | PosixCall::Unlink { path }
-        | PosixCall::Readlink { path }
-        | PosixCall::Chown { path, .. }
-        | PosixCall::Lchown { path, .. }
-        | PosixCall::Utimens { path, .. }
-        | PosixCall::Lutimens { path, .. }
-        | PosixCall::Mknod { path, .. }
-        | PosixCall::Access { path, .. }
-        | PosixCall::List { path } => Some(path),
-        _ => None,
-    }
-}
-
 /// Empties a file system, and gives all users all rights on its root.
 fn empty<P: Posix>(fs: &P) {
     flags::clear(fs);
@@ -378,12 +334,9 @@ fn empty<P: Posix>(fs: &P) {
 fn enter_root() -> bool {
     let Some(root) = std::env::var_os(ROOT_VARIABLE) else { return false };
     HOST_RULES.get_or_init(AccessRules::of_host);
-    OPEN_FILES.get_or_init(|| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open("/proc/self/fd", flags, Mode::empty()).expect("the host has a /proc")
-    });
+    // The new root has no `/proc`, so the names of open files are relative: see [`HostSide::new`].
+    std::env::set_current_dir("/proc/self/fd").expect("the host has a /proc");
     rustix::process::chroot(&*root).expect("root changes its root");
-    std::env::set_current_dir("/").expect("the new root can be entered");
     rustix::process::umask(Mode::empty());
     true
 }

@@ -4,11 +4,12 @@ use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;
 
 use super::calls::PosixCall;
+use super::values::CallPath;
 
 /// Returns calls for several files in turn. The calls make a file with or without data and storage, truncate
 /// it to the size that it has, and remove it.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
-    let (slot, name) = (0, || b"same".to_vec());
+    let (slot, name) = (0, || CallPath::from("same"));
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let size = |size| PosixCall::SetLen { slot, size };
     let write = |offset, bytes| PosixCall::Write { slot, data: vec![7; bytes], offset };

@@ -6,13 +6,14 @@ use eyrie::{AclKind, FallocateMode, XattrMode};
 use eyrie_engine::op::CAPABILITY_XATTR;
 
 use super::calls::PosixCall;
+use super::values::CallPath;
 use super::xattr::{Ask, CAPABILITY};
 use crate::acls::acl;
 
 /// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
 /// owner of the file (a member of its group), and a user outside this group.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
-    let name = || b"/f".to_vec();
+    let name = || CallPath::from("/f");
     let slot = 0;
     let mode = |mode| PosixCall::Chmod { path: name(), mode };
     let open = |flags| PosixCall::Open { slot, path: name(), flags: OpenFlags::WRITE | flags, mode: 0o666 };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use eyrie::posix::Posix;
 use eyrie::{Credentials, Engine, Host, Pxfs};
+use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Guards, ObjectId, Result, forward_calls};
 use eyrie_medium::{Medium, own_root};
@@ -46,6 +47,22 @@ impl Engine for Subtree {
         self.volume.may_have_flags()
     }
 
+    fn may_have_locks(&self) -> bool {
+        self.volume.may_have_locks()
+    }
+
+    fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
+        self.volume.try_lock(id, request, waiter)
+    }
+
+    fn find_lock(&self, id: ObjectId, request: &LockRequest) -> Result<Option<HeldLock>> {
+        self.volume.find_lock(id, request)
+    }
+
+    fn end_locks(&self, id: ObjectId, generation: u64, owners: &[LockOwner]) {
+        self.volume.end_locks(id, generation, owners);
+    }
+
     fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
         if dir == self.root { Ok(Some(dir)) } else { self.volume.parent_of(dir) }
     }
@@ -76,7 +93,6 @@ pub fn compare_threads_with_host(medium: Medium, comparisons: &[Comparison]) {
             scope.spawn(move || {
                 own_root().expect("root gives a thread a root");
                 rustix::process::chroot(&name).expect("root changes the root of a thread");
-                std::env::set_current_dir("/").expect("the new root can be entered");
                 compare_engine_with_host(Arc::new(subtree), comparison);
             });
         }

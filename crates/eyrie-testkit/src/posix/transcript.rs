@@ -13,7 +13,8 @@ use std::process::{Child, Command};
 
 use eyrie::{Host, Stat};
 
-use super::calls::{PosixCall, SLOTS, Slots, generate};
+use super::calls::{PosixCall, SLOTS, Slots};
+use super::generate::generate;
 use super::host::HostSide;
 use super::tree::{self, Times};
 use super::{
@@ -105,7 +106,7 @@ fn write_calls(
     let mut slots: Slots<Host> = [const { None }; SLOTS];
     let (mut before, mut shown) = (host.tree(true), BTreeMap::new());
     for (index, (user, call)) in calls.iter().enumerate() {
-        if host.is_beyond_comparison(&slots, call, &host.host)
+        if host.is_beyond_comparison(&slots, call, (&host.host, &slots))
             || is_left_out(call, host.object_of(&slots, call).as_ref())
         {
             continue;

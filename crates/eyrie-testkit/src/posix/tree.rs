@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use eyrie::posix::{ListEntry, OpenFlags, Posix, Stat};
 use eyrie::{Errno, Kind, Target, Time};
 
-use super::calls::CORNER_SECONDS;
+use super::generate::CORNER_SECONDS;
 use super::values::{ComparedStat, path};
 use super::xattr;
 use eyrie_sim::compare::Xattrs;

@@ -1,16 +1,55 @@
 //! Paths, answers and random choices that all kinds of calls share.
 
 use std::ffi::OsStr;
+use std::fmt;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::Kind;
-use eyrie::posix::Stat;
+use eyrie::posix::{PathAt, Stat};
+use eyrie::{Kind, LockKind};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 /// The bytes of a path, or of the name of an extended attribute.
 pub(super) type PathBytes = Vec<u8>;
+
+/// A path of a call.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CallPath {
+    /// The slot with the open directory where a relative path begins. With `None` and with an empty slot, the
+    /// path begins at the root.
+    pub dir: Option<usize>,
+    /// The path.
+    pub bytes: Vec<u8>,
+}
+
+impl CallPath {
+    /// Returns the path for a file system whose open files are in `slots`.
+    pub(super) fn at<'a, H>(&'a self, slots: &'a [Option<H>]) -> PathAt<'a, H> {
+        let dir = self.dir.and_then(|slot| slots[slot].as_ref());
+        PathAt { dir, path: path(&self.bytes) }
+    }
+}
+
+impl From<&str> for CallPath {
+    fn from(path: &str) -> CallPath {
+        CallPath { dir: None, bytes: path.into() }
+    }
+}
+
+/// Shows a path as text, after the number of the slot where it begins.
+impl fmt::Debug for CallPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(slot) = self.dir {
+            write!(f, "slot {slot}: ")?;
+        }
+        match self.bytes.len() {
+            0..=64 => write!(f, "{:?}", self.bytes.escape_ascii().to_string()),
+            length => write!(f, "<{length} bytes>"),
+        }
+    }
+}
 
 /// The parts of a call's answer in which two file systems must agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +61,9 @@ pub(super) enum Answer {
     Bytes(Vec<u8>),
     Stat(ComparedStat),
     Names(Vec<(Vec<u8>, Kind)>),
+    Range(Range<u64>),
+    /// A lock: kind, start, length, and true if a process owns the lock.
+    Lock(Option<(LockKind, u64, u64, bool)>),
 }
 
 /// The attributes in which two file systems must agree. `size` is `None` unless the object is a file or a

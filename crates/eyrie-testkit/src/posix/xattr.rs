@@ -7,7 +7,7 @@ use eyrie_engine::access::AclKind;
 use eyrie_engine::op::CAPABILITY_XATTR;
 use rand::Rng;
 
-use super::values::{Answer, PathBytes, Random, path};
+use super::values::{Answer, CallPath, PathBytes, Random, path};
 use eyrie_sim::compare::Xattrs;
 
 /// Names in every namespace, and in no namespace. The longest values of all settable names fit into 64 KiB
@@ -66,45 +66,20 @@ impl std::fmt::Debug for Ask {
     }
 }
 
-/// The object whose extended attributes a call uses. For a path, the flag is true if symbolic links are
-/// followed.
-pub(super) enum Of<'a, H> {
-    Path(&'a [u8], bool),
-    Handle(&'a H),
-}
-
 /// Makes the call. Lists have no defined order, so their names are sorted in the answer.
-pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
+pub(super) fn ask<P: Posix>(fs: &P, of: Target<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match ask {
-        Ask::Get { name, size } => fill(*size, |out| match *of {
-            Of::Path(file, true) => fs.getxattr(path(file).into(), name, out),
-            Of::Path(file, false) => fs.getxattr(Target::NoFollow(path(file).into()), name, out),
-            Of::Handle(handle) => fs.getxattr(Target::Open(handle), name, out),
-        }),
+        Ask::Get { name, size } => fill(*size, |out| fs.getxattr(of, name, out)),
         Ask::List { size } => {
-            let answer = fill(*size, |out| match *of {
-                Of::Path(file, true) => fs.listxattr(path(file).into(), out),
-                Of::Path(file, false) => fs.listxattr(Target::NoFollow(path(file).into()), out),
-                Of::Handle(handle) => fs.listxattr(Target::Open(handle), out),
-            })?;
+            let answer = fill(*size, |out| fs.listxattr(of, out))?;
             let Answer::Bytes(list) = answer else { return Ok(answer) };
             let mut names: Vec<&[u8]> = list.split_inclusive(|&byte| byte == 0).collect();
             names.sort_unstable();
             Ok(Answer::Bytes(names.concat()))
         }
-        Ask::Set { name, value, mode } => match *of {
-            Of::Path(file, true) => fs.setxattr(path(file).into(), name, value, *mode),
-            Of::Path(file, false) => fs.setxattr(Target::NoFollow(path(file).into()), name, value, *mode),
-            Of::Handle(handle) => fs.setxattr(Target::Open(handle), name, value, *mode),
-        }
-        .map(done),
-        Ask::Remove { name } => match *of {
-            Of::Path(file, true) => fs.removexattr(path(file).into(), name),
-            Of::Path(file, false) => fs.removexattr(Target::NoFollow(path(file).into()), name),
-            Of::Handle(handle) => fs.removexattr(Target::Open(handle), name),
-        }
-        .map(done),
+        Ask::Set { name, value, mode } => fs.setxattr(of, name, value, *mode).map(done),
+        Ask::Remove { name } => fs.removexattr(of, name).map(done),
     }
 }
 
@@ -124,7 +99,7 @@ impl Random {
     /// Returns a call, and its path if the caller must not draw one. A call with an empty or too long name,
     /// or with a too long value, gets the root directory as its path. Such a call needs a valid path, because
     /// kernels differ in the order in which they check the path and the name.
-    pub(super) fn ask(&mut self) -> (Option<PathBytes>, Ask) {
+    pub(super) fn ask(&mut self) -> (Option<CallPath>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
             let name = if name == "n" { vec![b'n'; 256] } else { name.as_bytes().to_vec() };
@@ -132,7 +107,7 @@ impl Random {
                 0 => self.ask_for(name),
                 _ => Ask::Set { name, value: vec![0; length], mode: XattrMode::Set },
             };
-            return (Some(b"/".to_vec()), ask);
+            return (Some("/".into()), ask);
         }
         if self.0.random_ratio(1, 3) {
             return (None, self.ask_for_acl());

@@ -19,6 +19,8 @@ use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{Comparison, PosixCall, compare_with_host, in_tmpfs_root, plain_users};
 use tempfile::TempDir;
 
+use crate::threads::{Shared, explain};
+
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
 /// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
 /// access time becomes a day old.
@@ -160,6 +162,34 @@ fn join_in_child(medium: MediumChoice) {
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
+#[test]
+fn calls_of_three_clients_are_linearizable() {
+    explain_clients(MediumChoice::Auto, 300);
+}
+
+#[test]
+fn calls_of_three_clients_of_a_disk_are_linearizable() {
+    explain_clients(MediumChoice::Paged, 100);
+}
+
+/// Some order explains the calls of three clients with sessions of their own. On a disk, the service drains
+/// the volume meanwhile.
+fn explain_clients(medium: MediumChoice, seeds: u64) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a service keeps only the times of root");
+        return;
+    }
+    let mut overlapped = 0;
+    for seed in 0..seeds {
+        served(8 << 20, medium, |socket| {
+            let clients = (0..3).map(|_| Client::connect(socket, false).expect("a session")).collect();
+            overlapped += explain(&Shared::new(clients), seed, 3, 3, medium == MediumChoice::Paged);
+        });
+    }
+    println!("{overlapped} of {} calls overlapped another", seeds * 9);
+    assert!(overlapped > 0);
+}
+
 /// An engine behind the checks that a service makes for one user.
 struct Checked {
     engine: Arc<Scm>,
@@ -224,6 +254,10 @@ fn a_service_allows_the_names_that_the_kernel_allows() {
         let engine = Arc::new(Scm::create_on(medium, &options, owner, counter()).expect("a new volume"));
         let checked =
             |who: &Credentials| Arc::new(Checked { engine: Arc::clone(&engine), who: who.clone(), rules });
-        compare(checked, rules, |_| false);
+        // This engine has no locks, because the checks of a service do not look at them.
+        let is_lock = |call: &PosixCall| {
+            matches!(call, PosixCall::Flock { .. } | PosixCall::LockRange { .. } | PosixCall::FindLock { .. })
+        };
+        compare(checked, rules, is_lock);
     });
 }

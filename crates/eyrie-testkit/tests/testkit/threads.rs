@@ -36,8 +36,9 @@ fn assert_clean(engine: &Scm) {
 }
 
 /// The shared objects of a history: two directories, a file with two names, and a key.
-struct Shared {
-    engine: Scm,
+pub struct Shared<E = Scm> {
+    /// The engine, or several clients of one volume.
+    engines: Vec<E>,
     model: Model,
     dirs: [ObjectId; 2],
     file: ObjectId,
@@ -46,53 +47,58 @@ struct Shared {
     names: usize,
 }
 
-impl Shared {
-    fn new(engine: Scm) -> Shared {
-        Shared::with_names(engine, 0)
+impl<E: Engine> Shared<E> {
+    pub fn new(engines: Vec<E>) -> Shared<E> {
+        Shared::with_names(engines, 0)
     }
 
     /// Creates the shared objects, with `count` further names of the file in each directory.
-    fn with_names(engine: Scm, count: usize) -> Shared {
+    fn with_names(engines: Vec<E>, count: usize) -> Shared<E> {
+        let engine = &engines[0];
         let root = engine.root();
         let model = Model::new(root, OWNER, BORN);
         let id = |kind| engine.reserve(kind).expect("room");
-        let (dir, file, key) = (id(Kind::Directory), id(Kind::File), id(Kind::File));
+        let (top, dir) = (id(Kind::Directory), id(Kind::Directory));
+        let (file, key) = (id(Kind::File), id(Kind::File));
         let (owner, time) = (OWNER, BORN);
-        let create = |name, id, content| Op::Create { dir: root, name, id, owner, content, time };
+        let create = |dir, name, id, content| Op::Create { dir, name, id, owner, content, time };
         for op in [
-            create(b"dir", dir, Content::Empty),
-            create(b"a", file, Content::Bytes(b"0123456789abcdef")),
+            // The root of a served volume has the time at which the volume was made, so the calls use another
+            // directory.
+            create(root, b"top", top, Content::Empty),
+            create(top, b"dir", dir, Content::Empty),
+            create(top, b"a", file, Content::Bytes(b"0123456789abcdef")),
             Op::Link { dir, name: b"b", id: file, time },
-            Op::Put { dir: root, name: b"k", id: key, owner, data: b"value", time },
+            Op::Put { dir: top, name: b"k", id: key, owner, data: b"value", time },
         ] {
             engine.apply(&op).expect("a new volume");
             model.apply(&op).expect("a new model");
         }
         for n in 0..2 * count {
             let name = format!("name-{n}");
-            let link = Op::Link { dir: [root, dir][n % 2], name: name.as_bytes(), id: file, time };
+            let link = Op::Link { dir: [top, dir][n % 2], name: name.as_bytes(), id: file, time };
             engine.apply(&link).expect("a new volume");
             model.apply(&link).expect("a new model");
         }
-        Shared { engine, model, dirs: [root, dir], file, key, names: count }
+        Shared { engines, model, dirs: [top, dir], file, key, names: count }
     }
 
-    /// Draws a random request at `time`, and reserves the ids for it.
-    fn request(&self, random: &mut SmallRng, time: Time) -> Request {
+    /// Draws a random request to `engine` at `time`, and reserves the ids for it.
+    fn request(&self, engine: &E, random: &mut SmallRng, time: Time) -> Request {
         let names: [&[u8]; 3] = [b"a", b"b", b"k"];
         let dir = self.dirs[random.random_range(0..2)];
         let name = names[random.random_range(0..3)];
         let target = if random.random_ratio(1, 4) { self.key } else { self.file };
         let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
         let data = &data[..];
-        let fresh = || self.engine.reserve(Kind::File).expect("room");
+        let fresh = || engine.reserve(Kind::File).expect("room");
         let op = match random.random_range(0..25) {
-            20 => return Request::Xattr { id: target, name: b"x".to_vec() },
+            20 => return Request::Xattr { id: target, name: b"user.x".to_vec() },
             21 => {
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.random_range(0..3)];
-                Op::SetXattr { id: target, name: b"x", value: data, mode, time }
+                Op::SetXattr { id: target, name: b"user.x", value: data, mode, time }
             }
-            22 => Op::RemoveXattr { id: target, name: b"x", time },
+            22 => Op::RemoveXattr { id: target, name: b"user.x", time },
             24 => Op::MarkAccess { id: if random.random() { target } else { dir }, time },
             0..2 => return Request::Lookup { dir, name: name.to_vec() },
             2..4 => return Request::Read { id: target, offset: 0, length: 64 },
@@ -150,9 +156,15 @@ impl Shared {
 }
 
 /// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and asserts that some order of the
-/// calls explains their answers. With `drains`, one more thread drains the medium all the time. Returns the
-/// number of calls that overlapped with a call of another thread.
-fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: bool) -> usize {
+/// calls explains their answers. The threads use the engines in turn. With `drains`, one more thread drains
+/// the medium all the time. Returns the number of calls that overlapped with a call of another thread.
+pub fn explain<E: Engine>(
+    shared: &Shared<E>,
+    seed: u64,
+    threads: usize,
+    calls: usize,
+    drains: bool,
+) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     // The pin keeps removed objects readable until the history ends.
     let _pin = epoch::pin();
@@ -162,19 +174,22 @@ fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: boo
         0 => Time::new(10 + call as i64, thread as u32),
         _ => Time::new(10, 0),
     };
-    let scripts = (0..threads)
-        .map(|thread| (0..calls).map(|call| shared.request(&mut random, time(call, thread))).collect());
+    let scripts = (0..threads).map(|thread| {
+        let engine = &shared.engines[thread % shared.engines.len()];
+        let script = (0..calls).map(|call| shared.request(engine, &mut random, time(call, thread)));
+        (engine as &dyn Engine, script.collect())
+    });
     let scripts = scripts.collect();
     let done = AtomicBool::new(false);
     let history = std::thread::scope(|scope| {
         if drains {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    shared.engine.sync().expect("a sound disk");
+                    shared.engines[0].sync().expect("a sound disk");
                 }
             });
         }
-        let history = linear::run_threads(&shared.engine, scripts);
+        let history = linear::run_threads(scripts);
         done.store(true, Ordering::Relaxed);
         history
     });
@@ -191,8 +206,9 @@ fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: boo
 }
 
 fn explain_all(seeds: u64, threads: usize, calls: usize) {
-    let overlapped: usize =
-        (0..seeds).map(|seed| explain(&Shared::new(in_memory(1 << 20)), seed, threads, calls, false)).sum();
+    let overlapped: usize = (0..seeds)
+        .map(|seed| explain(&Shared::new(vec![in_memory(1 << 20)]), seed, threads, calls, false))
+        .sum();
     println!("{overlapped} of {} calls overlapped another", seeds * (threads * calls) as u64);
     assert!(overlapped > 0);
 }
@@ -211,11 +227,11 @@ fn calls_of_three_threads_are_linearizable() {
 fn threads_in_large_directories_have_an_order() {
     let overlapped: usize = (0..600)
         .map(|seed| {
-            let shared = Shared::with_names(in_memory(1 << 20), 100);
+            let shared = Shared::with_names(vec![in_memory(1 << 20)], 100);
             if seed % 2 == 0 {
                 // These calls build the summaries of the directories before the threads start.
                 for &dir in &shared.dirs {
-                    let _ = shared.engine.attributes(dir).expect("sound");
+                    let _ = shared.engines[0].attributes(dir).expect("sound");
                 }
             }
             explain(&shared, seed, 2 + seed as usize % 2, 3, false)
@@ -232,11 +248,11 @@ fn threads_on_pages_have_an_order() {
     let overlapped: usize = (0..600)
         .map(|seed| {
             let (engine, simulated) = disk.create().expect("a new volume");
-            let Shared { engine, model, dirs, file, key, names } = Shared::new(engine);
-            engine.sync().expect("a sound disk");
-            drop(engine);
-            let engine = disk.open(simulated).expect("a sound disk");
-            explain(&Shared { engine, model, dirs, file, key, names }, seed, 2 + seed as usize % 2, 3, true)
+            let mut shared = Shared::new(vec![engine]);
+            shared.engines[0].sync().expect("a sound disk");
+            shared.engines.clear();
+            shared.engines.push(disk.open(simulated).expect("a sound disk"));
+            explain(&shared, seed, 2 + seed as usize % 2, 3, true)
         })
         .sum();
     assert!(overlapped > 0);

@@ -40,13 +40,23 @@ fn each_duty_has_one_module() {
         .collect();
     assert_none("Ops encoded elsewhere", &encodes);
     let permissions = uses(
-        &["crates/eyrie/src", "crates/eyrie-engine/src"],
         &[
-            "crates/eyrie-engine/src/access.rs",
-            "crates/eyrie-engine/src/access/acl.rs",
-            "crates/eyrie-engine/src/access/credentials.rs",
+            "crates/eyrie/src",
+            "crates/eyrie-engine/src",
+            "crates/eyrie-client/src",
+            "crates/eyrie-service/src",
         ],
-        &["in_group(", "credentials.is_root()", "0o4000", "0o2000", "0o1000", "0o111"],
+        &["crates/eyrie-engine/src/access.rs", "crates/eyrie-engine/src/access/"],
+        &[
+            "in_group(",
+            "credentials.is_root()",
+            ".has(Capabilities::",
+            ".has(access::Capabilities::",
+            "0o4000",
+            "0o2000",
+            "0o1000",
+            "0o111",
+        ],
     );
     assert_none("permission rules elsewhere", &permissions);
     let barriers = uses(

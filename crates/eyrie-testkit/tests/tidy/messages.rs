@@ -36,7 +36,7 @@ const CLEAR: [&str; 18] = [
     "the archive is written there: name a file with -o",
     "the script has none there; the report lists its points",
     "NOT CAUGHT IN TIME",
-    "write USER, USER:GROUP or :GROUP",
+    "write USER, USER:GROUP, USER: or :GROUP",
     "write VOLUME:/path, such as …:/",
 ];
 

@@ -156,6 +156,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "hostile",
             "script",
             "kills",
+            "persistent",
             "posix",
             "power",
             "tree_fixture",

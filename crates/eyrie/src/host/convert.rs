@@ -1,7 +1,7 @@
 //! Conversions of arguments to those of the kernel, and of the kernel's results to those of
 //! [`Posix`](crate::Posix).
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use eyrie_engine::{FallocateMode, InodeFlags, Kind, Time, XattrMode};
 use rustix::fs::{
@@ -17,11 +17,6 @@ use crate::{Errno, Error, Result};
 #[inline]
 pub(super) fn named<T>(operation: &'static str, result: io::Result<T>) -> Result<T> {
     result.map_err(|errno| Error::new(Errno::from_raw_os_error(errno.raw_os_error()), operation))
-}
-
-/// Returns a path that leads to an open file.
-pub(super) fn descriptor_path(file: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 pub(super) fn mode_bits(mode: u16) -> Mode {

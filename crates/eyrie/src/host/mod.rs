@@ -38,8 +38,8 @@ use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{self, ReadWriteFlags};
 
 use convert::{
-    descriptor_path, fallocate_flags, file_type, inode_flags, kind_of_entry, mode_bits, named, open_flags,
-    stat_from, timestamps, with_inode_flags, xattr_flags,
+    fallocate_flags, file_type, inode_flags, kind_of_entry, mode_bits, named, open_flags, stat_from,
+    timestamps, with_inode_flags, xattr_flags,
 };
 
 use crate::posix::{Access, ListEntry, OpenFlags, PathAt, Posix, SetTime, Stat, StatVfs, Target, Whence};
@@ -66,6 +66,8 @@ pub struct Host {
     root: Arc<OwnedFd>,
     /// True if the root is `/`, so that absolute paths need no change.
     whole: bool,
+    /// The directory whose names are the numbers of the open files of this process.
+    open_files: &'static str,
 }
 
 impl Host {
@@ -83,7 +85,7 @@ impl Host {
         let whole = root == Path::new("/");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = named("open", fs::open(root, flags, Mode::empty())).map_err(|error| error.at(root))?;
-        Ok(Host { root: Arc::new(root), whole })
+        Ok(Host { root: Arc::new(root), whole, open_files: "/proc/self/fd" })
     }
 
     /// Makes all earlier changes durable, in the whole host file system that contains the root.
@@ -138,8 +140,13 @@ impl Host {
         match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
             true if path.as_bytes().starts_with(b"/") => Ok(path.as_bytes().to_vec()),
             true => Ok([b"/", path.as_bytes()].concat()),
-            false => Ok([descriptor_path(dir).as_bytes(), b"/", path.as_bytes()].concat()),
+            false => Ok([self.descriptor_path(dir).as_bytes(), b"/", path.as_bytes()].concat()),
         }
+    }
+
+    /// Returns a path that leads to an open file.
+    fn descriptor_path(&self, file: BorrowedFd<'_>) -> String {
+        format!("{}/{}", self.open_files, file.as_raw_fd())
     }
 
     fn lstat(&self, operation: &'static str, path: PathAt<'_, OwnedFd>) -> Result<Stat> {
@@ -279,7 +286,7 @@ impl Posix for Host {
             }
             // Only privileged programs may link a descriptor itself (`AT_EMPTY_PATH`).
             Target::Open(file) => {
-                fs::linkat(fs::CWD, descriptor_path(file.as_fd()), dir, path, AtFlags::SYMLINK_FOLLOW)
+                fs::linkat(fs::CWD, self.descriptor_path(file.as_fd()), dir, path, AtFlags::SYMLINK_FOLLOW)
             }
         };
         named("link", linked)
@@ -290,9 +297,15 @@ impl Posix for Host {
         named("symlink", fs::symlinkat(target, dir, path))
     }
 
-    fn readlink(&self, path: PathAt<'_, OwnedFd>) -> Result<Vec<u8>> {
-        let (dir, path) = self.place(path);
-        named("readlink", fs::readlinkat(dir, path, Vec::new())).map(CString::into_bytes)
+    fn readlink(&self, link: Target<'_, OwnedFd>) -> Result<Vec<u8>> {
+        let target = match link {
+            Target::Follow(path) | Target::NoFollow(path) => {
+                let (dir, path) = self.place(path);
+                fs::readlinkat(dir, path, Vec::new())
+            }
+            Target::Open(link) => fs::readlinkat(link, "", Vec::new()),
+        };
+        named("readlink", target).map(CString::into_bytes)
     }
 
     fn chmod(&self, file: Target<'_, OwnedFd>, mode: u16) -> Result<()> {
@@ -387,7 +400,7 @@ impl Posix for Host {
                 let (dir, path) = self.place(path);
                 fs::accessat(dir, path, wanted, flags)
             }
-            Target::Open(file) => fs::accessat(fs::CWD, descriptor_path(file.as_fd()), wanted, flags),
+            Target::Open(file) => fs::accessat(fs::CWD, self.descriptor_path(file.as_fd()), wanted, flags),
         };
         named("access", checked)
     }

@@ -1,4 +1,4 @@
-//! Several users in one process, for tests.
+//! Several users in one process, and a process whose root has no `/proc`, for tests.
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -7,6 +7,17 @@ use super::{Host, named};
 use crate::{Credentials, Result};
 
 impl Host {
+    /// Returns the same file system for a process whose root has no `/proc`. `dir` is `/proc/self/fd` under
+    /// another name, such as `.`. This function needs the feature `testing`.
+    ///
+    /// ```
+    /// let root = eyrie::Host::new("/")?.with_open_files("/proc/self/fd");
+    /// # Ok::<(), eyrie::Error>(())
+    /// ```
+    pub fn with_open_files(self, dir: &'static str) -> Host {
+        Host { open_files: dir, ..self }
+    }
+
     /// Gives the calling thread, and no other thread, the users, groups and capabilities of `credentials`.
     /// The umask does not change. All capabilities of the process stay permitted. Root always has all
     /// capabilities. The process must have been started by root. A call with the credentials of root makes

@@ -85,8 +85,9 @@ impl KeyRange {
             }
     }
 
-    /// Removes `key` and all keys before it from the range.
+    /// Removes `key`, which is in the range, and all keys before it.
     pub(super) fn remove_through(&mut self, key: &[u8]) {
+        debug_assert!(self.contains(key), "a key before the range would enlarge the range");
         self.start = Bound::Excluded(key.to_vec());
     }
 }

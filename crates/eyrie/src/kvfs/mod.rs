@@ -30,7 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::access::{self, Capabilities, Protection};
+use eyrie_engine::access::{self, Protection};
 use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 use eyrie_engine::{Engine, FileView, Kind, ObjectId, Owner, Version};
 use eyrie_medium::epoch::{self, Guard};
@@ -112,7 +112,7 @@ impl<E: Engine> Kvfs<E> {
             // dropped.
             Ok(owner) => {
                 let (dir, clock) = (handle.into_kept(), pxfs.clock());
-                let is_above_limits = pxfs.credentials().has(Capabilities::SYS_RESOURCE);
+                let is_above_limits = access::may_exceed_limits(pxfs.credentials());
                 Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, is_above_limits, clock }) })
             }
             Err(error) => {

@@ -285,7 +285,7 @@ pub trait Posix {
     /// As `symlinkat(2)`.
     fn symlink(&self, target: &Path, path: PathAt<'_, Self::Handle>) -> Result<()>;
 
-    /// Returns the bytes of the target of a symbolic link.
+    /// Returns the bytes of the target of a symbolic link. A link at the end of a path is never followed.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -295,8 +295,8 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL` if the file is not a symbolic link.
-    fn readlink(&self, path: PathAt<'_, Self::Handle>) -> Result<Vec<u8>>;
+    /// `EINVAL` if the file is not a symbolic link, and `ENOENT` if an open file is none.
+    fn readlink(&self, link: Target<'_, Self::Handle>) -> Result<Vec<u8>>;
 
     /// Sets the permission bits.
     ///

@@ -241,8 +241,8 @@ macro_rules! pass_calls_on {
             $fs.symlink(target, $place(path))
         }
 
-        fn readlink(&$self, path: PathAt<'_, P::Handle>) -> Result<Vec<u8>> {
-            $fs.readlink($place(path))
+        fn readlink(&$self, link: Target<'_, P::Handle>) -> Result<Vec<u8>> {
+            $fs.readlink(link.map(|path| $place(path)))
         }
 
         fn chmod(&$self, file: Target<'_, P::Handle>, mode: u16) -> Result<()> {

@@ -13,6 +13,10 @@ use crate::fetch::FetchSize;
 
 /// An iterator over the entries of a directory. Changes made during the iteration may or may not appear.
 ///
+/// A *cookie* is a position in the directory: 0 is the start, and [`DirEntry::cookie`] is the position after
+/// an entry. A cookie is valid as long as the directory exists, for every listing of the directory. In a
+/// volume no change of other entries moves it. On the host this depends on the host's file system.
+///
 /// ```
 /// # use eyrie::{Host, PosixExt};
 /// # let place = tempfile::tempdir()?;
@@ -27,20 +31,78 @@ pub struct ReadDir<P: Posix> {
     dir: File<P>,
     path: Arc<Path>,
     fetched: std::vec::IntoIter<DirEntry>,
-    /// The position in the directory where the next fetch begins. `None` at the end, and after an error.
-    cookie: Option<u64>,
+    /// The position of the iterator: the cookie of the entry that it returned last.
+    cookie: u64,
+    /// The position where the next fetch begins. `None` at the end, and after an error.
+    fetch_from: Option<u64>,
     fetch: FetchSize,
 }
 
 impl<P: Posix> ReadDir<P> {
     /// Lists the open directory `dir`, whose path is `path`.
     pub(super) fn new(dir: File<P>, path: &Path) -> ReadDir<P> {
-        let fetched = Vec::new().into_iter();
-        ReadDir { dir, path: path.into(), fetched, cookie: Some(0), fetch: FetchSize::first() }
+        let (fetched, fetch) = (Vec::new().into_iter(), FetchSize::first());
+        ReadDir { dir, path: path.into(), fetched, cookie: 0, fetch_from: Some(0), fetch }
+    }
+
+    /// Returns the position, as `telldir(3)`. [`seek`](ReadDir::seek) to this position continues with the
+    /// entries that the iterator has not returned yet.
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt, ReadDir, Result};
+    /// /// Returns true if the listing is at its end. The listing stays where it is.
+    /// fn is_at_end(listing: &mut ReadDir<Host>) -> Result<bool> {
+    ///     let here = listing.cookie();
+    ///     let next = listing.next().transpose()?;
+    ///     listing.seek(here);
+    ///     Ok(next.is_none())
+    /// }
+    /// ```
+    pub fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Continues at the position `cookie`, as `seekdir(3)`. The iterator then reads the directory again, also
+    /// after its end and after an error.
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt};
+    /// # let place = tempfile::tempdir()?;
+    /// # let fs = Host::new(place.path())?;
+    /// for name in ["/egg", "/owl", "/twig"] {
+    ///     fs.write(name, "")?;
+    /// }
+    /// let first = fs.read_dir("/")?.next().expect("three entries")?;
+    /// let mut others = fs.read_dir("/")?;
+    /// others.seek(first.cookie());
+    /// assert_eq!(others.count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn seek(&mut self, cookie: u64) {
+        self.fetched = Vec::new().into_iter();
+        (self.cookie, self.fetch_from, self.fetch) = (cookie, Some(cookie), FetchSize::first());
+    }
+
+    /// Begins again at the first entry, as `rewinddir(3)`. The iterator then returns also the entries that
+    /// were made since the first fetch.
+    ///
+    /// ```
+    /// # use eyrie::{Host, PosixExt};
+    /// # let place = tempfile::tempdir()?;
+    /// # let fs = Host::new(place.path())?;
+    /// let mut listing = fs.read_dir("/")?;
+    /// assert_eq!(listing.by_ref().count(), 0);
+    /// fs.write("/egg", "")?;
+    /// listing.rewind();
+    /// assert_eq!(listing.count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rewind(&mut self) {
+        self.seek(0);
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let Some(from) = self.cookie.take() else { return Ok(()) };
+        let Some(from) = self.fetch_from.take() else { return Ok(()) };
         let at_most = self.fetch.next();
         let mut entries = Vec::new();
         let mut next = None;
@@ -53,13 +115,14 @@ impl<P: Posix> ReadDir<P> {
                     name: OsString::from_vec(entry.name.to_vec()),
                     kind: entry.kind,
                     inode: entry.inode,
+                    cookie: entry.next,
                 });
                 let full = entries.len() == at_most;
                 next = full.then_some(entry.next);
                 !full
             })
             .map_err(|error| error.at(&self.path))?;
-        self.cookie = next;
+        self.fetch_from = next;
         self.fetched = entries.into_iter();
         Ok(())
     }
@@ -69,13 +132,14 @@ impl<P: Posix> Iterator for ReadDir<P> {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(entry) = self.fetched.next() {
-            return Some(Ok(entry));
+        if self.fetched.as_slice().is_empty()
+            && let Err(error) = self.fetch()
+        {
+            return Some(Err(error));
         }
-        match self.fetch() {
-            Ok(()) => self.fetched.next().map(Ok),
-            Err(error) => Some(Err(error)),
-        }
+        let entry = self.fetched.next()?;
+        self.cookie = entry.cookie;
+        Some(Ok(entry))
     }
 }
 
@@ -98,6 +162,7 @@ pub struct DirEntry {
     name: OsString,
     kind: Kind,
     inode: u64,
+    cookie: u64,
 }
 
 impl DirEntry {
@@ -165,5 +230,16 @@ impl DirEntry {
     /// ```
     pub fn inode(&self) -> u64 {
         self.inode
+    }
+
+    /// Returns the position after this entry, for [`ReadDir::seek`].
+    ///
+    /// ```
+    /// # use eyrie::*; fn f(listing: &mut ReadDir<Host>, entry: DirEntry) {
+    /// listing.seek(entry.cookie()); // the next entry is the one that follows `entry`
+    /// # }
+    /// ```
+    pub fn cookie(&self) -> u64 {
+        self.cookie
     }
 }

@@ -139,16 +139,20 @@ impl<E: Engine> Posix for Pxfs<E> {
         })
     }
 
-    fn readlink(&self, path: PathAt<'_, Handle>) -> Result<Vec<u8>> {
+    fn readlink(&self, link: Target<'_, Handle>) -> Result<Vec<u8>> {
+        let (link, no_link) = match link {
+            Target::Follow(path) | Target::NoFollow(path) => (Target::NoFollow(path), Errno::INVAL),
+            Target::Open(_) => (link, Errno::NOENT),
+        };
         self.as_user().call("readlink", |user| {
-            let id = user.object_of(Target::NoFollow(path))?;
+            let id = user.object_of(link)?;
             match id.kind() {
                 Kind::Symlink => {
                     let target = user.link_target(id)?;
                     user.note_read(id, OpenFlags::READ);
                     Ok(target)
                 }
-                _ => Err(Errno::INVAL.into()),
+                _ => Err(no_link.into()),
             }
         })
     }

@@ -40,7 +40,7 @@ impl<E: Engine> AsUser<'_, E> {
     ) -> CallResult<ObjectId> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
-        access::check_add(self.credentials(), &parent.dir.protection)?;
+        self.check_add(&parent.dir)?;
         if let Content::Device(device) = content {
             access::check_device(self.credentials(), kind, device)?;
         }
@@ -271,7 +271,7 @@ impl<E: Engine> AsUser<'_, E> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
         match new {
-            None => access::check_add(self.credentials(), &to.dir.protection)?,
+            None => self.check_add(&to.dir)?,
             Some(new) => {
                 self.check_remove(&to.dir.protection, new)?;
                 match (old.is_directory(), new.is_directory()) {

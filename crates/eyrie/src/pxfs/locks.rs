@@ -25,11 +25,14 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
         kind: Option<LockKind>,
         wait: LockWait<'_>,
     ) -> Result<()> {
-        let range = LockRange::of_length(start, length).map_err(|error| Error::from_engine(error, "fcntl"));
+        // `EBADF` for an unusable handle comes before the error of a bad range, and that error before `EBADF`
+        // for a handle that lacks a right.
+        let range = self.as_user().call("fcntl", |user| {
+            user.usable(handle)?;
+            Ok(LockRange::of_length(start, length)?)
+        })?;
         let owner = self.as_user().lock_owner(handle, owner);
-        // `EBADF` for a handle of another volume comes before the error of a bad range.
-        self.as_user().check_engine(handle).map_err(|errno| Error::new(errno, "fcntl"))?;
-        let request = LockRequest { owner, target: LockTarget::Bytes(range?), kind };
+        let request = LockRequest { owner, target: LockTarget::Bytes(range), kind };
         self.as_user().lock("fcntl", request, wait, |user| {
             let needed = match kind {
                 Some(LockKind::Shared) => OpenFlags::READ,

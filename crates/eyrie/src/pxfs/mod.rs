@@ -45,7 +45,7 @@ pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions, WatchStopper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_engine::access::{AccessRules, Capabilities, Credentials};
+use eyrie_engine::access::{self, AccessRules, Credentials};
 use eyrie_engine::{Applied, Engine, ObjectId, Op, Time};
 use eyrie_medium::epoch;
 
@@ -262,7 +262,7 @@ impl<'a, E: Engine> AsUser<'a, E> {
     /// Applies an Op. Limits of quotas do not stop a user with the capability for that.
     #[inline]
     fn apply(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
-        if self.credentials().has(Capabilities::SYS_RESOURCE) {
+        if access::may_exceed_limits(self.credentials()) {
             self.engine().apply_above_limits(op)
         } else {
             self.engine().apply(op)

@@ -360,6 +360,15 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(access::protection(self.engine(), id, self.credentials())?)
     }
 
+    /// Checks that the credentials may add a name to a directory. As on Linux, a removed directory is the
+    /// reason that comes first.
+    pub(super) fn check_add(&self, dir: &Directory) -> CallResult<()> {
+        match access::check_add(self.credentials(), &dir.protection) {
+            Err(_) if self.engine().is_removed(dir.id)? => Err(Errno::NOENT.into()),
+            checked => Ok(checked?),
+        }
+    }
+
     pub(super) fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
         // A directory that another thread removed has no parent. `Stale` makes the call begin again. If the
         // walk begins at a removed open directory, the call fails with `ESTALE` in the end.

@@ -1,13 +1,13 @@
 //! Quotas: reading usage and limits, and setting limits.
 
-use eyrie_engine::access::{self, Credentials};
+use eyrie_engine::access;
 use eyrie_engine::op::XATTR_SIZE_MAX;
 use eyrie_engine::quota::{QUOTA_XATTR, QuotaReport, QuotaTable};
 use eyrie_engine::{AttributeChange, Engine, Op};
 
 use super::{AsUser, CallResult, Handle, Pxfs};
 use crate::posix::{PosixProjects, Target};
-use crate::{Errno, Result, XattrMode};
+use crate::{Result, XattrMode};
 
 impl<E: Engine> Pxfs<E> {
     /// Returns the usage and the limits of the accounts that the user may see: those of the user and of its
@@ -41,7 +41,7 @@ impl<E: Engine> Pxfs<E> {
     /// `EPERM` without the capability `SYS_ADMIN`. `EIO` if the volume is damaged.
     pub fn quota_table(&self) -> Result<Option<QuotaTable>> {
         self.as_user().call("read quotas", |user| {
-            check_admin(user.credentials())?;
+            access::check_limits(user.credentials())?;
             let mut value = vec![0; XATTR_SIZE_MAX];
             let size = user.engine().xattr(user.engine().root(), QUOTA_XATTR, &mut value)?;
             Ok(size.map(|size| QuotaTable::decode(&value[..size])).transpose()?)
@@ -85,13 +85,9 @@ impl<E: Engine> PosixProjects for Pxfs<E> {
     }
 }
 
-fn check_admin(who: &Credentials) -> CallResult<()> {
-    if who.has(access::Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM.into()) }
-}
-
 impl<E: Engine> AsUser<'_, E> {
     fn set_quota_table(&self, table: Option<&QuotaTable>) -> CallResult<()> {
-        check_admin(self.credentials())?;
+        access::check_limits(self.credentials())?;
         let root = self.engine().root();
         let (id, name, time) = (root, QUOTA_XATTR, self.now([root]));
         match table {

@@ -9,6 +9,7 @@ mod checksums;
 mod clones;
 mod dropped;
 mod flags;
+mod listings;
 mod lives;
 mod nodes;
 mod opens;

@@ -107,6 +107,10 @@ fn opens_of_paths<P: Posix + Clone>(fs: &P) {
         let handle = open(path, flags).unwrap();
         assert_eq!(fs.stat(Target::Open(&handle)).unwrap().kind, kind);
         assert_eq!(errno(fs.access(Target::Open(&handle), Access::empty())), None);
+        match fs.readlink(Target::Open(&handle)) {
+            Ok(target) => assert_eq!((kind, &target[..]), (Kind::Symlink, &b"egg"[..])),
+            refused => assert_eq!(errno(refused), Some(Errno::NOENT), "{path}"),
+        }
         let open = || Target::Open(&handle);
         let refused = [
             errno(fs.read_at(&handle, &mut [0], 0)),
@@ -139,7 +143,10 @@ fn opens_of_paths<P: Posix + Clone>(fs: &P) {
     fs.unlink((&nest, "same").into()).unwrap();
     assert_eq!(fs.stat(Target::Open(&file)).unwrap().links, 1);
     assert_eq!(errno(fs.stat((&file, "x").into())), Some(Errno::NOTDIR), "no base of a path");
-    for handle in [nest, file] {
+    let link = open("/nest/link", OpenFlags::NOFOLLOW).unwrap();
+    fs.unlink((&nest, "link").into()).unwrap();
+    assert_eq!(fs.readlink(Target::Open(&link)).unwrap(), b"egg", "a handle outlives the name");
+    for handle in [nest, file, link] {
         fs.close(handle).unwrap();
     }
 }

@@ -132,6 +132,10 @@ impl Amounts {
 
     /// Returns the bytes that one side needs at most.
     pub fn bytes(&self) -> u64 {
+        // An overwrite takes new pages before the old ones are free, so the large files count twice. A small
+        // file has one block, and its header, its name and storage that is not free yet count as a second
+        // one. Each of the two directories gets more files in a round, and removed files of the round before
+        // may still have their storage. The 64 MiB leave room for journals and tables.
         let block = BLOCK_BYTES as u64;
         let files = self.few + self.many + 4 * self.names;
         2 * self.large_bytes + 2 * self.scattered_bytes + files * 2 * block + self.random * block + (64 << 20)

@@ -6,9 +6,13 @@ use eyrie::{OpenFlags, Posix, Target};
 
 use super::set::FileSet;
 use super::{Filebench, Profile};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::method::{FileWork, Stopwatch, ThreadPart, Worker};
 use crate::workload::files::{MIB, NEW, make_dir, make_file, read_file, read_whole, write_all};
+
+/// Buffers of a thread. A pass of `webserver` uses one for the append to the log, and ten for its reads. The
+/// other profiles use fewer.
+const BUFFERS: usize = 11;
 
 /// The work of one thread on files.
 struct FileProfile<P: Posix> {
@@ -16,8 +20,9 @@ struct FileProfile<P: Posix> {
     part: ThreadPart,
     fs: P,
     set: FileSet,
+    /// The open log, until the final comparison closes it.
     log: Option<P::Handle>,
-    buffers: Vec<Vec<u8>>,
+    buffers: [Vec<u8>; BUFFERS],
 }
 
 impl FileWork for Filebench {
@@ -46,9 +51,13 @@ impl FileWork for Filebench {
         let log = format!("{}/log-{}", set.directory, part.thread);
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let log = fs.open(Path::new(&log).into(), flags, 0o644)?;
-        let buffers = vec![Vec::new(); 12];
+        let buffers = Default::default();
         Ok(Box::new(FileProfile { work: self.clone(), part, fs, set, log: Some(log), buffers }))
     }
+}
+
+fn closed_log() -> Error {
+    Error::wrong("the log is closed")
 }
 
 impl<P: Posix> FileProfile<P> {
@@ -77,7 +86,7 @@ impl<P: Posix> FileProfile<P> {
     }
 
     fn fileserver(&mut self, watch: &mut Stopwatch) -> Result<()> {
-        let [content, more, read, ..] = &mut self.buffers[..] else { return Ok(()) };
+        let [content, more, read, ..] = &mut self.buffers;
         let set = &mut self.set;
         let (bytes, append) = (set.file_bytes(), set.append_bytes());
         let made = set.add();
@@ -121,18 +130,18 @@ impl<P: Posix> FileProfile<P> {
     fn webserver(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let chosen: [usize; 10] = std::array::from_fn(|_| self.set.choose());
         let paths = chosen.map(|file| self.set.path(file).to_owned());
-        let (reads, log) = self.buffers.split_at_mut(10);
+        let [more, reads @ ..] = &mut self.buffers;
         for (file, read) in chosen.into_iter().zip(&mut *reads) {
             self.set.room(file, read);
         }
-        let start = if self.set.log(&mut log[0]) { 0 } else { self.set.log_bytes - log[0].len() };
-        let Some(handle) = &self.log else { return Ok(()) };
+        let offset = self.set.log(more);
+        let log = self.log.as_ref().ok_or_else(closed_log)?;
         let mut counts = [0; 10];
         watch.time(1, |_| {
             for ((path, read), count) in paths.iter().zip(&mut *reads).zip(&mut counts) {
                 *count = read_file(&self.fs, path.as_ref(), read)?;
             }
-            write_all(&self.fs, handle, &log[0], start as u64)
+            write_all(&self.fs, log, more, offset)
         })?;
         for ((file, read), count) in chosen.into_iter().zip(&*reads).zip(counts) {
             self.set.require(file, &read[..count], watch)?;
@@ -145,27 +154,27 @@ impl<P: Posix> FileProfile<P> {
         let removed_path = self.set.path(removed).to_owned();
         let made = self.set.add();
         let made_path = self.set.path(made).to_owned();
-        let (reads, rest) = self.buffers.split_at_mut(5);
+        let [content, more, reads @ ..] = &mut self.buffers;
         let bytes = self.set.append_bytes();
-        self.set.append(made, bytes, &mut rest[0]);
+        self.set.append(made, bytes, content);
         let chosen: [usize; 5] = std::array::from_fn(|_| self.set.choose());
         let paths = chosen.map(|file| self.set.path(file).to_owned());
         for (file, read) in chosen.into_iter().zip(&mut *reads) {
             self.set.room(file, read);
         }
         let has_log = self.work.numbers.log;
-        let start = if self.set.log(&mut rest[1]) { 0 } else { self.set.log_bytes - rest[1].len() };
-        let Some(log) = self.log.as_ref() else { return Ok(()) };
+        let offset = if has_log { self.set.log(more) } else { 0 };
+        let log = self.log.as_ref().ok_or_else(closed_log)?;
         let (mut counts, fs) = ([0; 5], &self.fs);
         watch.time(1, |_| {
             fs.unlink(Path::new(&removed_path).into())?;
             let handle = fs.open(Path::new(&made_path).into(), NEW, 0o644)?;
-            write_all(fs, &handle, &rest[0], 0)?;
+            write_all(fs, &handle, content, 0)?;
             fs.close(handle)?;
             for ((path, read), count) in paths.iter().zip(&mut *reads).zip(&mut counts) {
                 *count = read_file(fs, path.as_ref(), read)?;
             }
-            if has_log { write_all(fs, log, &rest[1], start as u64) } else { Ok(()) }
+            if has_log { write_all(fs, log, more, offset) } else { Ok(()) }
         })?;
         watch.touch(made as u64);
         watch.touch(removed as u64);
@@ -179,7 +188,7 @@ impl<P: Posix> FileProfile<P> {
         let removed = self.set.remove();
         let removed_path = self.set.path(removed).to_owned();
         let made = self.set.add();
-        let [first, second, mail, read, ..] = &mut self.buffers[..] else { return Ok(()) };
+        let [first, second, mail, read, ..] = &mut self.buffers;
         let (bytes, more) = (self.set.append_bytes(), self.set.append_bytes());
         self.set.append(made, bytes, first);
         let answered = self.set.choose();
@@ -244,14 +253,11 @@ where
             }
         }
         if let Some(log) = self.log.take() {
+            // After its end, a log that has begun again at its start still has earlier bytes.
             buffer.resize(self.set.log_bytes, 0);
-            let count = if self.work.numbers.log || self.work.profile == Profile::Webserver {
-                read_whole(&self.fs, &log, buffer)?
-            } else {
-                0
-            };
+            let count = read_whole(&self.fs, &log, buffer)?;
             self.fs.close(log)?;
-            let right = self.set.log_content().matches(&buffer[..count], 0);
+            let right = count == buffer.len() && self.set.log_content().matches(buffer, 0);
             watch.require(right, || "the log has wrong bytes".to_owned())?;
         }
         Ok(())

@@ -80,6 +80,7 @@ impl Filebench {
     pub fn new(profile: Profile, parameters: Parameters, keys: bool) -> Result<Filebench> {
         use Parameters::{Aerie, Spanfs, Stock};
         use Profile::{Fileserver, Varmail, Webproxy, Webserver};
+        // The mean width of filebench's own profiles with one directory. It is above their number of files.
         let wide = 1_000_000;
         let (files, width, file_kib, existing) = match (profile, parameters) {
             (Fileserver, _) => (10_000, 20, 128, 80),
@@ -115,7 +116,7 @@ impl Filebench {
         match self.profile {
             Profile::Fileserver => 11,
             Profile::Webserver => 31,
-            Profile::Webproxy => 19,
+            Profile::Webproxy => 19 + u64::from(self.numbers.log),
             Profile::Varmail => 13,
         }
     }
@@ -152,8 +153,13 @@ impl Workload for Filebench {
         )]
     }
 
-    fn bytes(&self, _threads: u64) -> u64 {
-        self.numbers.files * (self.numbers.file_bytes + 16384) * 3 / 2 + 4 * set::LOG_BYTES as u64
+    fn bytes(&self, threads: u64) -> u64 {
+        // A pass makes at most one append to a file, and all profiles with appends also remove one file in a
+        // pass. So a file gets one append on average. The whole size of the largest append for each file also
+        // covers the last page of the file, which may be partly used. The sizes are random, and their sum is
+        // less than half above its mean. The 64 MiB leave room for journals, directories and tables.
+        let Numbers { files, file_bytes, append_bytes, .. } = self.numbers;
+        files * (file_bytes + append_bytes) * 3 / 2 + threads * set::LOG_BYTES as u64 + (64 << 20)
     }
 
     fn uses_keys(&self) -> bool {

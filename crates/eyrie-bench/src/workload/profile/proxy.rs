@@ -16,13 +16,13 @@ pub(super) struct ProxyKeys {
     part: ThreadPart,
     session: Box<dyn KeySession>,
     set: FileSet,
-    buffers: Vec<Vec<u8>>,
+    /// Five for the reads of a pass, one for the new value, and one for the log.
+    buffers: [Vec<u8>; 7],
 }
 
 impl ProxyKeys {
     pub fn new(work: Filebench, part: ThreadPart, session: Box<dyn KeySession>, set: FileSet) -> ProxyKeys {
-        // A pass uses five buffers for its reads, one for the new value, and one for the log.
-        ProxyKeys { work, part, session, set, buffers: vec![Vec::new(); 7] }
+        ProxyKeys { work, part, session, set, buffers: Default::default() }
     }
 
     fn key(file: u64) -> [u8; 8] {
@@ -45,9 +45,9 @@ impl ProxyKeys {
         let set = &mut self.set;
         let removed = set.remove();
         let made = set.add();
-        let (reads, rest) = self.buffers.split_at_mut(5);
+        let [value, logged, reads @ ..] = &mut self.buffers;
         let bytes = set.append_bytes();
-        set.append(made, bytes, &mut rest[0]);
+        set.append(made, bytes, value);
         let chosen: [usize; 5] = std::array::from_fn(|_| set.choose());
         let more = if self.work.numbers.log { set.append_bytes() } else { 0 };
         // The keys of files count up from 0, and those of logs count down from the largest number.
@@ -58,28 +58,28 @@ impl ProxyKeys {
         let mut erased = false;
         watch.time(1, |_| {
             erased = session.erase(&key(removed))?;
-            session.put(&key(made), &rest[0])?;
+            session.put(&key(made), value)?;
             for (file, read) in chosen.into_iter().zip(&mut *reads) {
                 session.get(&key(file), read)?;
             }
             if more > 0 {
                 // An append is a get, a change and a put. The change needs the value of the get, so its time
                 // counts, too.
-                session.get(&log, &mut rest[1])?;
-                if rest[1].len() + more > LOG_VALUE_BYTES {
-                    rest[1].clear();
+                session.get(&log, logged)?;
+                if logged.len() + more > LOG_VALUE_BYTES {
+                    logged.clear();
                 }
-                let size = rest[1].len();
-                rest[1].resize(size + more, 0);
-                content.fill(&mut rest[1][size..], size as u64);
-                session.put(&log, &rest[1])?;
+                let size = logged.len();
+                logged.resize(size + more, 0);
+                content.fill(&mut logged[size..], size as u64);
+                session.put(&log, logged)?;
             }
             Ok(())
         })?;
         watch.touch(made as u64);
         watch.touch(removed as u64);
         watch.require(erased, || format!("key {removed} was not there"))?;
-        watch.require(content.matches(&rest[1], 0), || "the log has wrong bytes".to_owned())?;
+        watch.require(content.matches(logged, 0), || "the log has wrong bytes".to_owned())?;
         for (file, read) in chosen.into_iter().zip(&*reads) {
             set.require(file, read, watch)?;
         }

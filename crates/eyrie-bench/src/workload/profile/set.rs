@@ -116,18 +116,18 @@ impl FileSet {
         offset
     }
 
-    /// Notes an append to the log, and puts the appended bytes into `out`. Returns true if the log begins
-    /// again at its start.
-    pub fn log(&mut self, out: &mut Vec<u8>) -> bool {
-        let bytes = self.chooser.below(self.numbers.append_bytes) as usize + 1;
-        let again = self.log_bytes + bytes > LOG_BYTES;
-        if again {
+    /// Notes an append to the log, and puts the appended bytes into `out`. Returns the offset of the append,
+    /// which is 0 if the log begins again at its start.
+    pub fn log(&mut self, out: &mut Vec<u8>) -> u64 {
+        let bytes = self.append_bytes();
+        if self.log_bytes + bytes > LOG_BYTES {
             self.log_bytes = 0;
         }
+        let offset = self.log_bytes as u64;
         out.resize(bytes, 0);
-        self.log_content().fill(out, self.log_bytes as u64);
+        self.log_content().fill(out, offset);
         self.log_bytes += bytes;
-        again
+        offset
     }
 
     pub fn append_bytes(&mut self) -> usize {

@@ -23,8 +23,9 @@ Examples:
   eyrie chmod u+x,go-w vol:/bin/tool
   eyrie chmod -R a+rX vol:/share
 
-As with GNU chmod, a directory keeps its set-id bits unless the mode names them, and without u, g, o or a \
-the umask limits the change. Symbolic links are followed, but not below a directory with -R.")]
+As with GNU chmod, a directory keeps its set-id bits unless the mode names them. The umask limits a clause \
+that names none of u, g, o and a, such as +w, but no octal number. Symbolic links are followed, but not \
+below a directory with -R.")]
 pub struct ChmodArgs {
     /// Octal number, or symbolic clauses such as u+rwX,go-w
     #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]

@@ -28,7 +28,8 @@ pub(super) fn is_named(arguments: &CpArgs) -> bool {
     arguments.sources.iter().chain([&arguments.target]).any(is_stream)
 }
 
-/// Copies standard input to a file, or a file to standard output.
+/// Copies standard input to a file, or a file to standard output. The flag `-u` has no effect, because
+/// standard input is newer than every file.
 pub(super) fn run(arguments: &CpArgs, output: &mut Output) -> Result<()> {
     let refuse = |why: &str| Err(Failure::usage("cannot copy", "-", why));
     if arguments.recursive || arguments.archive {

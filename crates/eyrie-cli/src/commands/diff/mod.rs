@@ -28,9 +28,11 @@ Examples:
   eyrie diff --contents vol:/doc ./doc
   eyrie diff -q one:/ two:/ && echo equal
 
-Each path that only one tree has is printed, and each path at which the trees differ, with the differences: \
-type, mode, owner, size, contents, target, device or xattrs. Times are not compared. Of the extended \
-attributes, only ACLs and those of the namespaces user and trusted are compared. A hole equals zeros.
+Each path at which the trees differ is printed, with the differences: type, mode, owner, size, contents, \
+target, device or xattrs. A path that only one tree has is printed, too. Nothing is compared below such a \
+path, or below a path with two types. Times are not compared. Of the extended attributes, only ACLs and \
+those of the namespaces user and trusted are compared, without the limits of a volume \
+(trusted.eyrie.quota). A hole equals zeros.
 
 {}
 

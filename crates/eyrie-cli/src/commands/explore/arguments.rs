@@ -23,21 +23,23 @@ Examples:
 The script runs on an empty volume in memory. docs/scripts.md describes scripts. A power failure is \
 simulated before every fence of every call. The images that recovery can tell apart are opened, up to the \
 limits --images and --samples. Each image must be sound and usable, and hold the state before or after the \
-call, or on a disk a state since the last sync. Without --script, built-in scripts are explored: each call \
-by itself (also in a full volume), growth, batches, reuse of storage, full journals, two threads, sequences \
-of two and three calls, and random calls.
+call (or only the new times of a write), or on a disk a state since the last sync. Without --script, \
+built-in scripts are explored: each call by itself (also in a full volume), growth, batches, reuse of \
+storage, full journals, two threads, sequences of two and three calls, and random calls.
 
 The process is also killed at some moments of the script (--kills). The next process reads all visible \
 stores, durable or not, and continues the script. It may be killed in turn, even in its recovery. At the \
 end the power fails.
 
-With --faults, accesses to the host fail instead, one at a time. The call must change nothing and fail \
-with ENOSPC or EIO, or it must succeed. The volume must stay usable. With --medium paged the disk fails, \
-in a call or in the next sync. A failed sync makes the volume read-only. The results are listed by the \
-source line of the access.
+With --faults, accesses to the host fail instead: the first, the second or the last access of a source \
+line, alone or with all later accesses of the line. The call must succeed, or fail with the error of the \
+access. A call that fails must change nothing, unless the access came after its change. The volume must \
+stay usable. With --medium paged the disk fails, in a call or in the next sync. A failed sync makes the \
+volume read-only, so later calls fail with EROFS. The results are listed by the source line of the access.
 
-Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script. For an error, \
-the command that repeats it is printed, and a shorter script that also fails, if there is one.";
+Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script, 3 a file does \
+not exist, 130 interrupted. For an error, the command that repeats it is printed, and a shorter script that \
+also fails, if there is one.";
 
 /// Simulate crashes at every fence of a script, and check the images
 #[derive(Debug, Args)]
@@ -79,7 +81,8 @@ pub struct ExploreArgs {
     /// Give the pages of the volume checksums, with --medium paged
     #[arg(long, requires = "script")]
     pub checksums: bool,
-    /// Open the first images of each crash, at most this many [default: 200000, with --medium paged 64]
+    /// Open the first images of each crash, at most this many [default: 200000, with --medium paged 64, and
+    /// fewer for some built-in scripts]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
     /// Open this many more images, chosen at random, of a crash that has more images than --images allows
@@ -99,12 +102,13 @@ pub struct ExploreArgs {
     /// redo.rs:106, to test the explorer
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
-    /// Make each access to the host fail, one at a time, with ENOSPC or EIO
+    /// Make accesses to the host fail with ENOSPC or EIO, of each source line the first, second and last one
     #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
     pub faults: bool,
-    /// Make only this access fail; the table and the message about a failure show the value to use. Without
-    /// COUNT, each access of the line fails, one at a time
-    #[arg(long, value_name = "ERRNO KIND FILE:LINE [COUNT]", requires = "script")]
+    /// Make only this access fail; the table and the message about a failure show the value to use. COUNT+
+    /// stands for all accesses from that number on. Without COUNT, the accesses of the line fail as with
+    /// --faults
+    #[arg(long, value_name = "ERRNO KIND FILE:LINE [COUNT[+]]", requires = "script")]
     #[arg(conflicts_with_all = ["without", "replay", "close"])]
     pub fault: Option<String>,
     /// Open only this image; the message about a failure shows the value to use

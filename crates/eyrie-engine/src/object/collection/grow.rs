@@ -33,8 +33,8 @@ use crate::{Error, Result};
 
 /// A crowded page causes a split only if the first page of the next bucket to be split has at least this many
 /// entries. The next bucket is usually not the bucket of the crowded page. Without this limit, each insert
-/// into a crowded page would split some bucket, so a collection would grow without end while names are added
-/// and removed.
+/// into a crowded page would split some bucket, so a collection would become much larger than its entries
+/// need while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
 /// the next segment, that is, 8 KiB for each bucket since the previous announcement. The next segment has at

@@ -1,13 +1,13 @@
 //! Collections: hash tables of (name, object id). A directory is a collection, and so is a key/value store.
 //!
-//! A collection has a table with pointers to segments. A segment is an extent of bucket pages. A slot of a
-//! bucket page is *live* if it holds an entry. A page has two *stamps*, each with the time of a change. The
-//! commit word of the page has the bits of the live slots, a version, a level, and the number of the current
-//! stamp. One store of this word commits all changes of the page. Therefore an insert, a removal or a
-//! replacement within a page is one publish. The table grows by linear hashing, one bucket at a time. It
-//! shrinks by the reverse of this growth, when its pages are nearly empty (see `shrink`). The root of a
-//! collection is the pointer to its table. The root changes only when a larger or smaller table replaces the
-//! old one.
+//! A collection has a table with pointers to segments. A segment is one extent with the first pages of
+//! consecutive buckets. A slot of a bucket page is *live* if it holds an entry. A page has two *stamps*, each
+//! with the time of a change. The commit word of the page has the bits of the live slots, a version, a level,
+//! and the number of the current stamp. One store of this word commits all changes of the page. Therefore an
+//! insert, a removal or a replacement within a page is one publish. The table grows by linear hashing, one
+//! bucket at a time. It shrinks by the reverse of this growth, when its pages are nearly empty (see
+//! `shrink`). The root of a collection is the pointer to its table. The root changes only when a larger or
+//! smaller table replaces the old one.
 //!
 //! The hash of a name selects the bucket of the entry. It also selects one cache line of a bucket page, in
 //! which the entry's slot should be. This line is the home of the entry. A look-up fetches the home together

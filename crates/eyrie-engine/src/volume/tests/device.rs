@@ -57,7 +57,7 @@ fn a_volume_fills_a_device_of_any_size() {
         let (size, journal) = (volume.geometry().volume_bytes(), volume.medium().journal_bytes());
         assert_eq!(size + journal.expect("a journal") + PAGE_SIZE, bytes - bytes % PAGE_SIZE);
         assert!(
-            size >= 1 << 20 && journal >= Some(1 << 20) && journal <= Some(65 << 20),
+            size >= 1 << 20 && journal >= Some(1 << 20) && journal <= Some(64 << 20),
             "{size} {journal:?}"
         );
         let id = volume.volume_id();
@@ -124,7 +124,10 @@ fn no_journal_is_replayed_over_something_else() {
     let mut start = [0; 2 * PAGE_SIZE as usize];
     file.as_file().read_exact_at(&mut start, 0).expect("there");
     assert!(start.iter().all(|&byte| byte == 7), "the new contents of the device are whole");
+}
 
+#[test]
+fn truncated_device_is_refused() {
     let file = device(BYTES);
     make(&file, &options()).expect("created").close().expect("sound");
     file.as_file().set_len(BYTES - PAGE_SIZE).expect("shorter");
@@ -136,6 +139,8 @@ fn resize(file: &NamedTempFile, bytes: Option<u64>) -> Result<u64> {
     assert_eq!(opened, Opened::Clean);
     let volume = Volume { hold: Some(Hold::Device(file.reopen().expect("a file"))), ..volume };
     let (mut volume, _) = volume.resize(Path::new("here"), bytes, PagedOptions::for_host())?;
+    // The resize has opened the volume again, and its free storage is not known yet. The volume has no
+    // objects, so only its own tables are in use.
     let marks = volume.marks();
     volume.adopt(&marks);
     let bytes = volume.geometry().volume_bytes();

@@ -57,6 +57,11 @@ fn tight_volumes_in_memory_survive_every_crash() {
 }
 
 #[test]
+fn first_uses_of_features_survive_every_crash() {
+    scripts(CrashRule::Lines, &["features"], 20);
+}
+
+#[test]
 fn tight_volumes_on_disks_survive_every_crash() {
     scripts(CrashRule::Sectors, &TIGHT, 10);
 }
