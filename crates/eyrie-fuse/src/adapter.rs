@@ -2,16 +2,22 @@
 
 use std::sync::{Arc, OnceLock};
 
-use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, Node, ObjectId, VolumeNodes};
-use fuser::{Errno, Generation, INodeNo, InitFlags, Notifier, OpenFlags, ReplyAttr, ReplyEntry, Request};
+use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, LockRange, Node, ObjectId, VolumeNodes};
+use fuser::{
+    Errno, FileHandle, Generation, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry,
+    Request,
+};
 
 use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, reply};
-use crate::convert::{Numbers, attributes};
+use crate::convert::{Numbers, attributes, lock_kind};
+use crate::locks::{Asked, FileLocks};
 use crate::options::MountOptions;
 use crate::turns::Turns;
 
 /// The set-user-id and the set-group-id bit of a mode.
 const SET_IDS: u16 = 0o6000;
+/// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
+const COPY_BYTES: u64 = 64 << 20;
 /// `FS_IOC_GETFLAGS`. The number states an argument of 8 bytes, but the flags have 4.
 const GET_FLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`.
@@ -30,6 +36,8 @@ pub(crate) struct Adapter {
     pub(crate) writeback_cache: bool,
     /// True if the kernel checks permissions, and therefore also obeys ACLs.
     pub(crate) kernel_checks: bool,
+    /// `None` if the kernel keeps the locks.
+    pub(crate) locks: Option<Arc<FileLocks>>,
     /// True if listings set no access times, whatever other reads do.
     keeps_directory_times: bool,
     session: Arc<OnceLock<SessionParts>>,
@@ -49,11 +57,12 @@ impl Adapter {
         nodes: Arc<VolumeNodes>,
         options: &MountOptions,
         kernel_checks: bool,
+        locks: Option<Arc<FileLocks>>,
         session: Arc<OnceLock<SessionParts>>,
     ) -> Adapter {
         let numbers = Numbers { root: nodes.root() };
         let (writeback_cache, keeps_directory_times) = (options.writeback_cache, options.no_dir_access_times);
-        Adapter { nodes, numbers, writeback_cache, kernel_checks, keeps_directory_times, session }
+        Adapter { nodes, numbers, writeback_cache, kernel_checks, locks, keeps_directory_times, session }
     }
 
     /// Reads bytes of a file that was opened with these flags. The update of the access time comes before the
@@ -206,6 +215,47 @@ impl Adapter {
         }
     }
 
+    /// Copies bytes of a file for the user of a request, and returns their number.
+    pub(crate) fn copy(
+        &self,
+        request: &Request,
+        (from, from_offset): (INodeNo, u64),
+        (to, to_offset): (INodeNo, u64),
+        length: u64,
+    ) -> Answer<u64> {
+        let from = self.object(from)?;
+        self.change(request, to, drops_set_ids(request), |user, to| {
+            let (from, to) = ((from, from_offset), (to, to_offset));
+            let copied = self.nodes.copy(user, from, to, length.min(COPY_BYTES))?;
+            if copied > 0 {
+                self.nodes.mark_access(from.0);
+            }
+            Ok(copied)
+        })
+    }
+
+    /// Returns a request about a lock, with the locks of the mount.
+    pub(crate) fn asked(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        (handle, owner): (FileHandle, LockOwner),
+        (start, last): (u64, u64),
+        kind: i32,
+        process: u32,
+    ) -> Answer<(&FileLocks, Asked)> {
+        let locks = self.locks.as_deref().ok_or(Errno::ENOSYS)?;
+        let range = LockRange::new(start, last).ok_or(Errno::EINVAL)?;
+        let (id, kind) = (self.object(number)?, lock_kind(kind).ok_or(Errno::EINVAL)?);
+        let (handle, owner) = (handle.0, owner.0);
+        Ok((locks, Asked { id, handle, owner, range, kind, process, thread: request.pid() }))
+    }
+
+    /// Returns a handle for an open file.
+    pub(crate) fn new_handle(&self) -> FileHandle {
+        FileHandle(self.locks.as_ref().map_or(0, |locks| locks.new_handle()))
+    }
+
     /// Makes the kernel forget the attributes that it has cached.
     fn forget_attributes(&self, number: INodeNo) {
         if let Some(session) = self.session.get() {
@@ -273,7 +323,7 @@ fn groups_of(pid: u32) -> Vec<u32> {
 }
 
 /// Returns the abilities of the kernel that a mount uses.
-pub(crate) fn wanted(writeback_cache: bool, kernel_checks: bool) -> InitFlags {
+pub(crate) fn wanted(writeback_cache: bool, kernel_checks: bool, kernel_locks: bool) -> InitFlags {
     let mut wanted = InitFlags::FUSE_ASYNC_DIO
         | InitFlags::FUSE_PARALLEL_DIROPS
         | InitFlags::FUSE_DO_READDIRPLUS
@@ -290,6 +340,9 @@ pub(crate) fn wanted(writeback_cache: bool, kernel_checks: bool) -> InitFlags {
         | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
     if kernel_checks {
         wanted |= InitFlags::FUSE_POSIX_ACL;
+    }
+    if !kernel_locks {
+        wanted |= InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
     }
     if writeback_cache {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;

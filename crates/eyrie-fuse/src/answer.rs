@@ -67,12 +67,3 @@ pub(crate) fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
 pub(crate) const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 pub(crate) const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 pub(crate) const NO_ACCESS_TIME: i32 = rustix::fs::OFlags::NOATIME.bits() as i32;
-pub(crate) const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
-pub(crate) const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
-pub(crate) const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;
-pub(crate) const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
-pub(crate) const XATTR_CREATE: i32 = rustix::fs::XattrFlags::CREATE.bits() as i32;
-pub(crate) const XATTR_REPLACE: i32 = rustix::fs::XattrFlags::REPLACE.bits() as i32;
-/// Linux's numbers of `lseek`, which rustix has only as an enum.
-pub(crate) const SEEK_DATA: i32 = 3;
-pub(crate) const SEEK_HOLE: i32 = 4;

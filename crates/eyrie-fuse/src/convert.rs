@@ -2,8 +2,79 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use eyrie::{Kind, Node, ObjectId, SetTime, Stat, Time};
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use eyrie::{
+    FallocateMode, HeldLock, Kind, LockKind, Node, ObjectId, SetTime, Stat, StatVfs, Time, Whence, XattrMode,
+};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyLock, ReplyStatfs, TimeOrNow};
+
+use crate::answer::Answer;
+
+const KEEP_SIZE: i32 = rustix::fs::FallocateFlags::KEEP_SIZE.bits() as i32;
+const PUNCH_HOLE_KEEP_SIZE: i32 = rustix::fs::FallocateFlags::PUNCH_HOLE.bits() as i32 | KEEP_SIZE;
+const ZERO_RANGE: i32 = rustix::fs::FallocateFlags::ZERO_RANGE.bits() as i32;
+const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
+const XATTR_CREATE: i32 = rustix::fs::XattrFlags::CREATE.bits() as i32;
+const XATTR_REPLACE: i32 = rustix::fs::XattrFlags::REPLACE.bits() as i32;
+/// Linux's numbers of `lseek`, which rustix has only as an enum.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+/// `F_RDLCK`, `F_WRLCK` and `F_UNLCK` of Linux.
+const READ_LOCK: i32 = 0;
+const WRITE_LOCK: i32 = 1;
+const UNLOCK: i32 = 2;
+
+pub(crate) fn fallocate_mode(mode: i32) -> Answer<FallocateMode> {
+    Ok(match mode {
+        0 => FallocateMode::Allocate,
+        KEEP_SIZE => FallocateMode::KeepSize,
+        PUNCH_HOLE_KEEP_SIZE => FallocateMode::PunchHole,
+        ZERO_RANGE => FallocateMode::ZeroRange,
+        ZERO_RANGE_KEEP_SIZE => FallocateMode::ZeroRangeKeepSize,
+        _ => return Err(Errno::EOPNOTSUPP),
+    })
+}
+
+pub(crate) fn xattr_mode(flags: i32) -> Answer<XattrMode> {
+    Ok(match flags {
+        0 => XattrMode::Set,
+        XATTR_CREATE => XattrMode::Create,
+        XATTR_REPLACE => XattrMode::Replace,
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+pub(crate) fn whence(number: i32) -> Answer<Whence> {
+    match number {
+        SEEK_DATA => Ok(Whence::Data),
+        SEEK_HOLE => Ok(Whence::Hole),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Returns the kind of a lock, or `Some(None)` for an unlock.
+pub(crate) fn lock_kind(number: i32) -> Option<Option<LockKind>> {
+    match number {
+        READ_LOCK => Some(Some(LockKind::Shared)),
+        WRITE_LOCK => Some(Some(LockKind::Exclusive)),
+        UNLOCK => Some(None),
+        _ => None,
+    }
+}
+
+/// Replies with a lock that conflicts, or with the fact that there is none.
+pub(crate) fn send_lock(reply: ReplyLock, found: Option<HeldLock>) {
+    let Some(HeldLock { owner, range, kind }) = found else { return reply.locked(0, 0, UNLOCK, 0) };
+    let number = if kind == LockKind::Shared { READ_LOCK } else { WRITE_LOCK };
+    // The process is 0 if an open file owns the lock.
+    reply.locked(range.start(), range.last(), number, owner.process().unwrap_or_default() as u32);
+}
+
+/// Replies with the space of a file system.
+pub(crate) fn send_space(reply: ReplyStatfs, space: &StatVfs) {
+    let (size, free) = (space.block_size as u32, space.blocks_free);
+    let name_max = space.name_max as u32;
+    reply.statfs(space.blocks, free, free, space.files, space.files_free, size, name_max, size);
+}
 
 /// Returns the attributes of a node as the kernel takes them.
 pub(crate) fn attributes(node: &Node, number: INodeNo) -> FileAttr {

@@ -19,8 +19,8 @@
 //!   second. The reason is lost notices: after a loss, a kernel before Linux 6.16 forgets only the entries of
 //!   the root that the mount names, and the mount can name only entries that still exist.
 //!
-//! Files need no handles here: the kernel holds the nodes of open files, and it checked the rights when it
-//! opened them. So an open makes no request.
+//! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and
+//! closes make requests only if the volume keeps [locks](MountOptions::volume_locks).
 //!
 //! # Examples
 //! ```no_run
@@ -45,6 +45,7 @@ mod convert;
 mod error;
 mod invalidate;
 mod listing;
+mod locks;
 mod options;
 mod requests;
 mod session;

@@ -49,6 +49,11 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Let listings set no access times (`nodiratime`).
     pub no_dir_access_times: bool,
+    /// Let the volume keep advisory locks, for all its users (`lock`), or let the kernel keep them (`nolock`).
+    /// Those of the kernel exclude only other programs that use this mount, and opens and closes are faster.
+    /// By default the volume keeps the locks if a service shares it. Otherwise only the process of the mount
+    /// can have other users of the volume.
+    pub volume_locks: Option<bool>,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.
     pub threads: Option<usize>,
@@ -99,6 +104,8 @@ impl MountOptions {
                 "sync" => self.sync = true,
                 "async" => self.sync = false,
                 "short_writes" => self.short_writes = true,
+                "lock" => self.volume_locks = Some(true),
+                "nolock" => self.volume_locks = Some(false),
                 "writeback_cache" => self.writeback_cache = true,
                 "defaults" => {}
                 "noatime" => self.access_times = AccessTimes::Never,
@@ -147,6 +154,8 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
+        let volume_locks = |list: &str| list.parse::<MountOptions>().expect("all are known").volume_locks;
+        assert_eq!(["nolock", "ro", "nolock,lock"].map(volume_locks), [Some(false), None, Some(true)]);
         let times = |list: &str| {
             let MountOptions { access_times, no_dir_access_times, .. } = list.parse().expect("all are known");
             (access_times, no_dir_access_times)

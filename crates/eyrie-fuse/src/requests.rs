@@ -6,29 +6,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use eyrie::{
-    Credentials, FallocateMode, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime,
-    Whence, XattrMode,
-};
+use eyrie::{Credentials, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
-use crate::answer::{
-    EXCLUSIVE, KEEP, KEEP_SIZE, OrErrno, PUNCH_HOLE_KEEP_SIZE, SEEK_DATA, SEEK_HOLE, XATTR_CREATE,
-    XATTR_REPLACE, ZERO_RANGE, ZERO_RANGE_KEEP_SIZE, entry_life, permissions, reply, rights, xattr,
+use crate::answer::{EXCLUSIVE, KEEP, OrErrno, entry_life, permissions, reply, rights, xattr};
+use crate::convert::{
+    attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
-use crate::convert::{attributes, file_type, kind_of, set_time};
 use crate::listing::{ListedNode, list};
 
 /// Maximum number of bytes of a read or a write request.
 const REQUEST_BYTES: u32 = 1 << 20;
-/// Maximum number of bytes that one request copies, so that no copy keeps a thread for long.
-const COPY_BYTES: u64 = 64 << 20;
 
 thread_local! {
     /// The bytes of the latest read of this thread. A new buffer for each read would be filled with zeros
@@ -38,7 +32,7 @@ thread_local! {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let wanted = wanted(self.writeback_cache, self.kernel_checks);
+        let wanted = wanted(self.writeback_cache, self.kernel_checks, self.locks.is_none());
         // An older kernel lacks some of these abilities, and makes more requests.
         let offered = wanted & config.capabilities();
         let _ = config.add_capabilities(offered);
@@ -192,8 +186,12 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // After this answer, a kernel with `FUSE_NO_OPEN_SUPPORT` sends no more requests for opens.
-        reply.error(Errno::ENOSYS);
+        match self.locks {
+            Some(_) => reply.opened(self.new_handle(), KEEP),
+            // After this answer, a kernel with `FUSE_NO_OPEN_SUPPORT` sends no more requests for opens.
+            None => reply.error(Errno::ENOSYS),
+        }
+        self.next_turn();
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -220,7 +218,7 @@ impl Filesystem for Adapter {
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
             let generation = Generation(node.generation);
-            reply.created(&entry_life(parent), &attributes, generation, FileHandle(0), KEEP);
+            reply.created(&entry_life(parent), &attributes, generation, self.new_handle(), KEEP);
         });
     }
 
@@ -264,23 +262,67 @@ impl Filesystem for Adapter {
         reply!(self, reply, result, |count| reply.written(count as u32));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // A close has nothing left to write. After this answer, the kernel sends no more such requests.
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, _: &Request, number: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let Some(locks) = &self.locks else {
+            // A close has nothing to write. After this answer, the kernel sends no more such requests.
+            return reply.error(Errno::ENOSYS);
+        };
+        let result = self.object(number).map(|id| locks.flush(id, owner.0));
+        reply!(self, reply, result, |()| reply.ok());
     }
 
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
-        _: FileHandle,
+        number: INodeNo,
+        handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        // The kernel makes this request only for a file that was created by its open.
+        // If the kernel keeps the locks, it makes this request only for a file that was created by its open.
+        if let (Some(locks), Ok(id)) = (&self.locks, self.object(number)) {
+            locks.release(id, handle.0);
+        }
         reply.ok();
+        self.next_turn();
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        kind: i32,
+        process: u32,
+        reply: ReplyLock,
+    ) {
+        let asked = self.asked(request, number, (handle, owner), (start, last), kind, process);
+        let result = asked.and_then(|(locks, asked)| locks.find(asked));
+        reply!(self, reply, result, |found| send_lock(reply, found));
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        kind: i32,
+        process: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        match self.asked(request, number, (handle, owner), (start, last), kind, process) {
+            Ok((locks, asked)) => locks.set(asked, waits, reply),
+            Err(error) => reply.error(error),
+        }
         self.next_turn();
     }
 
@@ -335,20 +377,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
         let result = self.object(number).and_then(|id| self.nodes.statvfs(id).or_errno());
-        reply!(self, reply, result, |space: eyrie::StatVfs| {
-            let size = space.block_size as u32;
-            let (free, files_free) = (space.blocks_free, space.files_free);
-            reply.statfs(
-                space.blocks,
-                free,
-                free,
-                space.files,
-                files_free,
-                size,
-                space.name_max as u32,
-                size,
-            );
-        });
+        reply!(self, reply, result, |space| send_space(reply, &space));
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
@@ -368,13 +397,7 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let mode = match flags {
-            0 => Ok(XattrMode::Set),
-            XATTR_CREATE => Ok(XattrMode::Create),
-            XATTR_REPLACE => Ok(XattrMode::Replace),
-            _ => Err(Errno::EINVAL),
-        };
-        let result = mode.and_then(|mode| {
+        let result = xattr_mode(flags).and_then(|mode| {
             self.change_xattr(request, number, name.as_bytes(), |user, id| {
                 self.nodes.setxattr(user, id, name.as_bytes(), value, mode)
             })
@@ -416,16 +439,8 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let mode = match mode {
-            0 => Ok(FallocateMode::Allocate),
-            KEEP_SIZE => Ok(FallocateMode::KeepSize),
-            PUNCH_HOLE_KEEP_SIZE => Ok(FallocateMode::PunchHole),
-            ZERO_RANGE => Ok(FallocateMode::ZeroRange),
-            ZERO_RANGE_KEEP_SIZE => Ok(FallocateMode::ZeroRangeKeepSize),
-            _ => Err(Errno::EOPNOTSUPP),
-        };
         self.begin_long();
-        let result = mode.and_then(|mode| {
+        let result = fallocate_mode(mode).and_then(|mode| {
             let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
             self.change(request, number, drops_set_ids(request), |user, id| {
                 self.nodes.fallocate(user, id, mode, offset..end)
@@ -434,21 +449,8 @@ impl Filesystem for Adapter {
         reply!(self, reply, result, |()| reply.ok());
     }
 
-    fn lseek(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let whence = match whence {
-            SEEK_DATA => Ok(Whence::Data),
-            SEEK_HOLE => Ok(Whence::Hole),
-            _ => Err(Errno::EINVAL),
-        };
-        let result = whence.and_then(|whence| {
+    fn lseek(&self, _: &Request, number: INodeNo, _: FileHandle, offset: i64, from: i32, reply: ReplyLseek) {
+        let result = whence(from).and_then(|whence| {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
             self.nodes.seek(self.object(number)?, offset, whence).or_errno()
         });
@@ -484,16 +486,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         self.begin_long();
-        let result = self.object(from).and_then(|from| {
-            self.change(request, to, drops_set_ids(request), |user, to| {
-                let (from, to) = ((from, from_offset), (to, to_offset));
-                let copied = self.nodes.copy(user, from, to, length.min(COPY_BYTES))?;
-                if copied > 0 {
-                    self.nodes.mark_access(from.0);
-                }
-                Ok(copied)
-            })
-        });
+        let result = self.copy(request, (from, from_offset), (to, to_offset), length);
         reply!(self, reply, result, |copied: u64| reply.written(copied as u32));
     }
 }

@@ -16,6 +16,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::adapter::{Adapter, SessionParts};
 use crate::invalidate::{self, KernelCache};
+use crate::locks::FileLocks;
 use crate::turns::Turns;
 use crate::{MountError, MountOptions, Result};
 
@@ -35,7 +36,9 @@ const DEVICE: &str = "/dev/fuse";
 pub struct Mount {
     /// `None` after the end of the session.
     session: Option<BackgroundSession>,
-    invalidator: Option<JoinHandle<()>>,
+    /// The threads that pass notices on, and that repeat requests for locks.
+    helpers: Vec<JoinHandle<()>>,
+    locks: Option<Arc<FileLocks>>,
     nodes: Arc<VolumeNodes>,
     path: PathBuf,
     /// Number of the connection to the kernel: the minor number of the file system's device.
@@ -68,7 +71,10 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     let nodes = volume.nodes().with_access_times(access_times).with_short_writes(options.short_writes);
     let nodes = Arc::new(nodes.watching(invalidate::NOTICES));
     let parts = Arc::new(OnceLock::new());
-    let adapter = Adapter::new(Arc::clone(&nodes), options, kernel_checks(options), Arc::clone(&parts));
+    let volume_locks = options.volume_locks.unwrap_or_else(|| volume.is_served());
+    let locks = volume_locks.then(|| Arc::new(FileLocks::new(Arc::clone(&nodes))));
+    let (for_nodes, for_locks) = (Arc::clone(&nodes), locks.clone());
+    let adapter = Adapter::new(for_nodes, options, kernel_checks(options), for_locks, Arc::clone(&parts));
     let config = config(volume, options, nodes.is_read_only());
     let (session, kernel) = fuser::Session::new(adapter, &path, &config)
         .and_then(|session| {
@@ -82,11 +88,10 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     // Without this flag the kernel would ask the session, which may not be able to answer.
     let mounted = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     let connection = mounted.map_or(0, |mounted| mounted.stx_dev_minor);
-    let mut mount = Mount { session: Some(session), invalidator: None, nodes, path, connection };
+    let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, path, connection };
     // After an error, the drop of `mount` unmounts again.
     mount.wait_until_served()?;
-    let invalidator = mount.start_invalidator(kernel);
-    mount.invalidator = Some(invalidator.map_err(|error| MountError::refused("mount", given, error))?);
+    mount.start_helpers(kernel).map_err(|error| MountError::refused("mount", given, error))?;
     Ok(mount)
 }
 
@@ -306,23 +311,29 @@ impl Mount {
         }
     }
 
-    fn start_invalidator(&self, kernel: KernelCache) -> io::Result<JoinHandle<()>> {
+    fn start_helpers(&mut self, kernel: KernelCache) -> io::Result<()> {
+        let builder = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let nodes = Arc::clone(&self.nodes);
         let run = move || invalidate::run(&nodes, &kernel);
-        std::thread::Builder::new().name("eyrie-notices".to_owned()).spawn(run)
+        self.helpers.push(builder("eyrie-notices").spawn(run)?);
+        if let Some(locks) = self.locks.clone() {
+            self.helpers.push(builder("eyrie-locks").spawn(move || locks.run())?);
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
         let ended = self.session.take().map_or(Ok(()), BackgroundSession::join);
-        self.stop_invalidator();
+        self.stop_helpers();
         ended.map_err(|error| MountError::refused("mount", &self.path, error))
     }
 
-    fn stop_invalidator(&mut self) {
+    fn stop_helpers(&mut self) {
         self.nodes.stop_notices();
-        if let Some(invalidator) = self.invalidator.take() {
+        self.locks.iter().for_each(|locks| locks.stop());
+        for helper in self.helpers.drain(..) {
             // A panic of that thread has been printed. The volume is sound, and the mount is gone.
-            let _ = invalidator.join();
+            let _ = helper.join();
         }
     }
 }

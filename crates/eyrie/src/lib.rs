@@ -92,6 +92,10 @@ pub use eyrie_engine::Engine;
 #[doc(inline)]
 pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, Sticky};
 #[doc(inline)]
+pub use eyrie_engine::advisory::{
+    HeldLock, LockOwner, LockRange, LockRequest, LockTarget, LockWaiter, OwnerClass,
+};
+#[doc(inline)]
 pub use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 #[doc(inline)]
 pub use eyrie_engine::quota::{

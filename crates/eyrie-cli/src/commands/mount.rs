@@ -23,8 +23,9 @@ Examples:
   eyrie umount /mnt/vol
 
 Options of -o: ro, rw, allow_other, default_permissions, suid, nosuid, dev, nodev, exec, noexec, sync, \
-async, writeback_cache, short_writes, threads=N, fsname=NAME, and for access times noatime (the default), \
-relatime, strictatime, nodiratime. Reads that the kernel answers from its cache set no access times.
+async, lock, nolock, writeback_cache, short_writes, threads=N, fsname=NAME, and for access times \
+noatime (the default), relatime, strictatime, nodiratime. Reads that the kernel answers from its cache \
+set no access times.
 
 The command returns when the mount can be used, and a process in the background serves it. That process has \
 the volume open, so other commands on the volume fail until `eyrie umount`; use the files of the mount \

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use eyrie::{LockKind, LockWait, PosixExt};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Sandbox;
+use super::served::{Program, Service, eventually};
 
 /// Returns a sandbox with a volume and a mount point. If this user cannot mount here, prints a line that says
 /// so, and returns `None`.
@@ -29,11 +31,16 @@ fn fail<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Option<i32>
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Serves a mount in the foreground, and waits until it can be used.
+/// Serves a mount at `mnt` in the foreground, and waits until it can be used.
 fn serve(sandbox: &Sandbox) -> Child {
+    serve_at(sandbox, "mnt")
+}
+
+/// Serves a mount in the foreground, and waits until it can be used.
+fn serve_at(sandbox: &Sandbox, point: &str) -> Child {
     let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut command = sandbox.command(["mount", "--foreground", "vol", "mnt"]);
+    let mut command = sandbox.command(["mount", "--foreground", "vol", point]);
     let command = command.env("NOTIFY_SOCKET", sandbox.path("notify")).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let mut state = [0; 32];
@@ -149,7 +156,7 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
     for limit in 3..40 {
         let program = sandbox.command(["mount"]).get_program().to_owned();
         let script = format!("ulimit -n {limit} && exec \"$0\" mount -o threads=4 vol mnt");
-        let mut limited = std::process::Command::new("sh");
+        let mut limited = Command::new("sh");
         limited.args(["-c", &script]).arg(program).current_dir(sandbox.path(""));
         let mut child = limited.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         if ends(&mut child) == Some(0) {
@@ -162,4 +169,61 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
         assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0, "mounted at a limit of {limit}");
     }
     assert!(mounted > 0 && refused > 0, "{mounted} mounts, {refused} refusals");
+}
+
+/// Runs flock(1) of util-linux without a wait. Returns true if it gets the lock.
+fn locks(sandbox: &Sandbox, egg: &str) -> bool {
+    let mut flock = Command::new("flock");
+    let status = flock.args(["-n", "-E", "7"]).arg(sandbox.path(egg)).arg("true").status().unwrap();
+    assert!([Some(0), Some(7)].contains(&status.code()), "{status}");
+    status.success()
+}
+
+#[test]
+fn mounts_of_a_served_volume_lock_against_each_other() {
+    let Some(sandbox) = sandbox() else { return };
+    fs::create_dir(sandbox.path("second")).unwrap();
+    let service = Service::start(&sandbox);
+    let program = Program::start(&sandbox);
+    program.files.write("/egg", "blue").unwrap();
+    let mut servers = ["mnt", "second"].map(|point| serve_at(&sandbox, point));
+    let egg = program.files.options().read(true).write(true).open("/egg").unwrap();
+
+    // A program in the first mount has the lock, and another one in the second mount waits for it.
+    let held = fs::File::open(sandbox.path("mnt/egg")).unwrap();
+    held.try_lock().unwrap();
+    assert!(!locks(&sandbox, "second/egg") && egg.try_lock().is_err());
+    let mut waiter = Command::new("flock").arg(sandbox.path("second/egg")).arg("true").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(waiter.try_wait().unwrap().is_none());
+    held.unlock().unwrap();
+    assert_eq!(ends(&mut waiter), Some(0));
+    eventually(|| locks(&sandbox, "mnt/egg") && locks(&sandbox, "second/egg"));
+
+    // The library and a mount lock against each other.
+    egg.lock_range(0..1, LockKind::Exclusive, LockWait::NO).unwrap();
+    egg.lock().unwrap();
+    assert!(!locks(&sandbox, "mnt/egg"));
+    egg.unlock().unwrap();
+    egg.unlock_range(..).unwrap();
+
+    // A waiting program can be killed.
+    egg.lock().unwrap();
+    let mut waiter = Command::new("flock").arg(sandbox.path("second/egg")).arg("true").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&waiter, Signal::KILL);
+    assert_eq!(ends(&mut waiter), None);
+    egg.unlock().unwrap();
+
+    // The locks of a killed mount end.
+    held.try_lock().unwrap();
+    assert!(!locks(&sandbox, "second/egg"));
+    signal(&servers[0], Signal::KILL);
+    assert_eq!(ends(&mut servers[0]), None);
+    eventually(|| locks(&sandbox, "second/egg"));
+    drop((held, egg));
+    sandbox.succeed(["umount", "mnt"]);
+    signal(&servers[1], Signal::TERM);
+    assert_eq!(ends(&mut servers[1]), Some(0));
+    program.end(service, &sandbox);
 }

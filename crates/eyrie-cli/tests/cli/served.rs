@@ -110,7 +110,7 @@ pub fn replace_while_nobody_serves(
     service
 }
 
-fn eventually(mut is_so: impl FnMut() -> bool) {
+pub fn eventually(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < Duration::from_secs(20), "it never happened");

@@ -1,9 +1,16 @@
 //! Locks, their owners, and requests.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::{Error, Result};
 
 /// The largest offset that a range lock covers.
 pub const LOCK_OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// This bit is set in the number of an owner in a mount.
+const IN_MOUNT: u64 = 1 << 63;
+/// Bits of a process id. Linux has at most 2^22 processes.
+const PROCESS_BITS: u32 = 22;
 
 /// The kind of an advisory lock.
 ///
@@ -51,6 +58,24 @@ impl LockOwner {
     /// Returns an owner in the process that owns the volume.
     pub fn local(class: OwnerClass, number: u64) -> LockOwner {
         LockOwner { session: 0, class, number }
+    }
+
+    /// Returns a number for an owner that uses the volume through a mount. No other owner of this process has
+    /// the number. Its low bits are the process id `process`.
+    pub fn number_in_mount(process: u32) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let sequence = NEXT.fetch_add(1, Ordering::Relaxed);
+        IN_MOUNT | (sequence << PROCESS_BITS) | u64::from(process) & !(u64::MAX << PROCESS_BITS)
+    }
+
+    /// Returns the number of the process that owns the lock: its process id if it uses the volume through a
+    /// mount. `None` if an open file owns the lock.
+    pub fn process(self) -> Option<u64> {
+        let number = match self.number & IN_MOUNT {
+            0 => self.number,
+            _ => self.number & !(u64::MAX << PROCESS_BITS),
+        };
+        (self.class == OwnerClass::Process).then_some(number)
     }
 }
 

@@ -6,6 +6,7 @@ mod access_times;
 mod copies;
 mod kernel;
 mod listings;
+mod locks;
 mod opens;
 mod quotas;
 mod short_writes;

@@ -60,7 +60,7 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
                 kind: held.kind,
                 start: held.range.start(),
                 length: held.range.length(),
-                process: (held.owner.class == OwnerClass::Process).then_some(held.owner.number),
+                process: held.owner.process(),
             }))
         })
     }

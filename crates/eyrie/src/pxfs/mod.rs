@@ -146,8 +146,9 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns the same file system with another owner of the [range locks](crate::RangeOwner) of processes.
     /// By default all file systems of a process are one owner, with the number of the process. A front-end
-    /// that serves several processes gives each of them a number. A [close](crate::Posix::close) of a file
-    /// ends only the range locks on this file that have the number of the closing file system.
+    /// that serves several processes gives each of them a number below 2^63. (Mounts choose numbers from 2^63
+    /// on.) A [close](crate::Posix::close) of a file ends only the range locks on this file that have the
+    /// number of the closing file system.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {

@@ -3,6 +3,7 @@
 
 mod calls;
 mod generations;
+mod locks;
 mod set;
 mod write;
 

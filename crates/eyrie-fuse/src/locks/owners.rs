@@ -1,0 +1,186 @@
+//! The owners of locks of one mount.
+//!
+//! The kernel names an owner by a number: one for each table of descriptors (POSIX locks), and one for each
+//! open file (locks of open files, and `flock`). The volume knows each owner by another number, because
+//! numbers of two mounts may be equal. The same number of the kernel may name another owner after the end of
+//! an owner, so an owner is remembered only while it may have locks.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use eyrie::{LockOwner, ObjectId, OwnerClass};
+
+/// The owners that may have locks.
+#[derive(Debug, Default)]
+pub(super) struct Owners(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    owners: HashMap<u64, Owner>,
+    claims: HashMap<ObjectId, Vec<Claim>>,
+}
+
+/// An owner that may have locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    /// Number in the volume.
+    pub number: u64,
+    /// Class of the owner's locks on ranges.
+    pub class: OwnerClass,
+    /// Number of its claims.
+    claims: usize,
+}
+
+/// The fact that an owner has asked for a lock on a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Claim {
+    /// Number of the owner in the kernel.
+    pub owner: u64,
+    /// The open file with which it asked.
+    pub handle: u64,
+}
+
+impl Owner {
+    /// Returns the owner of the locks on ranges.
+    pub(super) fn of_ranges(self) -> LockOwner {
+        LockOwner::local(self.class, self.number)
+    }
+
+    /// Returns the owner of the lock of flock(2).
+    pub(super) fn of_flock(self) -> LockOwner {
+        LockOwner::local(OwnerClass::OpenFile, self.number)
+    }
+
+    /// Returns all owners of locks.
+    pub(super) fn both(self) -> [LockOwner; 2] {
+        [OwnerClass::Process, OwnerClass::OpenFile].map(|class| LockOwner::local(class, self.number))
+    }
+}
+
+impl State {
+    /// Ends the claims of an owner on a file. Returns the owner if it had claims.
+    fn end(&mut self, id: ObjectId, number: u64) -> Option<Owner> {
+        let claims = self.claims.get_mut(&id)?;
+        let before = claims.len();
+        claims.retain(|claim| claim.owner != number);
+        let ended = before - claims.len();
+        if claims.is_empty() {
+            self.claims.remove(&id);
+        }
+        let owner = self.owners.get_mut(&number).filter(|_| ended > 0)?;
+        owner.claims -= ended;
+        let owner = *owner;
+        if owner.claims == 0 {
+            self.owners.remove(&number);
+        }
+        Some(owner)
+    }
+}
+
+impl Owners {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics with this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an owner that has asked for a lock on a file.
+    pub(super) fn find(&self, id: ObjectId, number: u64) -> Option<Owner> {
+        let state = self.state();
+        let has_asked = state.claims.get(&id)?.iter().any(|claim| claim.owner == number);
+        state.owners.get(&number).filter(|_| has_asked).copied()
+    }
+
+    /// Notes that an owner asks for a lock on a file. `new` returns its number in the volume and the class of
+    /// its locks on ranges, if it has no claim yet.
+    pub(super) fn claim(&self, id: ObjectId, claim: Claim, new: impl FnOnce() -> (u64, OwnerClass)) -> Owner {
+        let mut state = self.state();
+        let State { owners, claims } = &mut *state;
+        let owner = owners.entry(claim.owner).or_insert_with(|| {
+            let (number, class) = new();
+            Owner { number, class, claims: 0 }
+        });
+        let of_file = claims.entry(id).or_default();
+        if !of_file.contains(&claim) {
+            of_file.push(claim);
+            owner.claims += 1;
+        }
+        *owner
+    }
+
+    /// Ends the claims of an owner on a file. Returns the owner if it had some.
+    pub(super) fn end(&self, id: ObjectId, number: u64) -> Option<Owner> {
+        self.state().end(id, number)
+    }
+
+    /// Ends the claims of all owners that have asked for a lock with an open file, and returns these owners.
+    pub(super) fn end_all_of(&self, id: ObjectId, handle: u64) -> Vec<Owner> {
+        let mut state = self.state();
+        let claims = state.claims.get(&id).into_iter().flatten();
+        let numbers: Vec<u64> =
+            claims.filter(|claim| claim.handle == handle).map(|claim| claim.owner).collect();
+        numbers.into_iter().filter_map(|number| state.end(id, number)).collect()
+    }
+
+    /// True if an open file other than `number` may have locks on a file.
+    pub(super) fn has_other_open_file(&self, id: ObjectId, number: u64) -> bool {
+        let state = self.state();
+        let mut others = state.claims.get(&id).into_iter().flatten().filter(|claim| claim.owner != number);
+        others.any(|other| state.owners[&other.owner].class == OwnerClass::OpenFile)
+    }
+
+    /// Forgets all owners, and returns them with their files.
+    pub(super) fn end_all(&self) -> Vec<(ObjectId, Owner)> {
+        let State { owners, claims } = std::mem::take(&mut *self.state());
+        let claims = claims.into_iter().flat_map(|(id, of_file)| of_file.into_iter().map(move |it| (id, it)));
+        claims.filter_map(|(id, claim)| Some((id, *owners.get(&claim.owner)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie::Volume;
+
+    use super::*;
+
+    fn claim(owners: &Owners, id: ObjectId, owner: u64, handle: u64) -> Owner {
+        let new = || (LockOwner::number_in_mount(3), OwnerClass::Process);
+        owners.claim(id, Claim { owner, handle }, new)
+    }
+
+    /// Returns two ids, of the root and of a file.
+    fn ids() -> [ObjectId; 2] {
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
+        let volume = Volume::create(place.path().join("volume"), 4 << 20).expect("a volume");
+        let (nodes, root) = (volume.nodes(), eyrie::Credentials::root());
+        let egg = nodes.make(&root, nodes.root(), b"egg", eyrie::Kind::File, 0o644, 0).expect("a file");
+        [nodes.root(), egg.id]
+    }
+
+    #[test]
+    fn owner_keeps_its_number_until_its_last_claim_ends() {
+        let (owners, [nest, egg]) = (Owners::default(), ids());
+        let first = claim(&owners, nest, 1, 10);
+        assert_eq!(claim(&owners, egg, 1, 11).number, first.number);
+        assert_ne!(claim(&owners, egg, 2, 12).number, first.number);
+        assert_eq!(owners.end(nest, 1).map(|owner| owner.number), Some(first.number));
+        assert_eq!((owners.end(nest, 1), owners.find(nest, 1)), (None, None));
+        assert_eq!(owners.find(egg, 1).map(|owner| owner.number), Some(first.number));
+        assert_eq!(owners.end_all_of(egg, 11).len(), 1);
+        assert_eq!(owners.find(egg, 1), None);
+        assert_ne!(claim(&owners, egg, 1, 13).number, first.number);
+        assert_eq!(owners.end_all().len(), 2);
+        assert!(owners.end_all().is_empty());
+    }
+
+    #[test]
+    fn release_ends_each_owner_that_used_the_open_file() {
+        let (owners, [_, egg]) = (Owners::default(), ids());
+        for (owner, handle) in [(1, 10), (1, 10), (1, 11), (2, 10), (3, 11)] {
+            claim(&owners, egg, owner, handle);
+        }
+        assert_eq!(owners.end_all_of(egg, 10).len(), 2);
+        assert!(owners.find(egg, 1).is_none() && owners.find(egg, 2).is_none());
+        assert!(owners.find(egg, 3).is_some());
+        assert!(owners.end_all_of(egg, 10).is_empty());
+    }
+}

@@ -1,0 +1,155 @@
+//! The requests that wait for locks, and the thread that repeats them.
+//!
+//! One thread repeats all waiting requests, in the order of their arrival: at once after an end of a lock in
+//! this mount, and after a pause, because locks of other users of the volume end without notice. It ends the
+//! wait of a thread that has a signal.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use eyrie::LockWaiter;
+use fuser::{Errno, ReplyEmpty};
+
+use super::{FileLocks, Understood};
+use crate::answer::Answer;
+
+/// The first pause, and the longest one. Each pause is twice as long as the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    request: Understood,
+    /// `None` if the caller does not wait for the lock.
+    waiter: Option<LockWaiter>,
+    /// The time from which on the request is refused.
+    until: Option<Instant>,
+    reply: ReplyEmpty,
+    /// Time of the last look at the signals of the caller.
+    looked: Instant,
+}
+
+/// The waiting requests of a mount.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    arrived: Vec<Waiting>,
+    /// True if the thread has requests to repeat.
+    is_busy: bool,
+    /// True if a lock has ended since the thread began to repeat them.
+    is_woken: bool,
+    has_ended: bool,
+}
+
+impl Waiting {
+    pub(super) fn new(
+        request: Understood,
+        waiter: Option<LockWaiter>,
+        until: Option<Instant>,
+        reply: ReplyEmpty,
+    ) -> Waiting {
+        Waiting { request, waiter, until, reply, looked: Instant::now() }
+    }
+
+    /// Repeats the request. Returns `None` if it goes on to wait.
+    fn attempt(&mut self, locks: &FileLocks) -> Option<Answer<()>> {
+        match locks.attempt(&self.request, self.waiter.as_ref()) {
+            Err(Errno::EAGAIN) => {}
+            done => return Some(done),
+        }
+        let now = Instant::now();
+        if self.until.is_some_and(|until| until <= now) {
+            return Some(Err(Errno::EAGAIN));
+        }
+        if now.duration_since(self.looked) >= PAUSES.1 {
+            self.looked = now;
+            return self.request.caller.is_interrupted().then_some(Err(Errno::EINTR));
+        }
+        None
+    }
+
+    /// Ends the wait with this result.
+    fn end(self, locks: &FileLocks, result: Answer<()>) {
+        match result {
+            Ok(()) => self.reply.ok(),
+            Err(error) => {
+                if let Some(waiter) = &self.waiter {
+                    locks.nodes.end_wait(waiter);
+                }
+                self.reply.error(error);
+            }
+        }
+    }
+}
+
+impl Waits {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics with this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, waiting: Waiting) {
+        self.state().arrived.push(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Makes the thread repeat all requests, because a lock has ended.
+    pub(super) fn wake(&self) {
+        let mut state = self.state();
+        if state.is_busy {
+            state.is_woken = true;
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.state().has_ended = true;
+        self.changed.notify_one();
+    }
+
+    /// Repeats the waiting requests until [`stop`](Waits::stop). Then ends them, and all locks of the mount.
+    pub(super) fn run(&self, locks: &FileLocks) {
+        let (mut all, mut pause): (Vec<Waiting>, Duration) = (Vec::new(), PAUSES.0);
+        loop {
+            let mut state = self.state();
+            state.is_busy = !all.is_empty();
+            let is_idle = |state: &mut State| state.arrived.is_empty() && !state.is_woken && !state.has_ended;
+            state = if all.is_empty() {
+                let nothing = |state: &mut State| state.arrived.is_empty() && !state.has_ended;
+                self.changed.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let waited = self.changed.wait_timeout_while(state, pause, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            };
+            if state.has_ended {
+                all.append(&mut state.arrived);
+                break;
+            }
+            let is_new = std::mem::take(&mut state.is_woken) || !state.arrived.is_empty();
+            pause = if is_new { PAUSES.0 } else { (2 * pause).min(PAUSES.1) };
+            all.append(&mut state.arrived);
+            state.is_busy = true;
+            drop(state);
+            all = attempt_all(all, locks);
+        }
+        all.into_iter().for_each(|waiting| waiting.end(locks, Err(Errno::ENOTCONN)));
+        locks.end_all();
+    }
+}
+
+/// Repeats requests, and returns those that go on to wait.
+fn attempt_all(all: Vec<Waiting>, locks: &FileLocks) -> Vec<Waiting> {
+    let mut left = Vec::with_capacity(all.len());
+    for mut waiting in all {
+        match waiting.attempt(locks) {
+            Some(result) => waiting.end(locks, result),
+            None => left.push(waiting),
+        }
+    }
+    left
+}
