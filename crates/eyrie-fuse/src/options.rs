@@ -49,10 +49,10 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
     /// Let listings set no access times (`nodiratime`).
     pub no_dir_access_times: bool,
-    /// Let the volume keep advisory locks, for all its users (`lock`), or let the kernel keep them (`nolock`).
-    /// Those of the kernel exclude only other programs that use this mount, and opens and closes are faster.
-    /// By default the volume keeps the locks if a service shares it. Otherwise only the process of the mount
-    /// can have other users of the volume.
+    /// Let the volume keep advisory locks, for all its users (`lock`), or let the kernel keep them
+    /// (`nolock`). Those of the kernel exclude only other programs that use this mount, and opens and closes
+    /// are faster. By default the volume keeps the locks if a service shares it. Otherwise only the process
+    /// of the mount can have other users of the volume.
     pub volume_locks: Option<bool>,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.

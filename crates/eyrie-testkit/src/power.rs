@@ -149,8 +149,8 @@ impl PowerRun {
     /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// Panics if only one of engine and model accepts the Op, unless the engine has no space for it or a limit
-    /// of a quota refuses it.
+    /// Panics if only one of engine and model accepts the Op, unless the engine has no space for it or a
+    /// limit of a quota refuses it.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;

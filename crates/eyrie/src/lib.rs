@@ -91,7 +91,8 @@ pub use error::{Error, Result};
 pub use eyrie_engine::Engine;
 #[doc(inline)]
 pub use eyrie_engine::access::{AccessRules, AclKind, Capabilities, Credentials, Sticky};
-#[doc(inline)]
+/// The types of the lock calls of [`Nodes`], for front-ends. They may change in every version.
+#[doc(hidden)]
 pub use eyrie_engine::advisory::{
     HeldLock, LockOwner, LockRange, LockRequest, LockTarget, LockWaiter, OwnerClass,
 };

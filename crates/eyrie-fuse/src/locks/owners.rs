@@ -12,10 +12,10 @@ use eyrie::{LockOwner, ObjectId, OwnerClass};
 
 /// The owners that may have locks.
 #[derive(Debug, Default)]
-pub(super) struct Owners(Mutex<State>);
+pub(super) struct Owners(Mutex<OwnerMaps>);
 
 #[derive(Debug, Default)]
-struct State {
+struct OwnerMaps {
     owners: HashMap<u64, Owner>,
     claims: HashMap<ObjectId, Vec<Claim>>,
 }
@@ -57,7 +57,7 @@ impl Owner {
     }
 }
 
-impl State {
+impl OwnerMaps {
     /// Ends the claims of an owner on a file. Returns the owner if it had claims.
     fn end(&mut self, id: ObjectId, number: u64) -> Option<Owner> {
         let claims = self.claims.get_mut(&id)?;
@@ -78,7 +78,7 @@ impl State {
 }
 
 impl Owners {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OwnerMaps> {
         // No code panics with this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ impl Owners {
     /// its locks on ranges, if it has no claim yet.
     pub(super) fn claim(&self, id: ObjectId, claim: Claim, new: impl FnOnce() -> (u64, OwnerClass)) -> Owner {
         let mut state = self.state();
-        let State { owners, claims } = &mut *state;
+        let OwnerMaps { owners, claims } = &mut *state;
         let owner = owners.entry(claim.owner).or_insert_with(|| {
             let (number, class) = new();
             Owner { number, class, claims: 0 }
@@ -130,7 +130,7 @@ impl Owners {
 
     /// Forgets all owners, and returns them with their files.
     pub(super) fn end_all(&self) -> Vec<(ObjectId, Owner)> {
-        let State { owners, claims } = std::mem::take(&mut *self.state());
+        let OwnerMaps { owners, claims } = std::mem::take(&mut *self.state());
         let claims = claims.into_iter().flat_map(|(id, of_file)| of_file.into_iter().map(move |it| (id, it)));
         claims.filter_map(|(id, claim)| Some((id, *owners.get(&claim.owner)?))).collect()
     }

@@ -32,12 +32,12 @@ pub(super) struct Waiting {
 /// The waiting requests of a mount.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    state: Mutex<State>,
+    state: Mutex<WaitQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaitQueue {
     arrived: Vec<Waiting>,
     /// True if the thread has requests to repeat.
     is_busy: bool,
@@ -88,7 +88,7 @@ impl Waiting {
 }
 
 impl Waits {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitQueue> {
         // No code panics with this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,9 +118,10 @@ impl Waits {
         loop {
             let mut state = self.state();
             state.is_busy = !all.is_empty();
-            let is_idle = |state: &mut State| state.arrived.is_empty() && !state.is_woken && !state.has_ended;
+            let is_idle =
+                |state: &mut WaitQueue| state.arrived.is_empty() && !state.is_woken && !state.has_ended;
             state = if all.is_empty() {
-                let nothing = |state: &mut State| state.arrived.is_empty() && !state.has_ended;
+                let nothing = |state: &mut WaitQueue| state.arrived.is_empty() && !state.has_ended;
                 self.changed.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner)
             } else {
                 let waited = self.changed.wait_timeout_while(state, pause, is_idle);

@@ -41,8 +41,8 @@ pub struct FoundLock {
     /// Number of its bytes. 0 if it has all bytes from `start` on.
     pub length: u64,
     /// Number of the process that owns the lock: the process id of a process that uses the volume through a
-    /// mount. `None` if an open file owns the lock. In a served volume, a client chooses this number, so do not
-    /// trust it.
+    /// mount. `None` if an open file owns the lock. In a served volume, a client chooses this number, so do
+    /// not trust it.
     pub process: Option<u64>,
 }
 
