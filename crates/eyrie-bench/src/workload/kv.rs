@@ -10,6 +10,8 @@ use crate::run::Workload;
 use crate::side::{SharedStorage, Side};
 use crate::values::{Chooser, NumberedName, Pattern};
 
+mod scan;
+
 /// Number of calls that are timed together. Their results are kept, and compared afterwards.
 const TIMED_CALLS: usize = 16;
 /// Keys in one transaction of a load.
@@ -318,7 +320,7 @@ impl Worker for KeyWorker {
             return self.load(at, watch);
         }
         let store = &mut self.stores[at];
-        let (keys, all) = (store.keys(), store.all);
+        let keys = store.keys();
         let Some(session) = &store.session else { return Ok(false) };
         if operation == View && !session.has_views() {
             return Ok(false);
@@ -339,21 +341,7 @@ impl Worker for KeyWorker {
                     (start..start + count).for_each(|key| watch.touch(key % keys));
                 }
             }
-            Load | Scan | ScanSorted => {
-                let (mut count, mut sum) = (0, 0_u64);
-                let session = store.session()?;
-                watch.time_whole(all, || {
-                    session.scan(operation == ScanSorted, &mut |_, value| {
-                        count += 1;
-                        let (words, rest) = value.as_chunks::<8>();
-                        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
-                        sum = rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
-                    })
-                })?;
-                std::hint::black_box(sum);
-                (0..keys).for_each(|key| watch.touch(key));
-                watch.require(count == all, || format!("a scan found {count} keys"))?;
-            }
+            Load | Scan | ScanSorted => store.scan(operation == ScanSorted, watch)?,
         }
         Ok(true)
     }

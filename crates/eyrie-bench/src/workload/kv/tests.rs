@@ -58,7 +58,8 @@ impl KeySession for MapSession {
 
     fn scan(&mut self, _sorted: bool, visit: &mut VisitPair<'_>) -> Result<()> {
         let skipped = usize::from(self.has(Defect::ScansTooLittle));
-        self.0.iter().skip(skipped).for_each(|(key, value)| visit(key, value));
+        let value_of = |key: &Vec<u8>, own| self.find(key).unwrap_or(own);
+        self.0.iter().skip(skipped).for_each(|(key, value)| visit(key, value_of(key, value)));
         Ok(())
     }
 }
@@ -106,6 +107,8 @@ fn store_with_wrong_results_fails_the_run() {
         (Defect::KeepsAnErasedKey, Erase, "has a value after its erase"),
         (Defect::ScansTooLittle, Scan, "a scan found 1999 keys"),
         (Defect::ScansTooLittle, ScanSorted, "a scan found 1999 keys"),
+        (Defect::ReturnsAnotherValue, Scan, "a scan found other values"),
+        (Defect::ReturnsAnotherValue, ScanSorted, "a scan found other values"),
         (Defect::ScansTooLittle, Batch, "0 of 2000 keys were found"),
     ] {
         let error = run(Some(defect), &[operation]).expect_err(message).to_string();
