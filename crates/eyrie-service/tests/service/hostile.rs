@@ -100,11 +100,18 @@ impl RawSession {
     }
 
     pub fn reserve(&self, kind: Kind) -> ObjectId {
+        self.try_reserve(kind).unwrap()
+    }
+
+    /// Reserves an id. Returns the number of the error otherwise.
+    pub fn try_reserve(&self, kind: Kind) -> Result<ObjectId, u32> {
         let call = ServiceCall::Reserve as u32;
         let (answer, data) =
             self.ask(LaneRequest { call, id: kind as u64, number: 1, ..LaneRequest::default() }, &[]);
-        assert_eq!(answer.error, 0);
-        ObjectId::from_raw(u64::from_le_bytes(data[..8].try_into().unwrap())).unwrap()
+        match answer.error {
+            0 => Ok(ObjectId::from_raw(u64::from_le_bytes(data[..8].try_into().unwrap())).unwrap()),
+            error => Err(error),
+        }
     }
 }
 
