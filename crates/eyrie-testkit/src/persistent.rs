@@ -50,12 +50,18 @@ impl Fences {
         unpoisoned(self.state.lock()).are_held = true;
     }
 
-    /// Waits until the service waits at a fence, and lets it pass this one.
+    /// Waits until the service waits at a fence. Returns false if it has not come to one after 20 seconds.
+    #[must_use]
+    pub fn wait_until_held(&self) -> bool {
+        let state = unpoisoned(self.state.lock());
+        let is_on_its_way = |state: &mut FenceState| !state.is_waiting || state.passes > 0;
+        let waited = self.changed.wait_timeout_while(state, Duration::from_secs(20), is_on_its_way);
+        !unpoisoned(waited).1.timed_out()
+    }
+
+    /// Lets the service pass the fence at which it waits.
     pub fn pass_one(&self) {
         let mut state = unpoisoned(self.state.lock());
-        while !state.is_waiting || state.passes > 0 {
-            state = unpoisoned(self.changed.wait(state));
-        }
         state.passes = 1;
         self.changed.notify_all();
     }

@@ -83,33 +83,35 @@ fn answered_changes_survive_a_power_failure() {
 fn fsync_waits_for_a_change_that_others_see() {
     served(|[writer, reader], fences| {
         writer.write("/egg", "blue").unwrap();
-        let (is_seen, is_synced) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_synced = AtomicBool::new(false);
         let egg = writer.options().write(true).open("/egg").unwrap();
         let seen = reader.open_file("/egg").unwrap();
         fences.hold();
         let waits = std::thread::scope(|scope| {
             scope.spawn(|| egg.write_at(b"grey", 0).unwrap());
-            scope.spawn(|| {
+            let is_seen = || {
                 let mut bytes = [0; 4];
-                while &bytes != b"grey" {
-                    seen.read_exact_at(&mut bytes, 0).unwrap();
+                seen.read_exact_at(&mut bytes, 0).is_ok() && &bytes == b"grey"
+            };
+            let is_visible = loop {
+                if !fences.wait_until_held() {
+                    break false;
                 }
-                is_seen.store(true, Ordering::SeqCst);
+                if is_seen() {
+                    break true;
+                }
+                fences.pass_one();
+            };
+            // The service now waits at the fence that makes the change durable.
+            scope.spawn(|| {
                 seen.sync_all().unwrap();
                 is_synced.store(true, Ordering::SeqCst);
             });
-            let is_seen_soon = || {
-                std::thread::sleep(Duration::from_millis(10));
-                is_seen.load(Ordering::SeqCst)
-            };
-            while !is_seen_soon() {
-                fences.pass_one();
-            }
             std::thread::sleep(Duration::from_millis(50));
             let waits = !is_synced.load(Ordering::SeqCst);
             let before = kept(fences, "/egg");
             fences.release();
-            waits && before.as_deref() == Some(b"blue")
+            is_visible && waits && before.as_deref() == Some(b"blue")
         });
         assert!(waits, "the sync of a change that is not durable has returned");
         assert_eq!(kept(fences, "/egg").as_deref(), Some(&b"grey"[..]));

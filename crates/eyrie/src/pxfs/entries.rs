@@ -2,7 +2,9 @@
 //! that a call with several errors returns the error that Linux returns.
 
 use eyrie_engine::access::{self, Protection, Rights};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode, Whiteout, with_reserved};
+use eyrie_engine::{
+    Content, Engine, Error as EngineError, Kind, ObjectId, Op, RenameMode, Whiteout, with_reserved,
+};
 
 use super::cache::{self, Directory};
 use super::path::{Last, Parent, PathWalk};
@@ -40,9 +42,9 @@ impl<E: Engine> AsUser<'_, E> {
     ) -> CallResult<ObjectId> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
-        self.check_add(&parent.dir)?;
+        self.check_new_entry(&parent.dir)?;
         if let Content::Device(device) = content {
-            access::check_device(self.credentials(), kind, device)?;
+            self.unless_removed(&parent.dir, access::check_device(self.credentials(), kind, device))?;
         }
         Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
     }
@@ -80,10 +82,10 @@ impl<E: Engine> AsUser<'_, E> {
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
         let object = self.protection(id)?;
-        access::check_new_name(self.rules(), self.credentials(), &object, &parent.dir.protection)?;
-        if id.is_directory() {
-            return Err(Errno::PERM.into());
-        }
+        let checked =
+            access::check_new_name(self.rules(), self.credentials(), &object, &parent.dir.protection)
+                .and_then(|()| if id.is_directory() { Err(EngineError::NotPermitted) } else { Ok(()) });
+        self.unless_removed(&parent.dir, checked)?;
         self.apply(&Op::Link { dir: parent.dir.id, name, id, time: self.now([parent.dir.id, id]) })?;
         Ok(())
     }
@@ -271,7 +273,7 @@ impl<E: Engine> AsUser<'_, E> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
         match new {
-            None => self.check_add(&to.dir)?,
+            None => self.check_new_entry(&to.dir)?,
             Some(new) => {
                 self.check_remove(&to.dir.protection, new)?;
                 match (old.is_directory(), new.is_directory()) {

@@ -178,7 +178,7 @@ impl<E: Engine> AsUser<'_, E> {
         made: &mut MadeFile,
     ) -> CallResult<Handle> {
         let name = walk.new_name(parent)?;
-        self.check_add(&parent.dir)?;
+        self.check_new_entry(&parent.dir)?;
         let session = self.engine().session();
         let (id, generation) = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             // Another thread made the file since the look-up. The call begins again and opens that file. With

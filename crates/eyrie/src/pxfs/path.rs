@@ -360,10 +360,19 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(access::protection(self.engine(), id, self.credentials())?)
     }
 
-    /// Checks that the credentials may add a name to a directory. As on Linux, a removed directory is the
+    /// Checks that the credentials may add a name to a directory.
+    pub(super) fn check_new_entry(&self, dir: &Directory) -> CallResult<()> {
+        self.unless_removed(dir, access::check_add(self.credentials(), &dir.protection))
+    }
+
+    /// Returns the result of a check for a new name in a directory. As on Linux, a removed directory is the
     /// reason that comes first.
-    pub(super) fn check_add(&self, dir: &Directory) -> CallResult<()> {
-        match access::check_add(self.credentials(), &dir.protection) {
+    pub(super) fn unless_removed(
+        &self,
+        dir: &Directory,
+        checked: eyrie_engine::Result<()>,
+    ) -> CallResult<()> {
+        match checked {
             Err(_) if self.engine().is_removed(dir.id)? => Err(Errno::NOENT.into()),
             checked => Ok(checked?),
         }

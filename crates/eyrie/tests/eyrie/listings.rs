@@ -93,7 +93,9 @@ fn seek_to_each_cookie_continues_after_its_entry() {
 #[test]
 fn cookies_stay_valid_while_other_entries_change() {
     let _tests = crate::side_by_side();
-    on_both(cookies_survive_changes, cookies_survive_changes);
+    // Before Linux 6.6, the offsets of a tmpfs change with its entries, so the host is left out.
+    let (_place, volume) = crate::small_volume();
+    cookies_survive_changes(volume.files(Credentials::of_process()));
 }
 
 #[test]
@@ -242,8 +244,10 @@ fn listings_of_a_million_entries_beside_changes_lose_and_repeat_nothing() {
         assert!(stays.iter().all(|&n| seen[n] == 1), "an entry was lost");
         stays.extend(made);
     }
-    let present = files.read_dir("/dir").unwrap().count();
-    assert_eq!(present, stays.len());
-    // The directory is so small that it has shrunk.
-    assert!(present < MANY / 8, "{present} entries");
+    // The second thread may have been too slow for all of its removals. Below an eighth of its largest size,
+    // the directory has shrunk.
+    while stays.len() >= MANY / 8 {
+        files.remove_file(path_of(stays.pop_last().unwrap())).unwrap();
+    }
+    assert_eq!(files.read_dir("/dir").unwrap().count(), stays.len());
 }
