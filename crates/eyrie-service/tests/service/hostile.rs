@@ -190,7 +190,7 @@ fn regression_client_with_the_process_id_of_a_waiter_is_expelled() {
     // Pins of other tests in this process may delay the reuse of storage, too.
     while let Err(error) = files.write("/egg", vec![2; 9 << 20]) {
         assert_eq!(error.errno(), Errno::NOSPC);
-        assert!(start.elapsed().as_secs() < 10, "the other client keeps the storage");
+        assert!(start.elapsed().as_secs() < 60, "the other client keeps the storage");
     }
     assert!(packet::is_closed(&other.socket));
     drop((files, other));

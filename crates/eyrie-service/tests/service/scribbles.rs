@@ -67,7 +67,7 @@ fn scribbled_pins_and_claims_disturb_nobody() {
                 }
             }
         });
-        for number in 0..40_usize {
+        for number in 0..24_usize {
             let (bytes, path) = (vec![number as u8; 512 << 10], format!("/{}", number % 4));
             // A new session keeps storage again before the service has ended it.
             while let Err(error) = files.write(&path, &bytes) {
