@@ -223,7 +223,7 @@ pub enum SessionState {
 }
 
 impl SentSession {
-    /// Returns the state of the session. A state that this version does not know counts as open.
+    /// Returns the state of the session. An impossible number counts as open.
     pub fn state(&self) -> SessionState {
         match self.raw_state {
             0 => SessionState::Connecting,
@@ -433,6 +433,14 @@ mod tests {
             assert_eq!((received.to_string(), received.errno()), (error.to_string(), error.errno()));
         }
         assert!(received_error(9999, 0, "unknown").to_string().contains("unknown"));
+    }
+
+    #[test]
+    fn states_of_sessions_have_their_numbers() {
+        for state in [SessionState::Connecting, SessionState::Open, SessionState::LacksRoom] {
+            let sent = SentSession { raw_state: state as u32, ..SentSession::new_zeroed() };
+            assert_eq!(sent.state(), state);
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ impl Stopper {
 
 /// A volume that is being served.
 pub struct Service {
+    /// The directory of the volume, if the admitted users need to search it. Its mode is restored before the
+    /// engine releases the lock of the volume, also if the service never runs.
+    directory: Option<SearchableDirectory>,
     engine: Scm,
     segment: File,
     socket: PathBuf,
@@ -104,8 +107,6 @@ pub struct Service {
     /// At the limit of descriptors, the service closes this descriptor, so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
     spare: Option<File>,
-    /// The directory of the volume, if the admitted users need to search it.
-    directory: Option<SearchableDirectory>,
 }
 
 fn fault(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -229,8 +230,10 @@ impl Service {
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         let _ = std::fs::remove_file(&self.socket);
-        let Service { mut engine, sessions, .. } = self;
+        let Service { mut engine, sessions, directory, .. } = self;
         sessions.into_values().for_each(|session| session.end(&engine));
+        // The lock of the volume is still held, so the next service finds the mode of before.
+        drop(directory);
         served?;
         engine.try_close()?;
         // The lock of the volume is still held, so the next service opens the volume after this store.

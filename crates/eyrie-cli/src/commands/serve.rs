@@ -69,7 +69,8 @@ impl ServeArgs {
             "every user".to_owned()
         } else {
             let own = if rustix::process::geteuid().is_root() { &["root"][..] } else { &["you", "root"] };
-            let names: Vec<&str> = own.iter().copied().chain(self.allow.iter().map(String::as_str)).collect();
+            let further = self.allow.iter().map(String::as_str).filter(|name| !own.contains(name));
+            let names: Vec<&str> = own.iter().copied().chain(further).collect();
             match names.split_last() {
                 Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
                 _ => names.concat(),
@@ -143,8 +144,8 @@ fn serve(arguments: &ServeArgs, options: ServeOptions, output: &mut Output) -> R
     if arguments.background {
         background::report_ready().doing("detach from the terminal", place())?;
     } else if !arguments.quiet {
-        write!(output, "{}", arguments.announcement())?;
-        output.flush()?;
+        // A reader of the announcement that has ended does not end the service.
+        let _ = write!(output, "{}", arguments.announcement()).and_then(|()| output.flush());
     }
     background::notify_manager("READY=1");
     let served = service.run();

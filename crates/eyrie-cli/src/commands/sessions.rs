@@ -50,7 +50,7 @@ pub fn run(arguments: &SessionsArgs, output: &mut Output) -> Result<()> {
         return Err(volumes::missing(what, volume));
     }
     let sessions = Client::sessions(&socket_of(volume)).map_err(|error| match absence(&error) {
-        Some(Errno::ACCESS) => {
+        Some(Errno::ACCESS | Errno::PERM) => {
             Failure::new(what, &place, "permission denied: ask the user of the service for `--allow-user`")
         }
         Some(_) => Failure::new(what, &place, "no service shares it: start one with `eyrie serve`"),

@@ -5,7 +5,13 @@
 //! call of a thread that this process may not trace.
 
 use std::fs::{read_link, read_to_string};
+use std::thread::sleep;
+use std::time::Duration;
 
+/// Number of looks at a thread that does not wait yet, and the pause after each of them: some 20 ms, several
+/// time slices of the scheduler.
+const LOOKS: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(100);
 /// Bit of SIGKILL in the lists of signals.
 const KILL: u64 = 1 << 8;
 /// Numbers of flock(2) on the architectures of Linux. No number of one architecture is that of another call
@@ -41,8 +47,8 @@ impl Caller {
 
     /// Returns the system call in which the thread waits. `None` if this process may not know it.
     pub(super) fn call(self) -> Option<LockCall> {
-        let thread = self.0?;
-        call_of(&read_to_string(format!("/proc/{thread}/syscall")).ok()?)
+        let path = format!("/proc/{}/syscall", self.0?);
+        call_of(&text_of_waiting(|| read_to_string(&path).ok())?)
     }
 
     /// Returns the same thread if its signals can be seen, and no thread otherwise.
@@ -56,6 +62,19 @@ impl Caller {
         let status = |thread| read_to_string(format!("/proc/{thread}/status"));
         self.0.is_some_and(|thread| status(thread).map_or(true, |status| has_signal(&status)))
     }
+}
+
+/// Returns the contents of a file `syscall` once its thread waits. The kernel hands a request over before the
+/// thread sleeps, so the thread may still be running, or be ready to run on a busy processor.
+fn text_of_waiting(read: impl Fn() -> Option<String>) -> Option<String> {
+    for _ in 0..LOOKS {
+        let text = read()?;
+        if text != "running\n" {
+            return Some(text);
+        }
+        sleep(PAUSE);
+    }
+    None
 }
 
 /// True if the numbers of threads in `/proc` are those of the pid namespace of this process.
@@ -110,6 +129,21 @@ mod tests {
         for other in ["", "running\n", "-1 0x7ffe 0x7f3d\n", "3 0x7 0x6 0x0\n", "72 0x3 0x1 0x0\n", "72\n"] {
             assert_eq!(call_of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn thread_that_does_not_wait_yet_is_looked_at_again() {
+        let looks = std::cell::Cell::new(0);
+        let read = |waits_after: u32| {
+            looks.set(0);
+            text_of_waiting(|| {
+                looks.set(looks.get() + 1);
+                Some(if looks.get() > waits_after { "73 0x3\n" } else { "running\n" }.to_owned())
+            })
+        };
+        assert_eq!((read(3).as_deref(), looks.get()), (Some("73 0x3\n"), 4));
+        assert_eq!((read(u32::MAX), looks.get()), (None, LOOKS));
+        assert_eq!(text_of_waiting(|| None), None);
     }
 
     #[test]

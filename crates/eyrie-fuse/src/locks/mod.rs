@@ -3,8 +3,12 @@
 //! - The kernel sends a `flush` for each close of a descriptor. It ends the POSIX locks of the process on the
 //!   file.
 //! - The kernel sends a `release` for the end of an open file. It ends the locks of the open file. The kernel
-//!   does not name the owners of these locks, so a [`Claim`] notes which owners have used an open file. A
-//!   process that used it has no locks by then, because a `flush` came before.
+//!   names the owner of a lock of flock(2) only, so a [`Claim`] notes which owners have used an open file. An
+//!   owner that has used no other open file of this file loses its locks. So a process keeps the locks that it
+//!   got through another open file.
+//! - The end of a claim may come between the note of the claim and the grant of the lock. So a grant is
+//!   followed by a look if the claim is still there. Otherwise the lock ends at once, as if the close had come
+//!   after the grant. Nothing else would end it, because the mount has forgotten the owner.
 //! - A request that waits goes to [one thread](waits), which repeats it. So no request of the mount waits for
 //!   it.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
@@ -162,18 +166,29 @@ impl FileLocks {
     /// Makes a request of the volume. If it is refused, notes for the search for deadlocks that `waiter`
     /// waits.
     fn attempt(&self, request: &Understood, waiter: Option<&LockWaiter>) -> Answer<()> {
-        let Asked { id, handle, owner, range, kind, process, .. } = request.asked;
-        let owner = if kind.is_some() {
+        if request.asked.kind.is_some() {
             // Another thread may have ended the claim of a waiting request meanwhile.
-            self.owners.claim(id, Claim { owner, handle }, || {
-                let of_process = matches!(request.call, Some(LockCall::OfProcess) | None);
-                let class = if of_process { OwnerClass::Process } else { OwnerClass::OpenFile };
-                (eyrie::LockOwner::number_in_mount(process), class)
-            })
-        } else {
-            let Some(owner) = self.owners.find(id, owner) else { return Ok(()) };
-            owner
-        };
+            return self.set_as(self.claim(request), request, waiter);
+        }
+        match self.owners.find(request.asked.id, request.asked.owner) {
+            Some(owner) => self.set_as(owner, request, None),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the claim of a request that locks. Returns its owner.
+    fn claim(&self, request: &Understood) -> Owner {
+        let Asked { id, handle, owner, process, .. } = request.asked;
+        self.owners.claim(id, Claim { owner, handle }, || {
+            let of_process = matches!(request.call, Some(LockCall::OfProcess) | None);
+            let class = if of_process { OwnerClass::Process } else { OwnerClass::OpenFile };
+            (eyrie::LockOwner::number_in_mount(process), class)
+        })
+    }
+
+    /// Makes a request of the volume for this owner.
+    fn set_as(&self, owner: Owner, request: &Understood, waiter: Option<&LockWaiter>) -> Answer<()> {
+        let Asked { id, owner: number, range, kind, .. } = request.asked;
         let whole = LockRequest { owner: owner.of_flock(), target: LockTarget::Object, kind };
         let bytes = LockRequest { owner: owner.of_ranges(), target: LockTarget::Bytes(range), kind };
         let set = |request| self.nodes.try_lock(id, request, waiter).or_errno();
@@ -188,9 +203,80 @@ impl FileLocks {
             }
             _ => set(&bytes),
         }?;
-        if kind != Some(LockKind::Exclusive) {
+        let has_claim = || self.owners.find(id, number).is_some_and(|now| now.has_number_of(owner));
+        if kind.is_some() && !has_claim() {
+            self.end(id, Some(owner));
+        } else if kind != Some(LockKind::Exclusive) {
             self.waits.wake();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie::{Credentials, Kind, Volume};
+
+    use super::*;
+
+    const BYTES: LockRange = LockRange::ALL;
+
+    /// Returns the locks of a volume, and a file in it.
+    fn locks() -> (tempfile::TempDir, Volume, FileLocks, ObjectId) {
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
+        let volume = Volume::create(place.path().join("volume"), 4 << 20).expect("a volume");
+        let nodes = Arc::new(volume.nodes());
+        let egg = nodes.make(&Credentials::root(), nodes.root(), b"egg", Kind::File, 0o644, 0);
+        let id = egg.expect("a file").id;
+        (place, volume, FileLocks::new(nodes), id)
+    }
+
+    fn request(id: ObjectId, owner: u64, handle: u64, call: LockCall) -> Understood {
+        let kind = Some(LockKind::Exclusive);
+        let asked = Asked { id, handle, owner, range: BYTES, kind, process: 7, thread: 0 };
+        Understood { asked, caller: Caller::new(0, false), call: Some(call) }
+    }
+
+    /// True if nobody has a lock on the file. Another owner could then lock it.
+    fn is_free(locks: &FileLocks, id: ObjectId) -> bool {
+        let other = eyrie::LockOwner::local(OwnerClass::OpenFile, eyrie::LockOwner::number_in_mount(1));
+        let unlock = |target| LockRequest { owner: other, target, kind: None };
+        [LockTarget::Object, LockTarget::Bytes(BYTES)].into_iter().all(|target| {
+            let lock = LockRequest { kind: Some(LockKind::Exclusive), ..unlock(target) };
+            let is_free = locks.nodes.try_lock(id, &lock, None).is_ok();
+            is_free && locks.nodes.try_lock(id, &unlock(target), None).is_ok()
+        })
+    }
+
+    /// A close ends the claim after its note and before the grant. Nothing else would then end the lock.
+    #[test]
+    fn lock_that_is_granted_after_a_close_ends() {
+        let (_place, _volume, locks, egg) = locks();
+        for call in [LockCall::OfProcess, LockCall::OfOpenFile, LockCall::Flock] {
+            let request = request(egg, 1, 10, call);
+            let owner = locks.claim(&request);
+            locks.flush(egg, 1);
+            assert_eq!(locks.set_as(owner, &request, None).map_err(Errno::code), Ok(()));
+            assert!(is_free(&locks, egg), "{call:?}");
+            // A claim that was noted again has another number.
+            let owner = locks.claim(&request);
+            locks.flush(egg, 1);
+            locks.claim(&request);
+            assert_eq!(locks.set_as(owner, &request, None).map_err(Errno::code), Ok(()));
+            assert!(is_free(&locks, egg), "{call:?}");
+            locks.flush(egg, 1);
+        }
+    }
+
+    #[test]
+    fn release_keeps_the_locks_of_another_open_file() {
+        let (_place, _volume, locks, egg) = locks();
+        let [first, second] = [10, 11].map(|handle| request(egg, 1, handle, LockCall::OfProcess));
+        locks.claim(&first);
+        assert_eq!(locks.attempt(&second, None).map_err(Errno::code), Ok(()));
+        locks.release(egg, 10);
+        assert!(!is_free(&locks, egg));
+        locks.release(egg, 11);
+        assert!(is_free(&locks, egg));
     }
 }

@@ -41,6 +41,11 @@ pub(super) struct Claim {
 }
 
 impl Owner {
+    /// True if the locks of both values have the same owner in the volume.
+    pub(super) fn has_number_of(self, other: Owner) -> bool {
+        self.number == other.number
+    }
+
     /// Returns the owner of the locks on ranges.
     pub(super) fn of_ranges(self) -> LockOwner {
         LockOwner::local(self.class, self.number)
@@ -58,22 +63,24 @@ impl Owner {
 }
 
 impl OwnerMaps {
-    /// Ends the claims of an owner on a file. Returns the owner if it had claims.
-    fn end(&mut self, id: ObjectId, number: u64) -> Option<Owner> {
+    /// Ends those claims of an owner on a file for which `ends` returns true. Returns the owner if it had such
+    /// claims and has none left on the file.
+    fn end(&mut self, id: ObjectId, number: u64, ends: impl Fn(&Claim) -> bool) -> Option<Owner> {
         let claims = self.claims.get_mut(&id)?;
         let before = claims.len();
-        claims.retain(|claim| claim.owner != number);
+        claims.retain(|claim| claim.owner != number || !ends(claim));
         let ended = before - claims.len();
+        let is_left = claims.iter().any(|claim| claim.owner == number);
         if claims.is_empty() {
             self.claims.remove(&id);
         }
-        let owner = self.owners.get_mut(&number).filter(|_| ended > 0)?;
+        let owner = self.owners.get_mut(&number)?;
         owner.claims -= ended;
         let owner = *owner;
         if owner.claims == 0 {
             self.owners.remove(&number);
         }
-        Some(owner)
+        (ended > 0 && !is_left).then_some(owner)
     }
 }
 
@@ -109,16 +116,17 @@ impl Owners {
 
     /// Ends the claims of an owner on a file. Returns the owner if it had some.
     pub(super) fn end(&self, id: ObjectId, number: u64) -> Option<Owner> {
-        self.state().end(id, number)
+        self.state().end(id, number, |_| true)
     }
 
-    /// Ends the claims of all owners that have asked for a lock with an open file, and returns these owners.
+    /// Ends the claims of an open file. Returns the owners that have no other claim on the file.
     pub(super) fn end_all_of(&self, id: ObjectId, handle: u64) -> Vec<Owner> {
         let mut state = self.state();
         let claims = state.claims.get(&id).into_iter().flatten();
         let numbers: Vec<u64> =
             claims.filter(|claim| claim.handle == handle).map(|claim| claim.owner).collect();
-        numbers.into_iter().filter_map(|number| state.end(id, number)).collect()
+        let end = |number| state.end(id, number, |claim| claim.handle == handle);
+        numbers.into_iter().filter_map(end).collect()
     }
 
     /// True if an open file other than `number` may have locks on a file.
@@ -173,14 +181,19 @@ mod tests {
     }
 
     #[test]
-    fn release_ends_each_owner_that_used_the_open_file() {
+    fn release_ends_each_owner_that_used_only_this_open_file() {
         let (owners, [_, egg]) = (Owners::default(), ids());
         for (owner, handle) in [(1, 10), (1, 10), (1, 11), (2, 10), (3, 11)] {
             claim(&owners, egg, owner, handle);
         }
-        assert_eq!(owners.end_all_of(egg, 10).len(), 2);
-        assert!(owners.find(egg, 1).is_none() && owners.find(egg, 2).is_none());
+        let second = owners.find(egg, 2).expect("a claim");
+        let ended = owners.end_all_of(egg, 10);
+        assert!(ended.len() == 1 && ended[0].has_number_of(second), "{ended:?}");
+        // The first owner has asked with another open file, too.
+        assert!(owners.find(egg, 1).is_some() && owners.find(egg, 2).is_none());
         assert!(owners.find(egg, 3).is_some());
         assert!(owners.end_all_of(egg, 10).is_empty());
+        assert_eq!(owners.end_all_of(egg, 11).len(), 2);
+        assert!(owners.find(egg, 1).is_none() && owners.find(egg, 3).is_none());
     }
 }
