@@ -53,7 +53,7 @@ impl Engine for Client {
         if let Some(attributes) = self.reading(|view| view.read_small_directory(id))? {
             return Ok(attributes);
         }
-        // The service keeps the counts and times of a large directory. This client would have to read all
+        // The service keeps the counts and times of a larger directory. This client would have to read all
         // pages of the directory to find them.
         let reply = self.call(ServiceCall::Attributes, id.raw(), 0, &[])?;
         let (sent, _) = SentAttributes::read_from_prefix(&reply.data)

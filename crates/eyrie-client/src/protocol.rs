@@ -407,6 +407,8 @@ fn interned(text: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros;
+
     use super::*;
 
     #[test]

@@ -211,9 +211,13 @@ fn look_ups_need_no_service() {
     let program = Program::start(&sandbox);
     program.files.create_dir_all("/nest/inner").unwrap();
     program.files.write("/nest/egg", "blue").unwrap();
+    // A directory of this size has more than eight buckets.
+    program.files.create_dir("/many").unwrap();
+    (0..150).for_each(|number| program.files.write(format!("/many/{number}"), "").unwrap());
     without_the_service(&service, || {
         let nest = program.files.metadata("/nest").unwrap();
         assert_eq!((nest.links, nest.size), (3, 2));
+        assert_eq!(program.files.metadata("/many").unwrap().size, 150);
         assert_eq!(program.files.metadata("/nest/egg").unwrap().size, 4);
         assert_eq!(program.files.read("/nest/egg").unwrap(), b"blue");
         assert_eq!(program.files.read_dir("/nest").unwrap().count(), 2);

@@ -35,6 +35,11 @@ const ATTEMPTS: usize = 100;
 /// another shard. So the entries of a shard stay the same, and one partial sum counts them. A directory that
 /// shrinks to this number loses its summary.
 pub(super) const LARGE: u64 = SHARDS as u64;
+/// Maximum number of buckets of a directory that a client reads by itself, and maximum number of attempts.
+/// The reads of 32 buckets take about as long as a request to a service that is awake, and a small part of a
+/// request to a sleeping one.
+const MOST_READ: u64 = 32;
+const READS: usize = 4;
 /// Number of buckets that a builder adds up before it releases the locks. The number is small under
 /// `shuttle`, which explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
@@ -96,18 +101,18 @@ impl DirectoryView {
 }
 
 impl VolumeView {
-    /// Returns the attributes of a directory from its pages. Returns `None` for a large directory, whose
-    /// pages take long to read, and for a directory that Ops keep changing. The owner of the volume has other
-    /// ways to find the attributes of these two.
+    /// Returns the attributes of a directory from its pages. Returns `None` for a directory of more than
+    /// 32 buckets (`MOST_READ`), and for a directory that Ops keep changing. The owner of the volume has
+    /// other ways to find the attributes of these two.
     ///
     /// # Errors
     /// As [`Engine::attributes`](crate::Engine::attributes).
     pub fn read_small_directory(&self, id: ObjectId) -> Result<Option<Attributes>> {
         let _pin = pin();
         let (header, _) = self.directory(id)?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..READS {
             let root = header.hot(self.medium())?.root;
-            if Collection::new(self, root).buckets()? >= LARGE {
+            if Collection::new(self, root).buckets()? > MOST_READ {
                 return Ok(None);
             }
             let (view, unchanged) = self.sum_pages(header)?;

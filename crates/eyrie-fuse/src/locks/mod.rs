@@ -4,15 +4,15 @@
 //!   file.
 //! - The kernel sends a `release` for the end of an open file. It ends the locks of the open file. The kernel
 //!   names the owner of a lock of flock(2) only, so a [`Claim`] notes which owners have used an open file. An
-//!   owner that has used no other open file of this file loses its locks. So a process keeps the locks that it
-//!   got through another open file.
+//!   owner that has used no other open file of this file loses its locks. So a process keeps the locks that
+//!   it got through another open file.
 //! - The end of a claim may come between the note of the claim and the grant of the lock. So a grant is
-//!   followed by a look if the claim is still there. Otherwise the lock ends at once, as if the close had come
-//!   after the grant. Nothing else would end it, because the mount has forgotten the owner.
+//!   followed by a look if the claim is still there. Otherwise the lock ends at once, as if the close had
+//!   come after the grant. Nothing else would end it, because the mount has forgotten the owner.
 //! - A request that waits goes to [one thread](waits), which repeats it. So no request of the mount waits for
 //!   it.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
-//!   [`GRACE`] if an open file has locks on the file.
+//!   [`GRACE`] if another open file has had locks on the file.
 //!
 //! The crate `fuser` does not tell if a request comes from flock(2) or from fcntl(2): see [`caller`]. If the
 //! system call is unknown, a request for all bytes may be either, and needs the lock of both calls. NFS also

@@ -63,8 +63,8 @@ impl Owner {
 }
 
 impl OwnerMaps {
-    /// Ends those claims of an owner on a file for which `ends` returns true. Returns the owner if it had such
-    /// claims and has none left on the file.
+    /// Ends those claims of an owner on a file for which `ends` returns true. Returns the owner if it had
+    /// such claims and has none left on the file.
     fn end(&mut self, id: ObjectId, number: u64, ends: impl Fn(&Claim) -> bool) -> Option<Owner> {
         let claims = self.claims.get_mut(&id)?;
         let before = claims.len();
