@@ -1,15 +1,14 @@
 //! Tests of `eyrie mount` and `eyrie umount`. They need root and `/dev/fuse`.
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use eyrie::{LockKind, LockWait, PosixExt};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::Sandbox;
-use super::served::{Program, Service, eventually};
+use super::served::{Managed, Program, Service, eventually, signal};
 
 /// Returns a sandbox with a volume and a mount point. If this user cannot mount here, prints a line that says
 /// so, and returns `None`.
@@ -31,27 +30,9 @@ fn fail<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Option<i32>
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Serves a mount at `mnt` in the foreground, and waits until it can be used.
-fn serve(sandbox: &Sandbox) -> Child {
-    serve_at(sandbox, "mnt")
-}
-
 /// Serves a mount in the foreground, and waits until it can be used.
-fn serve_at(sandbox: &Sandbox, point: &str) -> Child {
-    let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut command = sandbox.command(["mount", "--foreground", "vol", point]);
-    let command = command.env("NOTIFY_SOCKET", sandbox.path("notify")).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let mut state = [0; 32];
-    let length = socket.recv(&mut state).unwrap();
-    assert_eq!(&state[..length], b"READY=1");
-    fs::remove_file(sandbox.path("notify")).unwrap();
-    child
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
+fn serve(sandbox: &Sandbox, point: &str) -> Managed {
+    Managed::start(sandbox, ["mount", "--foreground", "vol", point])
 }
 
 fn ends(child: &mut Child) -> Option<i32> {
@@ -115,11 +96,11 @@ fn bad_mounts_fail_and_leave_nothing_mounted() {
 fn signal_unmounts_and_saves_the_volume() {
     let Some(sandbox) = sandbox() else { return };
     for in_use in [false, true] {
-        let mut server = serve(&sandbox);
+        let mut server = serve(&sandbox, "mnt");
         fs::write(sandbox.path("mnt/egg"), if in_use { "red" } else { "blue" }).unwrap();
         let open = in_use.then(|| fs::File::open(sandbox.path("mnt/egg")).unwrap());
-        signal(&server, Signal::TERM);
-        assert_eq!(ends(&mut server), Some(0));
+        signal(&server.child, Signal::TERM);
+        assert_eq!(ends(&mut server.child), Some(0));
         drop(open);
         assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0);
         let json = sandbox.succeed(["info", "--json", "vol"]);
@@ -131,12 +112,12 @@ fn signal_unmounts_and_saves_the_volume() {
 #[test]
 fn killed_server_leaves_a_sound_volume() {
     let Some(sandbox) = sandbox() else { return };
-    let mut server = serve(&sandbox);
+    let mut server = serve(&sandbox, "mnt");
     for number in 0..100 {
         fs::write(sandbox.path(format!("mnt/{number}")), number.to_string()).unwrap();
     }
-    signal(&server, Signal::KILL);
-    assert_eq!(ends(&mut server), None);
+    signal(&server.child, Signal::KILL);
+    assert_eq!(ends(&mut server.child), None);
     // The mount point needs an unmount before the next mount.
     let (_, line) = fail(&sandbox, ["mount", "vol", "mnt"]);
     assert!(line.contains("mount"), "{line}");
@@ -186,7 +167,7 @@ fn mounts_of_a_served_volume_lock_against_each_other() {
     let service = Service::start(&sandbox);
     let program = Program::start(&sandbox);
     program.files.write("/egg", "blue").unwrap();
-    let mut servers = ["mnt", "second"].map(|point| serve_at(&sandbox, point));
+    let mut servers = ["mnt", "second"].map(|point| serve(&sandbox, point));
     let egg = program.files.options().read(true).write(true).open("/egg").unwrap();
 
     // A program in the first mount has the lock, and another one in the second mount waits for it.
@@ -218,12 +199,12 @@ fn mounts_of_a_served_volume_lock_against_each_other() {
     // The locks of a killed mount end.
     held.try_lock().unwrap();
     assert!(!locks(&sandbox, "second/egg"));
-    signal(&servers[0], Signal::KILL);
-    assert_eq!(ends(&mut servers[0]), None);
+    signal(&servers[0].child, Signal::KILL);
+    assert_eq!(ends(&mut servers[0].child), None);
     eventually(|| locks(&sandbox, "second/egg"));
     drop((held, egg));
     sandbox.succeed(["umount", "mnt"]);
-    signal(&servers[1], Signal::TERM);
-    assert_eq!(ends(&mut servers[1]), Some(0));
+    signal(&servers[1].child, Signal::TERM);
+    assert_eq!(ends(&mut servers[1].child), Some(0));
     program.end(service, &sandbox);
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use eyrie::{Credentials, Errno, File, Files, Kvfs, LockKind, LockWait, PosixExt, Volume};
 use eyrie_medium::host::{self, HostObserver};
 use eyrie_medium::{Caller, SiteKind};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::Sandbox;
 use crate::served_disk::on_disk;
@@ -37,21 +38,18 @@ impl Service {
 
     /// Suspends the service until [`Service::resume`].
     pub fn suspend(&self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-        let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED).unwrap();
+        signal(&self.0, Signal::STOP);
+        let status = waitpid(Some(Pid::from_child(&self.0)), WaitOptions::UNTRACED).unwrap();
         assert!(status.unwrap().1.stopped());
     }
 
     pub fn resume(&self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        signal(&self.0, Signal::CONT);
     }
 
     /// Stops the service as a service manager does.
     pub fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        signal(&self.0, Signal::TERM);
         assert!(self.0.wait().unwrap().success());
     }
 }
@@ -573,41 +571,64 @@ fn locks_of_a_killed_client_are_released() {
     program.end(service, &sandbox);
 }
 
-/// Starts `eyrie serve --foreground` with these arguments, and waits until the service manager would know
-/// that it is ready.
-fn serve_for_a_manager<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Child, UnixDatagram) {
-    let socket = UnixDatagram::bind(sandbox.path("notify")).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut command = sandbox.command(["serve", "--foreground"]);
-    let command = command.args(arguments).env("NOTIFY_SOCKET", sandbox.path("notify"));
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    assert_eq!(next_state(&socket), b"READY=1");
-    (child, socket)
+pub fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn next_state(socket: &UnixDatagram) -> Vec<u8> {
-    let mut state = [0; 32];
-    let length = socket.recv(&mut state).unwrap();
-    state[..length].to_vec()
+/// A command in the foreground, as a service manager starts it. A drop kills it.
+pub struct Managed {
+    pub child: Child,
+    socket: UnixDatagram,
+}
+
+impl Managed {
+    /// Starts a command, and waits until the manager would know that it is ready.
+    pub fn start<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> Managed {
+        let path = sandbox.path("notify");
+        let _ = fs::remove_file(&path);
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut command = sandbox.command(arguments);
+        let command = command.env("NOTIFY_SOCKET", path).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let managed = Managed { child: command.spawn().unwrap(), socket };
+        assert_eq!(managed.next_state(), b"READY=1");
+        managed
+    }
+
+    fn next_state(&self) -> Vec<u8> {
+        let mut state = [0; 32];
+        let length = self.socket.recv(&mut state).unwrap();
+        state[..length].to_vec()
+    }
+
+    /// Stops the command as a service manager does. Returns its output.
+    fn stop(mut self) -> String {
+        signal(&self.child, Signal::TERM);
+        assert_eq!(self.next_state(), b"STOPPING=1");
+        assert!(self.child.wait().unwrap().success());
+        std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 #[test]
 fn service_in_the_foreground_tells_its_manager_and_its_user() {
     let sandbox = Sandbox::with_volume("8M");
-    let (child, socket) = serve_for_a_manager(&sandbox, ["vol"]);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(next_state(&socket), b"STOPPING=1");
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let told = String::from_utf8(output.stdout).unwrap();
+    let told = Managed::start(&sandbox, ["serve", "--foreground", "vol"]).stop();
     assert!(told.starts_with("serving vol: ") && told.contains("not against their malice"), "{told}");
 }
 
 #[test]
 fn socket_at_another_place_stands_for_the_volume() {
     let sandbox = Sandbox::with_volume("8M");
-    let (mut child, _manager) = serve_for_a_manager(&sandbox, ["--quiet", "--socket", "sock", "vol"]);
+    let arguments = ["serve", "--foreground", "--quiet", "--socket", "sock", "vol"];
+    let service = Managed::start(&sandbox, arguments);
     fs::write(sandbox.path("egg"), "blue").unwrap();
     sandbox.succeed(["cp", "egg", "sock:/egg"]);
     assert_eq!(sandbox.succeed(["cat", "sock:/egg"]), "blue");
@@ -625,9 +646,7 @@ fn socket_at_another_place_stands_for_the_volume() {
     assert_eq!(bytes, b"blue");
     drop(files);
     volume.close().unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(child.wait().unwrap().success());
+    assert_eq!(service.stop(), "");
     assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
 }
 
@@ -637,8 +656,10 @@ fn user_who_may_not_enter_the_directory_learns_the_reason() {
     let service = Service::start(&sandbox);
     fs::set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
     let mut command = sandbox.command(["sessions", "vol"]);
-    // A process that may not become another user cannot make this test.
-    let Ok(output) = command.uid(65_534).gid(65_534).output() else { return service.stop() };
+    let Ok(output) = command.uid(65_534).gid(65_534).output() else {
+        eprintln!("NOT TESTED: this user cannot run the command as another user");
+        return service.stop();
+    };
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("permission denied: ask the user of the service for `--allow-user`"), "{told}");
     service.stop();
