@@ -78,7 +78,7 @@ impl ServeArgs {
         };
         format!(
             "serving {volume}: {users} can connect\n\
-             A program that connects can read all of the volume, and changes what its user may change.\n\
+             A program that connects can read all of the volume, and change what its user may change.\n\
              Your programs, and root's, can also change the files of the volume directly. The service\n\
              guards against their mistakes, not against their malice.\n"
         )
