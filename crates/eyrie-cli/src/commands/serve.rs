@@ -30,8 +30,8 @@ byte of the volume: it is mapped as a whole. A volume on a disk is read through 
 service. Only the user of the service and root may connect, unless --allow-user names others.
 
 The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
-the volume. After SIGKILL the volume is sound, and the next service recovers it. On a disk, changes after the \
-last sync may then be lost. docs/sharing.md has the details and a unit for systemd.")]
+the volume. After SIGKILL the volume is sound, and the next service recovers it. On a disk, changes after \
+the last sync may then be lost. docs/sharing.md has the details and a unit for systemd.")]
 pub struct ServeArgs {
     /// Volume to share
     #[arg(value_name = "VOLUME")]
