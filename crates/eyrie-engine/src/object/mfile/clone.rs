@@ -1,7 +1,7 @@
 //! Clones of ranges: two files, or two ranges of one file, share extents.
 //!
 //! A clone sets the shared bit in all pointers of the source, and gives the target pointers to the same
-//! extents. The bits are set in place, because a bit that is set for nothing does no harm.
+//! extents. The bits are set in place, because a bit does no harm if no clone follows.
 //!
 //! Safe when power fails: the bits of the source persist before the commit of the target. The counts of
 //! pointers are in memory. After a crash, the walk through the volume counts the pointers with the bit.
