@@ -30,8 +30,8 @@ byte of the volume: it is mapped as a whole. A volume on a disk is read through 
 service. Only the user of the service and root may connect, unless --allow-user names others.
 
 The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
-the volume. After SIGKILL the volume is sound, and the next service recovers it: on a disk without the \
-changes after the last sync. docs/sharing.md has the details and a unit for systemd.")]
+the volume. After SIGKILL the volume is sound, and the next service recovers it. On a disk, changes after \
+the last sync may then be lost. docs/sharing.md has the details and a unit for systemd.")]
 pub struct ServeArgs {
     /// Volume to share
     #[arg(value_name = "VOLUME")]
@@ -81,7 +81,7 @@ impl ServeArgs {
         };
         format!(
             "serving {volume}: {users} can connect\n\
-             A program that connects can read all of the volume, and changes what its user may change.\n\
+             A program that connects can read all of the volume, and change what its user may change.\n\
              Your programs, and root's, can also change the files of the volume directly. The service\n\
              guards against their mistakes, not against their malice.\n"
         )
@@ -151,7 +151,7 @@ fn serve(arguments: &ServeArgs, options: ServeOptions, output: &mut Output) -> R
     if arguments.background {
         background::report_ready().doing("detach from the terminal", place())?;
     } else if !arguments.quiet {
-        // A reader of the announcement that has ended does not end the service.
+        // The service goes on even if the reader of the announcement has ended.
         let _ = write!(output, "{}", arguments.announcement()).and_then(|()| output.flush());
     }
     background::notify_manager("READY=1");
