@@ -22,6 +22,7 @@ use eyrie_medium::sync::{Mutex, ProcessLock, lock, sleep};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, PageOwner, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
+use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{OUTCOME_MADE, OUTCOME_NOT_MADE, SentSession, ServiceCall, received_error};
 use crate::session::{self, PATIENCE, ServiceSession, SessionLocks, join, may_pass, refused};
@@ -84,6 +85,8 @@ pub struct Client {
     /// returns another number.
     pub(crate) unique: AtomicU64,
     pub(crate) unsynced: UnsyncedChanges,
+    /// True if a logged change was lost. All later syncs fail.
+    pub(crate) has_lost_logged: AtomicBool,
     /// True after the first lock call. Until then a close need not look at the locks.
     pub(crate) has_locked: AtomicBool,
 }
@@ -138,6 +141,7 @@ impl Client {
             losses: Mutex::default(),
             unique: AtomicU64::new(0),
             unsynced: UnsyncedChanges::default(),
+            has_lost_logged: AtomicBool::new(false),
             has_locked: AtomicBool::new(false),
         })
     }
@@ -321,6 +325,9 @@ impl Client {
             self.unsynced.lose();
         }
         let before = self.session.swap(Arc::new(joined.session));
+        if before.log.as_ref().is_some_and(ChangeLog::has_failed) {
+            self.has_lost_logged.store(true, Ordering::Relaxed);
+        }
         if !is_child {
             // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
             let SessionLocks { held, lost } = std::mem::take(&mut *lock(&before.locks));

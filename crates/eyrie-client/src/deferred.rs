@@ -6,6 +6,8 @@
 //! make the service take the grant back first, and this client waits until the entries of the file are
 //! applied.
 
+use std::sync::atomic::Ordering;
+
 use eyrie_engine::access::{AccessRules, Requester};
 use eyrie_engine::change_log::ANY_SIZE;
 use eyrie_engine::notices::quiet_watcher;
@@ -25,7 +27,7 @@ const WRITE_MAX: usize = 64 << 10;
 /// volume with enough free storage may not have.
 const VALUE_MAX: usize = 4096;
 
-/// An Op that a client can log, and its effect.
+/// An Op that a client can log, and its effect. An append has become a write.
 struct Loggable<'o> {
     op: Op<'o>,
     /// The file that the Op changes, and its size afterwards.
@@ -40,7 +42,7 @@ impl Client {
     pub(crate) fn log_change(&self, op: &Op<'_>) -> Option<Result<Applied>> {
         let session = self.session.load();
         let log = session.log.as_ref()?;
-        // The first look is for the many calls that find the log sealed.
+        // A sealed log is the usual case, and this look needs no lock.
         log.word()?;
         let key = session.key;
         // A forked child must not use the log of its parent.
@@ -49,8 +51,7 @@ impl Client {
         }
         let mut appender = lock(&log.appender);
         let word = log.word()?;
-        let loggable = self.loggable(op, log, &appender)?;
-        let Loggable { op, file, size_before, applied } = loggable;
+        let Loggable { op, file, size_before, applied } = self.loggable(op, log, &appender)?;
         match log.append(&mut appender, word, &op, size_before, file) {
             Appended::No => None,
             Appended::Yes(fills_up) => {
@@ -128,12 +129,11 @@ impl Client {
 
     /// Returns an error if the service could not make a change that this client has taken for made.
     pub(crate) fn check_log(&self) -> Result<()> {
-        match &self.session.load().log {
-            Some(log) if log.has_failed() => {
-                let source = std::io::Error::other("the service could not make a logged change");
-                Err(Error::Fault(Fault::Io { what: "syncing the volume".to_owned(), source }))
-            }
-            _ => Ok(()),
+        let has_failed = self.session.load().log.as_ref().is_some_and(ChangeLog::has_failed);
+        if !has_failed && !self.has_lost_logged.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        let source = std::io::Error::other("the service could not make a logged change");
+        Err(Error::Fault(Fault::Io { what: "syncing the volume".to_owned(), source }))
     }
 }

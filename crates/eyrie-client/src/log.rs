@@ -16,11 +16,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::change_log::{
-    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, RING_BYTES, TAIL,
+    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FAILED, FINAL, HEAD_BYTES, LOG_FILE_BYTES,
+    RING_BYTES, TAIL, storage_of_entry,
 };
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{ObjectId, Op, Result};
@@ -33,9 +34,6 @@ use crate::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
 
 /// Number of looks at the applied position before the client makes a request. They take a few microseconds.
 const SPINS: u32 = 500;
-/// Storage that an entry may need in addition to its bytes, in bytes: pages that it fills in part, and nodes
-/// of the tree of its file.
-const COST_OF_ENTRY: u64 = 32 << 10;
 
 /// The change log of a session.
 pub struct ChangeLog {
@@ -51,8 +49,8 @@ pub struct ChangeLog {
 pub struct Appender {
     /// The files that entries change, since the log was last seen without entries to apply.
     pending: HashMap<ObjectId, Pending>,
-    /// Upper bound of the storage that these entries need, in bytes.
-    cost: u64,
+    /// Upper bound of the storage that all entries of the log have needed, in bytes.
+    storage: u64,
     /// Position of the last wake of the service.
     woken_at: u64,
     op: Vec<u8>,
@@ -95,9 +93,10 @@ impl ChangeLog {
         self.lanes.word(LOG_APPLIED).load(Ordering::Acquire)
     }
 
-    /// True if the service could not make a change that this client has taken for made.
+    /// True if the service, or the next owner, could not make a change that this client has taken for made.
     pub fn has_failed(&self) -> bool {
-        self.lanes.word(LOG_FAILED).load(Ordering::Acquire) != 0
+        let is_set = |word: &AtomicU64| word.load(Ordering::Acquire) != 0;
+        is_set(self.lanes.word(LOG_FAILED)) || is_set(self.file.word(FAILED))
     }
 
     /// Returns the size of a file after the last entry that changes it. `None` if all such entries are
@@ -117,21 +116,20 @@ impl ChangeLog {
         size_before: u64,
         (id, size): (ObjectId, u64),
     ) -> Appended {
-        let Appender { pending, cost, woken_at, op: record } = appender;
+        let Appender { pending, storage, woken_at, op: record } = appender;
         record.clear();
         encode_unsummed(op, record);
         let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u64;
         let (tail, applied) = (word.position(), self.applied());
         if applied == tail {
             pending.clear();
-            *cost = 0;
         }
         let rest = RING_BYTES - tail % RING_BYTES;
         let at = if bytes > rest { tail + rest } else { tail };
         let end = at + bytes;
-        let added = COST_OF_ENTRY + bytes.next_multiple_of(4096);
+        let added = storage_of_entry(bytes);
         let has_room = end.checked_sub(applied).is_some_and(|used| used <= RING_BYTES)
-            && *cost + added <= self.lanes.word(LOG_BUDGET).load(Ordering::Relaxed);
+            && *storage + added <= self.lanes.word(LOG_BUDGET).load(Ordering::Relaxed);
         if !has_room || bytes > ENTRY_BYTES_MAX as u64 || end > LogWord::POSITION_MAX {
             return Appended::No;
         }
@@ -151,7 +149,7 @@ impl ChangeLog {
             };
             return Appended::No;
         }
-        *cost += added;
+        *storage += added;
         // The exchange is a full fence: the next owner first closes the file and then reads the position, so
         // it sees the position, or this client sees that the file is closed.
         self.file.word_to_store(TAIL).swap(end, Ordering::SeqCst);

@@ -51,8 +51,8 @@ pub const ASLEEP: usize = 8;
 pub const LOG_TAIL: usize = 16;
 /// Index of the 64-bit word with the position up to which the service has applied the log.
 pub const LOG_APPLIED: usize = 24;
-/// Index of the 64-bit word with the storage that entries may need until the service has applied them, in
-/// bytes. The service takes care that so much storage is free.
+/// Index of the 64-bit word with the limit of the storage that all entries since the start of the log may
+/// need ([`storage_of_entry`](eyrie_engine::change_log::storage_of_entry)), in bytes.
 pub const LOG_BUDGET: usize = 25;
 /// Index of the 64-bit word that the service sets to 1 if it could not apply an entry.
 pub const LOG_FAILED: usize = 26;
@@ -318,8 +318,18 @@ pub struct Welcome {
     pub fences_make_durable: u32,
     /// 1 if the last file of the packet is the change log of the session. Else 0.
     pub has_log: u32,
-    /// 0.
-    pub reserved: u32,
+    /// User of the client, as the service sees it.
+    pub user: u32,
+    /// Group of the client, as the service sees it.
+    pub group: u32,
+    /// The [`hash_of_groups`] of the client's supplementary groups.
+    pub groups: u32,
+}
+
+/// Returns a hash of supplementary groups. A client in another namespace of users than its service has other
+/// numbers. It cannot decide what the service allows, so it logs nothing.
+pub fn hash_of_groups(groups: &[u32]) -> u32 {
+    groups.iter().fold(groups.len() as u32, |hash, group| hash.wrapping_mul(0x0100_0193) ^ group)
 }
 
 /// A request, in the head of a lane.

@@ -26,6 +26,7 @@ use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{
     Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentSession, VERSION, Welcome,
+    hash_of_groups,
 };
 
 /// Length of an array that is indexed by the number of a kind. Index 0 is unused.
@@ -197,7 +198,11 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let log = if welcome.has_log != 0 { files.next_back() } else { None };
     let flags = files.next().map(File::from);
     let memory = Arc::new(SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?);
-    let log = log.map(|log| ChangeLog::map(log.into(), Arc::clone(&memory), connected_as())).transpose()?;
+    let who = connected_as();
+    let is_known =
+        (who.uid(), who.gid(), hash_of_groups(who.groups())) == (welcome.user, welcome.group, welcome.groups);
+    let log = log.filter(|_| is_known);
+    let log = log.map(|log| ChangeLog::map(log.into(), Arc::clone(&memory), who)).transpose()?;
     let session = ServiceSession {
         key: SessionKey::from_raw(welcome.key),
         process: std::process::id(),
@@ -211,7 +216,7 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into(), flags })
 }
 
-/// Returns the credentials that the kernel reports to a service to which this process connects now.
+/// Returns the credentials of this process.
 fn connected_as() -> Credentials {
     use rustix::process::{getegid, geteuid, getgroups};
     let groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();

@@ -81,6 +81,11 @@ impl SessionKey {
         self.is_of_owner(other.0 >> 32)
     }
 
+    /// True if the session belongs to a later owner than the one with this number.
+    pub fn is_after_owner(self, owner: u64) -> bool {
+        self.0 >> 32 > owner & 0xffff_ffff
+    }
+
     /// True if the session belongs to the owner with this number.
     #[inline(always)]
     pub fn is_of_owner(self, owner: u64) -> bool {

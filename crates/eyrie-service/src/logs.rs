@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use eyrie_client::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
-use eyrie_engine::Result;
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
-use eyrie_engine::change_log::{LogReader, RING_BYTES};
+use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
 use eyrie_engine::scm::{LogTable, Scm, provision_log};
+use eyrie_engine::{Error, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 
@@ -41,10 +41,11 @@ const LOOK: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(100);
 /// Bytes of a log that one sweep applies at most, so that other sessions have their turn.
 const SWEEP_BYTES: u64 = 128 << 10;
-/// Number of entries after which the service looks at the free storage again.
-const ENTRIES_BEFORE_LOOK: u32 = 256;
+/// Maximum time for which an entry waits for free storage. The service ends the sessions that hold storage
+/// back long before.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Smallest budget of a grant, in bytes. Tests under the scheduler have small volumes.
-const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 4 << 20 };
+const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 1 << 20 };
 
 /// The log of a session.
 struct ServedLog {
@@ -54,8 +55,14 @@ struct ServedLog {
     file: File,
     /// Position up to which the log is applied.
     applied: u64,
+    /// Upper bound of the storage that the applied entries have needed, in bytes.
+    storage: u64,
+    /// Value of `storage` from which on the service looks at the free storage again.
+    look_at: u64,
     /// True once the host has provided all memory of the file.
     is_provisioned: bool,
+    /// True if an entry could not be applied.
+    has_failed: bool,
     /// True if the client has broken the protocol, or if the host has no memory for the log.
     is_useless: bool,
 }
@@ -73,11 +80,28 @@ impl ServedLog {
         LogWord::from_raw(sealed).position()
     }
 
+    /// Lets the entries from now on need this much storage.
+    fn set_budget(&mut self, budget: u64) {
+        self.look_at = self.storage + budget / 2;
+        self.lanes.word_to_store(LOG_BUDGET).store(self.storage + budget, Ordering::Relaxed);
+    }
+
     /// Lets the client append to its log, which is applied.
     fn unseal(&self) {
         let word = self.word().renewed(self.applied).raw();
         self.lanes.word_to_store(LOG_TAIL).store(word, Ordering::SeqCst);
     }
+}
+
+/// The result of [`Logs::sweep`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Swept {
+    /// No log had an entry.
+    Nothing,
+    /// Some entries are applied.
+    Some,
+    /// An entry found no free storage, and waits.
+    Full,
 }
 
 /// The change logs of all sessions.
@@ -97,8 +121,8 @@ pub struct Logs {
     /// No grant is given before this time.
     not_before: Option<Instant>,
     pause: Duration,
-    /// Number of entries since the last look at the free storage.
-    entries: u32,
+    /// Time since which an entry has waited for free storage.
+    full_since: Option<Instant>,
     reader: LogReader,
 }
 
@@ -122,14 +146,23 @@ impl Logs {
         lanes: &Arc<SharedMemory>,
     ) -> Option<&File> {
         let made = self.table.as_ref()?.begin(key, who);
-        let file = made.inspect_err(|error| tracing::warn!(%error, "a session has no change log")).ok()??;
+        let file = match made {
+            Ok(file) => file?,
+            Err(error) => {
+                tracing::warn!(%error, "a session has no change log");
+                return None;
+            }
+        };
         let log = ServedLog {
             key,
             who: who.clone(),
             lanes: Arc::clone(lanes),
             file,
             applied: 0,
+            storage: 0,
+            look_at: 0,
             is_provisioned: false,
+            has_failed: false,
             is_useless: false,
         };
         log.seal();
@@ -137,51 +170,62 @@ impl Logs {
         self.logs.get(&number).map(|log| &log.file)
     }
 
-    /// Applies the log of a session that ends, and removes it.
-    pub fn end(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
-        if self.holder == Some(number) {
-            self.take_back(engine, clock);
+    /// Applies the log of a session that ends, and removes it. Returns false if an entry has to wait for free
+    /// storage.
+    pub fn end(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
+        if self.holder == Some(number) && !self.take_back(engine, clock) {
+            return false;
         }
         if let (Some(log), Some(table)) = (self.logs.remove(&number), &self.table) {
             table.end(log.key);
         }
-    }
-
-    /// Applies some entries of the session that holds the grant. Returns true if there were any.
-    #[inline]
-    pub fn sweep(&mut self, engine: &Scm, clock: &mut Clock) -> bool {
-        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return false };
-        let tail = log.word().position();
-        if tail == log.applied {
-            return false;
-        }
-        self.apply(engine, clock, tail, SWEEP_BYTES);
-        self.last_entry = Some(Instant::now());
-        if self.entries >= ENTRIES_BEFORE_LOOK {
-            self.look_at_storage(engine, clock);
-        }
         true
     }
 
-    /// Makes everything visible that clients have logged, before a request of a session is handled. If
-    /// another session holds the grant, takes the grant back.
+    /// Returns the session that holds the grant.
+    pub fn holder(&self) -> Option<u64> {
+        self.holder
+    }
+
+    /// Applies some entries of the session that holds the grant.
     #[inline]
-    pub fn before_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+    pub fn sweep(&mut self, engine: &Scm, clock: &mut Clock) -> Swept {
+        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return Swept::Nothing };
+        let tail = log.word().position();
+        if tail == log.applied {
+            return Swept::Nothing;
+        }
+        self.last_entry = Some(Instant::now());
+        if !self.apply(engine, clock, tail, SWEEP_BYTES) {
+            return Swept::Full;
+        }
+        self.look_at_storage(engine, clock);
+        Swept::Some
+    }
+
+    /// Makes everything visible that clients have logged, before a request of a session is handled. If
+    /// another session holds the grant, takes the grant back. Returns false if an entry has to wait for free
+    /// storage. The request then waits, too.
+    #[inline]
+    pub fn before_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
         match self.holder {
-            None => {}
+            None => true,
             Some(holder) if holder == number => {
                 // Another thread of the client decides on an entry by what it sees. Its exchange fails if the
                 // request is handled meanwhile.
-                let Some(log) = self.logs.get(&holder) else { return };
+                let Some(log) = self.logs.get(&holder) else { return true };
                 let is_unsealed = broken(SafetyRule::RequestsStopAppends);
                 let tail = if is_unsealed { log.word().position() } else { log.seal() };
-                self.apply(engine, clock, tail, RING_BYTES);
+                self.apply(engine, clock, tail, RING_BYTES)
             }
             Some(_) => {
-                self.take_back(engine, clock);
+                if !self.take_back(engine, clock) {
+                    return false;
+                }
                 let held = self.granted.map_or(Duration::ZERO, |at| at.elapsed());
                 let pause = if held > 10 * self.pause { PAUSES.0 } else { (2 * self.pause).min(PAUSES.1) };
                 (self.pause, self.not_before) = (pause, Some(Instant::now() + pause));
+                true
             }
         }
     }
@@ -207,7 +251,8 @@ impl Logs {
         self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
         match self.holder {
             // The change may have set a feature of the volume with which nothing is deferred.
-            Some(_) => self.look_at_storage(engine, clock),
+            Some(_) if engine.may_defer() => {}
+            Some(_) => _ = self.take_back(engine, clock),
             None if self.latest.1 >= CHANGES_BEFORE_GRANT => self.grant(engine, number),
             None => {}
         }
@@ -219,9 +264,8 @@ impl Logs {
         self.holder?;
         if self.last_entry.is_none_or(|at| at.elapsed() >= IDLE) {
             self.take_back(engine, clock);
-            return None;
         }
-        Some(LOOK)
+        self.holder.map(|_| LOOK)
     }
 
     /// Gives the grant to a session whose log is applied.
@@ -230,7 +274,9 @@ impl Logs {
         if self.not_before.is_some_and(|time| now < time) {
             return;
         }
-        let Some(log) = self.logs.get_mut(&number).filter(|log| !log.is_useless) else { return };
+        let Some(log) = self.logs.get_mut(&number).filter(|log| !(log.is_useless || log.has_failed)) else {
+            return;
+        };
         // A refused session asks again only after further changes.
         self.latest.1 = 0;
         if !log.is_provisioned {
@@ -242,10 +288,13 @@ impl Logs {
             }
         }
         let Some(budget) = budget(engine, &log.file) else { return };
-        log.lanes.word_to_store(LOG_BUDGET).store(budget, Ordering::Relaxed);
+        log.set_budget(budget);
         let board = engine.volume().board();
         if broken(SafetyRule::GrantComesFirst) {
             log.unseal();
+        }
+        if let Some(table) = &self.table {
+            table.set_granted(log.key, true);
         }
         // From the first entry on, other clients see that this session holds the grant.
         board.grant_to(Some(log.key));
@@ -253,35 +302,52 @@ impl Logs {
         (self.holder, self.granted, self.last_entry) = (Some(number), Some(now), Some(now));
     }
 
-    /// Takes the grant back.
-    fn take_back(&mut self, engine: &Scm, clock: &mut Clock) {
-        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return };
+    /// Takes the grant back. Returns false if an entry has to wait for free storage. The log then stays
+    /// sealed.
+    fn take_back(&mut self, engine: &Scm, clock: &mut Clock) -> bool {
+        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return true };
         let tail = log.seal();
         if broken(SafetyRule::GrantEndsAfterItsEntries) {
             engine.volume().board().grant_to(None);
         }
-        self.apply(engine, clock, tail, RING_BYTES);
+        if !self.apply(engine, clock, tail, RING_BYTES) {
+            return false;
+        }
+        self.forget_holder(engine);
+        true
+    }
+
+    /// Ends the grant of a session whose log is applied.
+    fn forget_holder(&mut self, engine: &Scm) {
         engine.volume().board().grant_to(None);
+        if let (Some(log), Some(table)) = (self.holder.and_then(|it| self.logs.get(&it)), &self.table) {
+            table.set_granted(log.key, false);
+        }
         (self.holder, self.latest.1) = (None, 0);
     }
 
-    /// Renews the budget of the session that holds the grant. Takes the grant back if storage runs short.
+    /// Renews the budget of the session that holds the grant, if half of it is spent. Takes the grant back if
+    /// storage runs short.
     fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock) {
-        self.entries = 0;
-        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return };
+        let Some(log) = self.holder.and_then(|holder| self.logs.get_mut(&holder)) else { return };
+        if log.storage < log.look_at {
+            return;
+        }
         match budget(engine, &log.file) {
-            Some(budget) => log.lanes.word_to_store(LOG_BUDGET).store(budget, Ordering::Relaxed),
-            None => self.take_back(engine, clock),
+            Some(budget) => log.set_budget(budget),
+            None => _ = self.take_back(engine, clock),
         }
     }
 
     /// Applies the entries of the session that holds the grant, up to position `tail` or until about `limit`
-    /// bytes are applied.
-    fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) {
-        let (Some(table), Some(holder)) = (&self.table, self.holder) else { return };
-        let Some(log) = self.logs.get_mut(&holder) else { return };
-        let ServedLog { key, who, lanes, file, applied, .. } = log;
-        let (mut failed, entries) = (false, &mut self.entries);
+    /// bytes are applied. Returns false if an entry found no free storage. It waits until readers no longer
+    /// hold back storage that was freed.
+    fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) -> bool {
+        let (Some(table), Some(holder)) = (&self.table, self.holder) else { return true };
+        let Some(log) = self.logs.get_mut(&holder) else { return true };
+        let ServedLog { key, who, lanes, file, applied, storage, has_failed, .. } = log;
+        let mut is_full = false;
+        let may_wait = self.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let note = |position| {
             table.set_applied(*key, position);
             lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
@@ -290,13 +356,23 @@ impl Logs {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 note(position);
             }
-            if let Err(error) = engine.apply_logged(who, entry, op, clock.next()) {
-                tracing::error!(%error, "a logged change of a client could not be made");
-                failed = true;
+            match engine.apply_logged(who, entry, op, clock.next()) {
+                // An object that is gone has no name and is not open, so nobody misses the change.
+                Ok(_) | Err(Error::Stale) => {}
+                Err(Error::NoSpace) if may_wait => {
+                    is_full = true;
+                    return false;
+                }
+                Err(error) if !*has_failed => {
+                    tracing::error!(%error, "a logged change of a client could not be made");
+                    *has_failed = true;
+                }
+                Err(_) => {}
             }
-            *entries += 1;
+            *storage += storage_of_entry(entry.bytes.into());
             *applied = position;
             note(position);
+            true
         });
         match read {
             // An entry without an Op may be the last one.
@@ -305,19 +381,21 @@ impl Logs {
                 note(position);
             }
             Ok(_) => {}
-            Err(_) => failed = true,
+            Err(LogError::Host(_)) if may_wait => is_full = true,
+            Err(_) => *has_failed = true,
         }
-        if failed {
+        self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
+        if *has_failed {
             lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
         }
-        if read.is_err() {
+        if read.is_err() && !is_full {
             // The client has broken the protocol. Its log ends here.
             tracing::warn!("a change log is damaged");
             log.is_useless = true;
             log.seal();
-            engine.volume().board().grant_to(None);
-            (self.holder, self.latest.1) = (None, 0);
+            self.forget_holder(engine);
         }
+        !is_full
     }
 }
 

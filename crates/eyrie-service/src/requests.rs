@@ -135,17 +135,23 @@ impl Requests {
         // The client may change these bytes at any moment, so the service uses copies of them.
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
+        let call = ServiceCall::from_raw(request.call);
+        let sees_changes = call.is_some_and(sees_changes);
+        if sees_changes && !self.logs.before_request(engine, &mut self.clock, joined.number) {
+            return false;
+        }
         let done = if request.data_bytes <= room as u64 {
             self.buffer.resize(request.data_bytes as usize, 0);
             joined.lanes.read(start, &mut self.buffer);
-            let done = self.handle(engine, who, joined, lane, &request);
-            self.logs.after_request(joined.number);
-            done
+            self.handle(engine, who, joined, lane, &request)
         } else {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace) if waits_for_room => return false,
+            Err(Error::NoSpace) if waits_for_room => {
+                self.logs.after_request(joined.number);
+                return false;
+            }
             done => done,
         };
         let (answer, data) = match done {
@@ -170,7 +176,13 @@ impl Requests {
         if request.call == ServiceCall::Apply as u32 {
             // The client has the answer, so the next service need not find out the result.
             let _ = engine.forget_request();
+            if answer.error == 0 {
+                self.logs.changed(engine, &mut self.clock, joined.number);
+            }
         }
+        // The log opens after the answer. If the service dies before the answer, the client repeats a write,
+        // which must not come after a later write of the log.
+        self.logs.after_request(joined.number);
         true
     }
 
@@ -183,15 +195,10 @@ impl Requests {
         request: &LaneRequest,
     ) -> Result<Done> {
         let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
-        if sees_changes(call) {
-            self.logs.before_request(engine, &mut self.clock, joined.number);
-        }
         let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
         match call {
             ServiceCall::Apply => {
-                let done = self.apply(engine, who, joined, lane, request)?;
-                self.logs.changed(engine, &mut self.clock, joined.number);
-                return Ok(done);
+                return self.apply(engine, who, joined, lane, request);
             }
             ServiceCall::Reserve => return reserve(engine, joined, request),
             ServiceCall::Unreserve => {

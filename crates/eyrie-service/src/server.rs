@@ -28,6 +28,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::expel::HeldPages;
 pub use self::options::ServeOptions;
+use crate::logs::Swept;
 use crate::reach::SearchableDirectory;
 use crate::requests::{Answered, Requests};
 use crate::session::{Session, SessionKeys};
@@ -220,12 +221,9 @@ impl Service {
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         let _ = std::fs::remove_file(&self.socket);
-        let Service { mut engine, sessions, directory, mut requests, .. } = self;
-        for (number, session) in sessions {
-            let (logs, clock) = requests.logs();
-            logs.end(&engine, clock, number);
-            session.end(&engine);
-        }
+        let numbers: Vec<u64> = self.sessions.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.end(number));
+        let Service { mut engine, directory, requests, .. } = self;
         drop(requests);
         // The lock of the volume is still held, so the next service finds the mode of before.
         drop(directory);
@@ -294,11 +292,13 @@ impl Service {
     fn sweep(&mut self) -> bool {
         let waits = self.full_since.is_none_or(|since| self.wait_or_expel(since));
         let (logs, clock) = self.requests.logs();
-        let (mut has_work, mut is_full) = (logs.sweep(&self.engine, clock), false);
-        for session in self.sessions.values_mut() {
+        let swept = logs.sweep(&self.engine, clock);
+        let (mut has_work, mut is_full) = (swept != Swept::Nothing, swept == Swept::Full);
+        let lacks_room = logs.holder().filter(|_| is_full);
+        for (&number, session) in &mut self.sessions {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
-            session.lacks_room = answered == Answered::Full;
+            session.lacks_room = answered == Answered::Full || lacks_room == Some(number);
             is_full |= session.lacks_room;
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
@@ -322,10 +322,9 @@ impl Service {
 
     /// Ends a session.
     fn end(&mut self, number: u64) {
+        self.end_log(number);
         let Some(session) = self.sessions.remove(&number) else { return };
         let _ = epoll::delete(&self.poll, &session.socket);
-        let (logs, clock) = self.requests.logs();
-        logs.end(&self.engine, clock, number);
         session.end(&self.engine);
     }
 

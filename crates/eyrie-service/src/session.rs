@@ -12,7 +12,7 @@ use std::time::Instant;
 use eyrie_client::packet;
 use eyrie_client::protocol::{
     Hello, LANES, LIST_SESSIONS, MAGIC, MEMORY_BYTES, OPEN_SESSION, SentSession, SessionState, VERSION,
-    Welcome, head_of, state,
+    Welcome, hash_of_groups, head_of, state,
 };
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
@@ -156,7 +156,9 @@ impl Session {
             process: std::process::id(),
             fences_make_durable: engine.volume().medium().fences_make_durable().into(),
             has_log: 0,
-            reserved: 0,
+            user: self.who.uid(),
+            group: self.who.gid(),
+            groups: hash_of_groups(self.who.groups()),
         };
         if hello.purpose == LIST_SESSIONS {
             packet::send(self.socket.as_fd(), &[welcome.as_bytes(), list.as_bytes()].concat(), &[])?;

@@ -11,7 +11,7 @@
 //! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
 //!
 //! An entry begins with an [`EntryHead`]. Its Op is absolute: to apply it again, right after the first time,
-//! changes nothing. So the entry that a killed service was applying is applied again.
+//! changes nothing but times. So the entry that a killed service was applying is applied again.
 //!
 //! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
 //! the ring: an entry without an Op fills the rest.
@@ -20,7 +20,7 @@ mod read;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use self::read::{LogDamaged, LogReader};
+pub use self::read::{LogError, LogReader};
 
 /// Bytes of the ring of a log.
 pub const RING_BYTES: u64 = 2 << 20;
@@ -40,6 +40,9 @@ pub const CLOSED: usize = 8;
 /// log.
 pub const FINAL: usize = 16;
 
+/// Index of the word that the next owner sets to 1, before [`FINAL`], if it could not apply an entry.
+pub const FAILED: usize = 24;
+
 /// The size of a file in an [`EntryHead`] if the Op does not depend on it.
 pub const ANY_SIZE: u64 = u64::MAX;
 
@@ -54,6 +57,12 @@ pub struct EntryHead {
     /// Size of the file before the Op, in bytes, as the client has answered it. [`ANY_SIZE`] if the answer of
     /// the client did not depend on it.
     pub size_before: u64,
+}
+
+/// Returns an upper bound of the storage that an entry of this size needs, in bytes: the pages of its bytes,
+/// pages that it fills in part, and nodes of the tree of its file.
+pub fn storage_of_entry(bytes: u64) -> u64 {
+    bytes.next_multiple_of(4096) + (32 << 10)
 }
 
 /// Size of the head of an entry, in bytes.

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::place::HostPlace;
 use crate::access::Credentials;
 use crate::board::{MOST_SESSIONS, SessionKey};
-use crate::change_log::{CLOSED, FINAL, LOG_FILE_BYTES, TAIL};
+use crate::change_log::{CLOSED, FAILED, FINAL, LOG_FILE_BYTES, TAIL};
 use crate::{Error, Result};
 
 /// Name of the table in the directory of its volume.
@@ -29,7 +29,9 @@ const KEY: usize = 0;
 const APPLIED: usize = 1;
 const IDS: usize = 2;
 const GROUPS: usize = 3;
-const FIRST_GROUP: usize = 4;
+/// 1 while the session holds the grant. A log without the grant has no entry to apply.
+const GRANTED: usize = 4;
+const FIRST_GROUP: usize = 5;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
 
@@ -53,6 +55,14 @@ fn private() -> OpenOptions {
     options.read(true).write(true).mode(0o600);
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     options
+}
+
+/// Gives a file of a service of root to the owner of the volume's directory, who may open the volume next.
+fn give_to_owner(file: &File, directory: &Path) {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    // Without this right, the service itself is the owner.
+    let _ = host::metadata(directory)
+        .and_then(|found| host::call(|| fchown(file, Some(found.uid()), Some(found.gid()))));
 }
 
 /// Makes the host provide the memory of a log, so that no store of its client fails.
@@ -87,8 +97,11 @@ impl LogTable {
         host::call(|| rustix::fs::fallocate(&file, mode, 0, bytes as u64)).map_err(
             |errno: rustix::io::Errno| io_fault("making the table of the change logs", errno.into()),
         )?;
+        give_to_owner(&file, directory);
         let slots = SharedMemory::map_own(file.into(), bytes, SharedAccess::ReadWrite)?;
-        Ok(LogTable { slots, directory: directory.to_owned() })
+        // The service may change its working directory.
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        Ok(LogTable { slots, directory })
     }
 
     fn store(&self, place: usize, word: usize, value: u64) {
@@ -107,9 +120,13 @@ impl LogTable {
         let failed = |source| io_fault("making a change log", source);
         let mut options = private();
         let path = log_path(&self.directory, place);
-        let file = host::open(options.create(true).truncate(true), path).map_err(failed)?;
+        // A file of that name would be the log of another service, if somebody has moved the directories.
+        let _ = host::call(|| fs::remove_file(&path));
+        let file = host::open(options.create_new(true), path).map_err(failed)?;
+        give_to_owner(&file, &self.directory);
         host::set_len(&file, LOG_FILE_BYTES as u64).map_err(failed)?;
         self.store(place, APPLIED, 0);
+        self.store(place, GRANTED, 0);
         self.store(place, IDS, u64::from(who.uid()) | u64::from(who.gid()) << 32);
         self.store(place, GROUPS, groups.len() as u64);
         for (number, &group) in groups.iter().enumerate() {
@@ -125,6 +142,12 @@ impl LogTable {
         self.store(key.place(), APPLIED, position);
     }
 
+    /// Notes if a session holds the grant. The note comes before the first entry and after the last one is
+    /// applied.
+    pub fn set_granted(&self, key: SessionKey, is_granted: bool) {
+        self.store(key.place(), GRANTED, is_granted.into());
+    }
+
     /// Removes the log of a session, which is applied.
     pub fn end(&self, key: SessionKey) {
         self.store(key.place(), KEY, 0);
@@ -135,7 +158,7 @@ impl LogTable {
 
 impl Drop for LogTable {
     fn drop(&mut self) {
-        // Each session has ended, so each log is applied. A table with a key stays for the next owner.
+        // If each session has ended, each log is applied. A table with a key stays for the next owner.
         let words = self.slots.words();
         if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
             let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
@@ -155,9 +178,9 @@ pub(crate) struct LeftLog {
     place: usize,
 }
 
-/// Returns the logs that a dead service has left in the directory of a volume. If `to_change` is false, the
-/// files are opened only for reading.
-pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool) -> Result<Vec<LeftLog>> {
+/// Returns the logs that a dead service has left in the directory of a volume, whose owner has the number
+/// `owner` now. If `to_change` is false, the files are opened only for reading.
+pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<Vec<LeftLog>> {
     let HostPlace::Directory(directory) = place else { return Ok(Vec::new()) };
     let mut options = private();
     options.write(to_change);
@@ -174,7 +197,12 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool) -> Result<Vec<Lef
         let mut slot = Slot::new_zeroed();
         let read = host::read_exact_at(&table, slot.as_mut_bytes(), (place * SLOT_BYTES) as u64);
         match read {
-            Ok(()) if slot.0[KEY] != 0 => {}
+            // A later owner than this one left the table of a later state of the volume.
+            Ok(()) if slot.0[KEY] != 0 && SessionKey::from_raw(slot.0[KEY]).is_after_owner(owner) => {
+                tracing::error!("the change logs belong to a later state of the volume");
+                return Ok(Vec::new());
+            }
+            Ok(()) if slot.0[KEY] != 0 && slot.0[GRANTED] != 0 => {}
             // A service that died while it made the table had no client yet.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Ok(()) => continue,
@@ -236,8 +264,12 @@ impl LeftLog {
             .map_err(|source| io_fault("noting the state of a change log", source))
     }
 
-    /// Tells the client up to which position the log is applied. Nothing more will be applied.
-    pub(crate) fn finish(&self, position: u64) -> Result<()> {
+    /// Tells the client up to which position the log is applied, and if an entry failed. Nothing more will be
+    /// applied.
+    pub(crate) fn finish(&self, position: u64, failed: bool) -> Result<()> {
+        if failed {
+            self.write_word(FAILED, 1)?;
+        }
         self.write_word(FINAL, position + 1)
     }
 

@@ -3,9 +3,11 @@
 
 use std::time::SystemTime;
 
+use eyrie_medium::Fault;
+
 use super::Scm;
 use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
-use crate::change_log::{ANY_SIZE, EntryHead, LogReader, RING_BYTES};
+use crate::change_log::{ANY_SIZE, EntryHead, LogError, LogReader, RING_BYTES};
 use crate::host::{HostPlace, left_logs, remove_left};
 use crate::op::encode::decode_unsummed;
 use crate::{Applied, Engine, Error, Op, Result, Time};
@@ -44,13 +46,18 @@ impl Scm {
         if may_exceed_limits(who) { self.apply_above_limits(&op) } else { self.apply(&op) }
     }
 
-    /// Returns the storage that logged changes may need until they are applied, in bytes: a quarter of the
-    /// free storage, without the last fiftieth of the volume. `None` if changes of this volume must not be
-    /// deferred, because a client cannot decide that they succeed: they count for a quota, or a write takes a
-    /// capability from its file.
-    pub fn budget_of_deferral(&self) -> Option<u64> {
+    /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
+    /// count for a quota, or if a file may be immutable or append-only. A write may take a capability from
+    /// its file.
+    pub fn may_defer(&self) -> bool {
         let board = self.volume.board();
-        if board.has_quotas() || board.has_capabilities() {
+        !(board.has_quotas() || board.has_capabilities() || board.has_flags())
+    }
+
+    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
+    /// without the last fiftieth of the volume. `None` if changes of this volume must not be deferred.
+    pub fn budget_of_deferral(&self) -> Option<u64> {
+        if !self.may_defer() {
             return None;
         }
         let usage = self.space();
@@ -62,27 +69,53 @@ impl Scm {
     /// applies them to its copy, and leaves the files.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
-        for log in left_logs(place, to_change)? {
+        let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
+        if !logs.is_empty() {
+            // The header of an object without a name is free now, and the log may name the object.
+            self.reset_free_headers()?;
+        }
+        for log in logs {
             let tail = log.tail(to_change)?;
-            let (mut applied, mut noted) = (log.applied, Ok(()));
+            let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
             let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, entry, op| {
                 // The entry that was being applied at the death of the service may be applied again. A file
                 // that such an entry has made longer has its new size already.
                 let entry = EntryHead { size_before: ANY_SIZE, ..*entry };
-                if let Err(error) = self.apply_logged(&log.who, &entry, op, SystemTime::now().into()) {
-                    tracing::error!(%error, "a change of a client could not be made");
+                let apply = || self.apply_logged(&log.who, &entry, op, SystemTime::now().into());
+                let made = match apply() {
+                    // No reader holds back the storage that the entries before have freed.
+                    Err(Error::NoSpace) if self.reclaim() => apply(),
+                    made => made,
+                };
+                match made {
+                    // An object that is gone has no name and is not open, so nobody misses the change.
+                    Ok(_) | Err(Error::Stale) => {}
+                    Err(error) if !failed => {
+                        tracing::error!(%error, "a logged change of a client could not be made");
+                        failed = true;
+                    }
+                    Err(_) => {}
                 }
                 applied = position;
                 if to_change && noted.is_ok() {
                     noted = log.set_applied(position);
                 }
+                true
             });
             noted?;
-            if read.is_err() {
-                tracing::error!("a change log of a client is damaged; its rest is dropped");
+            match read {
+                Ok(_) => {}
+                Err(LogError::Damaged) => {
+                    tracing::error!("a change log of a client is damaged; its rest is dropped");
+                    failed = true;
+                }
+                // The log stays for the next open.
+                Err(LogError::Host(source)) => {
+                    return Err(Fault::Io { what: "reading a change log".to_owned(), source }.into());
+                }
             }
             if to_change {
-                log.finish(applied)?;
+                log.finish(applied, failed)?;
             }
         }
         if to_change {
@@ -143,7 +176,9 @@ mod tests {
             };
             let (file, _) = (make(b"file"), make(b"key"));
             let table = LogTable::create(&path).expect("room");
-            let log = table.begin(SessionKey::new(1, 1, 3), who).expect("room").expect("few groups");
+            let key = SessionKey::new(1, 1, 3);
+            let log = table.begin(key, who).expect("room").expect("few groups");
+            table.set_granted(key, true);
             Killed { place, log, file, root, tail: 0 }
         }
 
@@ -173,6 +208,15 @@ mod tests {
         fn put(&mut self, name: &[u8], data: &[u8]) {
             let id = ObjectId::new(1 << 20, Kind::File);
             self.append(&Op::Put { dir: self.root, name, id, owner: OWNER, data, time: TIME });
+        }
+
+        /// Opens the volume as the service did that has left the log.
+        fn open_without_logs(&self) -> Scm {
+            let [table, hidden] = ["sessions", "hidden"].map(|name| self.path().join(name));
+            std::fs::rename(&table, &hidden).expect("a table");
+            let engine = self.open().expect("sound");
+            std::fs::rename(hidden, table).expect("a table");
+            engine
         }
 
         fn open(&self) -> Result<Scm> {
@@ -237,6 +281,36 @@ mod tests {
             }
         }
         assert!(kills > 10, "{kills} owners were killed");
+    }
+
+    /// The log names an object that had no name any more, and another object needs storage. The storage of
+    /// the first one is free now, and the entry must not use it.
+    #[test]
+    fn entry_of_a_removed_object_changes_nothing() {
+        for to_change in [true, false] {
+            let mut killed = Killed::new(&Credentials::root());
+            let engine = killed.open_without_logs();
+            let root = engine.root();
+            let orphan = engine.reserve(Kind::File).expect("room");
+            let (name, content) = (b"tmp", Content::Empty);
+            let make = Op::Create { dir: root, name, id: orphan, owner: OWNER, content, time: TIME };
+            engine.apply(&make).expect("room");
+            let write = |id, data| Op::Write { id, offset: 0, data, set_ids: SetIds::Keep, time: TIME };
+            engine.apply(&write(orphan, &[1; 8000])).expect("room");
+            engine.open(orphan).expect("alive");
+            engine.apply(&Op::Unlink { dir: root, name: b"tmp", time: TIME }).expect("there");
+            drop(engine);
+            killed.write(0, &[2; 8000]);
+            killed.append(&write(orphan, &[3; 8]));
+            killed.append(&write(orphan, &[3; 8000]));
+            let engine = if to_change {
+                killed.open().expect("sound")
+            } else {
+                Scm::open_read_only(&killed.path(), PagedOptions::for_host()).expect("sound")
+            };
+            assert_eq!(bytes_of(&engine, b"file"), [2; 100]);
+            assert_is_clean(&engine);
+        }
     }
 
     #[test]

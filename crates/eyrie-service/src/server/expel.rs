@@ -62,6 +62,24 @@ impl Service {
         false
     }
 
+    /// Applies the log of a session that ends. If an entry finds no storage, expels the clients that keep
+    /// storage from being reused.
+    pub(super) fn end_log(&mut self, number: u64) {
+        let started = Instant::now();
+        loop {
+            let (logs, clock) = self.requests.logs();
+            if logs.end(&self.engine, clock, number) {
+                return;
+            }
+            if started.elapsed() >= ROOM {
+                let mut held = self.holding_back(|_| false);
+                held.retain(|&other| other != number);
+                self.expel(&held, "it kept storage from being reused in a full volume");
+            }
+            self.engine.reclaim();
+        }
+    }
+
     /// Expels the clients whose pins have kept too many pages of a disk in memory for too long. A process
     /// that continues to request pages is expelled later: after [`LONGEST_PIN`] instead of [`IDLE_PIN`].
     pub(super) fn expel_from_cache(&mut self, now: Instant) {

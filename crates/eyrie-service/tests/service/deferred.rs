@@ -12,6 +12,7 @@ use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
 use zerocopy::IntoBytes;
 
 use crate::Served;
+use crate::disk::with_a_long_pin;
 use crate::hostile::RawSession;
 
 const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
@@ -167,5 +168,45 @@ fn readers_see_every_change_that_was_answered() {
         assert!(other.join().unwrap() > 10);
     });
     drop((writer, reader));
+    served.stop();
+}
+
+/// Appends to a file that grows only are not deferred, because a logged append is a write.
+#[test]
+fn appends_to_an_append_only_file_are_made() {
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
+    files.write("/log", "").unwrap();
+    let log = files.open("/log".into(), OpenFlags::WRITE | OpenFlags::APPEND, 0).unwrap();
+    for _ in 0..100 {
+        files.append(&log, b"line").unwrap();
+    }
+    files.set_inode_flags(&log, eyrie::InodeFlags::APPEND_ONLY).unwrap();
+    for _ in 0..100 {
+        files.append(&log, b"line").unwrap();
+    }
+    assert_eq!(other.read("/log").unwrap(), b"line".repeat(200));
+    files.set_inode_flags(&log, eyrie::InodeFlags::empty()).unwrap();
+    files.close(log).unwrap();
+    drop((files, other));
+    served.stop();
+}
+
+/// A client that holds a pin keeps all storage that is freed meanwhile. A client that logs overwrites finds
+/// no storage any more, although it keeps no more than one file. No answered change is lost: the service ends
+/// the session with the pin.
+#[test]
+fn logged_changes_wait_for_storage() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    files.write("/egg", [1; 4096]).unwrap();
+    let (pinned, _pins) = with_a_long_pin(&served);
+    let egg = files.open("/egg".into(), OpenFlags::WRITE, 0).unwrap();
+    for number in 0..40_000_u32 {
+        files.write_at(&egg, &[number as u8; 4096], 0).unwrap();
+    }
+    assert_eq!(files.read("/egg").unwrap(), [39_999_u32 as u8; 4096]);
+    files.fsync(&egg).unwrap();
+    files.close(egg).unwrap();
+    drop((files, pinned));
     served.stop();
 }

@@ -184,7 +184,7 @@ fn client_cannot_change_the_page_cache() {
 const PINS: (usize, usize, usize) = (257 * 128, 0, 16);
 
 /// Opens a session whose process holds a pin all the time: one slot is used, and its count is odd.
-fn with_a_long_pin(served: &Served) -> (RawSession, SharedMemory) {
+pub fn with_a_long_pin(served: &Served) -> (RawSession, SharedMemory) {
     let pins = SharedMemory::create_for_readers(PINS.0).unwrap();
     pins.words()[PINS.1].store(1, Ordering::SeqCst);
     pins.words()[PINS.2].store(1, Ordering::SeqCst);

@@ -53,6 +53,7 @@ fn served(bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) -> TempDir
     Volume::options().size(bytes).medium(medium).create(&path).expect("room").close().expect("sound");
     let mut options = ServeOptions::default();
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
+    options.defers_changes = true;
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let (stopper, socket) = (service.stopper(), service.socket().to_owned());
     let serving = std::thread::spawn(move || service.run());
