@@ -86,13 +86,44 @@ impl HostSide {
         {
             *self.allocated.borrow_mut().entry(stat.inode).or_default() += 1;
         }
+        self.as_user(user, || perform(&self.host, slots, call))
+    }
+
+    /// Runs `work` while this thread is a user.
+    fn as_user<T>(&self, user: usize, work: impl FnOnce() -> T) -> T {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
-        let answer = perform(&self.host, slots, call);
+        let done = work();
         umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("the thread can become root again");
-        answer
+        done
+    }
+
+    /// True if a call on an open file may need the rights that the user had at the open. The user has lost
+    /// these rights since, and does not own the file.
+    pub fn needs_rights_of_file(&self, user: usize, slots: &Slots<Host>, call: &PosixCall) -> bool {
+        let lacks = |slot: usize, access: Access| {
+            let Some(file) = &slots[slot] else { return false };
+            let owner = self.host.stat(Target::Open(file)).map(|stat| stat.uid);
+            let is_denied = || self.host.access(Target::Open(file), access).is_err();
+            owner.is_ok_and(|owner| owner != self.users[user].uid()) && self.as_user(user, is_denied)
+        };
+        match *call {
+            PosixCall::Read { slot, .. } | PosixCall::ListHandle { slot, .. } => lacks(slot, Access::READ),
+            PosixCall::Write { slot, .. }
+            | PosixCall::Append { slot, .. }
+            | PosixCall::AppendRange { slot, .. }
+            | PosixCall::SetLen { slot, .. }
+            | PosixCall::Fallocate { slot, .. } => lacks(slot, Access::WRITE),
+            PosixCall::CopyRange { slot, target, .. } => {
+                lacks(slot, Access::READ) || lacks(target, Access::WRITE)
+            }
+            PosixCall::Flock { slot, .. }
+            | PosixCall::LockRange { slot, .. }
+            | PosixCall::FindLock { slot, .. } => lacks(slot, Access::READ) && lacks(slot, Access::WRITE),
+            _ => false,
+        }
     }
 
     /// Returns the attributes of the object of a call, if there is one.
