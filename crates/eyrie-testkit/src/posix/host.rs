@@ -100,28 +100,42 @@ impl HostSide {
         done
     }
 
-    /// True if a call on an open file may need the rights that the user had at the open. The user has lost
-    /// these rights since, and does not own the file.
-    pub fn needs_rights_of_file(&self, user: usize, slots: &Slots<Host>, call: &PosixCall) -> bool {
+    /// True if a service may answer a call in another way than the kernel. A service knows neither the rights
+    /// that a user had when it opened a file, nor the time that a change shall have. It lets only the owner
+    /// of an object make a change of nothing.
+    pub fn is_beyond_a_service(&self, user: usize, slots: &Slots<Host>, call: &PosixCall) -> bool {
+        let is_owner = |stat: &Stat| stat.uid == self.users[user].uid();
+        // True if the user could not open the file of this slot again.
         let lacks = |slot: usize, access: Access| {
             let Some(file) = &slots[slot] else { return false };
-            let owner = self.host.stat(Target::Open(file)).map(|stat| stat.uid);
             let is_denied = || self.host.access(Target::Open(file), access).is_err();
-            owner.is_ok_and(|owner| owner != self.users[user].uid()) && self.as_user(user, is_denied)
+            !self.host.stat(Target::Open(file)).is_ok_and(|stat| is_owner(&stat))
+                && self.as_user(user, is_denied)
         };
-        match *call {
-            PosixCall::Read { slot, .. } | PosixCall::ListHandle { slot, .. } => lacks(slot, Access::READ),
+        match call {
+            PosixCall::Read { slot, .. } | PosixCall::ListHandle { slot, .. } => lacks(*slot, Access::READ),
             PosixCall::Write { slot, .. }
             | PosixCall::Append { slot, .. }
             | PosixCall::AppendRange { slot, .. }
             | PosixCall::SetLen { slot, .. }
-            | PosixCall::Fallocate { slot, .. } => lacks(slot, Access::WRITE),
+            | PosixCall::Fallocate { slot, .. } => lacks(*slot, Access::WRITE),
             PosixCall::CopyRange { slot, target, .. } => {
-                lacks(slot, Access::READ) || lacks(target, Access::WRITE)
+                lacks(*slot, Access::READ) || lacks(*target, Access::WRITE)
             }
             PosixCall::Flock { slot, .. }
             | PosixCall::LockRange { slot, .. }
-            | PosixCall::FindLock { slot, .. } => lacks(slot, Access::READ) && lacks(slot, Access::WRITE),
+            | PosixCall::FindLock { slot, .. } => lacks(*slot, Access::READ) && lacks(*slot, Access::WRITE),
+            // The set-id bits go, but the change time stays.
+            PosixCall::Truncate { .. } | PosixCall::TruncateToSame { .. } => {
+                !self.users[user].is_root()
+                    && self.object_of(slots, call).is_some_and(|stat| stat.mode & 0o6000 != 0)
+            }
+            PosixCall::Chown { uid, gid, .. }
+            | PosixCall::Lchown { uid, gid, .. }
+            | PosixCall::Fchown { uid, gid, .. } => {
+                (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX)) == (u32::MAX, u32::MAX)
+                    && !self.object_of(slots, call).is_some_and(|stat| is_owner(&stat))
+            }
             _ => false,
         }
     }

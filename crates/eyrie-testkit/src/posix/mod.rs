@@ -127,9 +127,8 @@ pub struct Comparison {
     /// targets of symbolic links instead. The waiting runs do not, because reading a target sets an access
     /// time, which these runs compare. The waiting runs compare the trees after every call.
     pub waiting_seeds: u64,
-    /// True if each user is a client of a service, with open files of its own. Otherwise the users share
-    /// their open files. A service does not know the rights of an open file, so calls that rely on such
-    /// rights are left out.
+    /// True if each user is a client of a service, with open files of its own. Calls that the service may
+    /// answer in another way than the kernel are left out. If false, the users share their open files.
     pub is_served: bool,
 }
 
@@ -179,9 +178,11 @@ pub fn compare_with_host<P: PosixLocks>(
         run.compare(seed, access::calls(run.subjects.len()))?;
     }
     run.become_users_of(0, &subject);
-    // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]).
+    // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]). Clients do not wait,
+    // because the times of the calls do not depend on their service.
+    let seed = comparison.is_served.into();
     for calls in [access_times::calls(), chains::calls(), set_ids::calls(), same_size::calls()] {
-        run.compare(0, calls)?;
+        run.compare(seed, calls)?;
     }
     Ok(())
 }
@@ -258,7 +259,7 @@ impl<P: PosixLocks> PosixRun<'_, P> {
             let (host_slots, subject_slots) = (&mut host_files[table], &mut subject_files[table]);
             let is_compared =
                 !self.host.is_beyond_comparison(host_slots, call, (&self.subjects[table], subject_slots))
-                    && !(self.comparison.is_served && self.host.needs_rights_of_file(*user, host_slots, call));
+                    && !(self.comparison.is_served && self.host.is_beyond_a_service(*user, host_slots, call));
             if is_compared {
                 if waits {
                     wait_for_tick();

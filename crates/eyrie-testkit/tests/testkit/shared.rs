@@ -72,7 +72,7 @@ fn compare_client(medium: MediumChoice, test: &str) {
 fn random_calls_of_clients_of_three_users_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_match_the_kernel";
     clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Auto, |clients| {
-        compare_clients_with_host(clients, 0..60, 300);
+        compare_clients_with_host(clients, 0..30, 300);
     });
 }
 
@@ -80,7 +80,7 @@ fn random_calls_of_clients_of_three_users_match_the_kernel() {
 fn random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel";
     clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Paged, |clients| {
-        compare_clients_with_host(clients, 60..90, 300);
+        compare_clients_with_host(clients, 30..45, 300);
     });
 }
 
