@@ -1,20 +1,15 @@
 //! Clients of one service, each of another user.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use eyrie::{AccessTimes, Credentials, Host, MediumChoice, Pxfs, RangeOwner, Volume};
+use eyrie::{AccessTimes, Credentials, Host, MediumChoice, Pxfs, RangeOwner};
 use eyrie_client::Client;
 
 use super::{
     Comparison, HOST_RULES, PosixCall, compare_with_host, enter_root, plain_users, start_in_tmpfs_root,
 };
-use crate::services::served;
-
-/// Environment variable with the path of the service's socket, for a child process of
-/// [`clients_in_tmpfs_root`].
-const SOCKET_VARIABLE: &str = "EYRIE_TEST_SOCKET";
+use crate::services::{SOCKET_VARIABLE, served_and_checked, socket_of_parent};
 
 /// Runs `body` in a child process, as [`in_tmpfs_root`](super::in_tmpfs_root) does. Meanwhile this process
 /// serves a new volume of `bytes`. The argument of `body` has a client of this volume for each of the
@@ -28,16 +23,14 @@ pub fn clients_in_tmpfs_root(
     medium: MediumChoice,
     body: impl FnOnce(&[Arc<Client>]),
 ) {
-    if let Some(socket) = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from) {
+    if let Some(socket) = socket_of_parent() {
         let clients: Vec<_> = plain_users(0).iter().map(|who| client_of(&socket, who)).collect();
         assert!(enter_root(), "both variables are set");
         return body(&clients);
     }
-    let place = served(bytes, medium, |socket| {
+    served_and_checked(bytes, medium, |socket| {
         start_in_tmpfs_root(test, |child| _ = child.env(SOCKET_VARIABLE, socket));
     });
-    let report = Volume::open(place.path().join("volume")).expect("sound").check().expect("sound");
-    assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
 /// Connects a client as a user.
@@ -50,11 +43,11 @@ fn client_of(socket: &Path, who: &Credentials) -> Arc<Client> {
 }
 
 /// Compares the calls of several clients with those of the host, as [`compare_with_host`] does. The clients
-/// are those of [`clients_in_tmpfs_root`]. They make the calls of a seed in turn.
+/// are those of [`clients_in_tmpfs_root`], and make the calls of a seed in turn. `comparison` has the seeds.
 ///
 /// # Panics
 /// Panics at the first difference, with its description.
-pub fn compare_clients_with_host(clients: &[Arc<Client>], seeds: Range<u64>, count: usize) {
+pub fn compare_clients_with_host(clients: &[Arc<Client>], comparison: Comparison) {
     let users = plain_users(0);
     let files = |who: &Credentials| {
         let user = users.iter().position(|user| user.uid() == who.uid()).expect("a user of the clients");
@@ -62,8 +55,7 @@ pub fn compare_clients_with_host(clients: &[Arc<Client>], seeds: Range<u64>, cou
         let files = Pxfs::new(Arc::clone(&clients[user]), who.clone()).with_rules(rules);
         files.with_access_times(AccessTimes::Relative)
     };
-    let comparison =
-        Comparison { users: plain_users, is_left_out, is_served: true, ..Comparison::new(seeds, count) };
+    let comparison = Comparison { users: plain_users, is_left_out, is_served: true, ..comparison };
     if let Err(difference) = compare_with_host(files, &comparison) {
         panic!("{difference}");
     }

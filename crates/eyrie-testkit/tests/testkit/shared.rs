@@ -18,9 +18,9 @@ use eyrie_testkit::posix::{
     Comparison, PosixCall, clients_in_tmpfs_root, compare_clients_with_host, compare_with_host,
     in_tmpfs_root, plain_users,
 };
-use eyrie_testkit::services::served;
+use eyrie_testkit::services::{in_client_process, served};
 
-use crate::threads::{Shared, explain};
+use crate::threads::{Shared, explain, storm_of};
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
 /// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
@@ -72,7 +72,7 @@ fn compare_client(medium: MediumChoice, test: &str) {
 fn random_calls_of_clients_of_three_users_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_match_the_kernel";
     clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Auto, |clients| {
-        compare_clients_with_host(clients, 0..30, 300);
+        compare_clients_with_host(clients, Comparison::new(0..30, 300));
     });
 }
 
@@ -80,7 +80,7 @@ fn random_calls_of_clients_of_three_users_match_the_kernel() {
 fn random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel";
     clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Paged, |clients| {
-        compare_clients_with_host(clients, 30..45, 300);
+        compare_clients_with_host(clients, Comparison::new(30..45, 300));
     });
 }
 
@@ -187,6 +187,32 @@ fn explain_clients(medium: MediumChoice, seeds: u64) {
     }
     println!("{overlapped} of {} calls overlapped another", seeds * 9);
     assert!(overlapped > 0);
+}
+
+/// Clients list directories while other clients create, remove and rename. The service is in another process.
+/// Names that stay are listed exactly once.
+#[test]
+fn a_storm_of_clients_tears_nothing_and_loses_nothing() {
+    storm_of_clients(MediumChoice::Auto, 5000, "shared::a_storm_of_clients_tears_nothing_and_loses_nothing");
+}
+
+#[test]
+fn a_storm_of_clients_of_a_disk_tears_nothing_and_loses_nothing() {
+    const TEST: &str = "shared::a_storm_of_clients_of_a_disk_tears_nothing_and_loses_nothing";
+    storm_of_clients(MediumChoice::Paged, 1500, TEST);
+}
+
+/// Each thread of the storm has a client of its own. The directories grow to many buckets, and shrink.
+fn storm_of_clients(medium: MediumChoice, ops: usize, test: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root makes objects for another owner");
+        return;
+    }
+    in_client_process(test, 64 << 20, medium, |socket| {
+        let connect = |_| Client::connect(socket, false).expect("a session");
+        let clients: Vec<_> = (0..6).map(connect).collect();
+        storm_of(&clients, ops, 600);
+    });
 }
 
 /// An engine behind the checks that a service makes for one user.
