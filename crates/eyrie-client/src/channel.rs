@@ -81,10 +81,10 @@ impl Channel {
         };
         self.memory.write(head + REQUEST_AT, sent.as_bytes());
         let word = head / 4;
-        self.memory.short_word(word).store(state::REQUESTED, Ordering::Release);
+        self.memory.short_word_to_store(word).store(state::REQUESTED, Ordering::Release);
         // All processors see the accesses of both sides to the two words in the same order. So either the
         // service sees the bit before it sleeps, or the client sees that the service sleeps.
-        self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
+        self.memory.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
         let asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst);
         if asleep != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
@@ -101,7 +101,7 @@ impl Channel {
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
         let mut data = vec![0; (answer.data_bytes as usize).min(room)];
         self.memory.read(start, &mut data);
-        self.memory.short_word(word).store(state::IDLE, Ordering::Relaxed);
+        self.memory.short_word_to_store(word).store(state::IDLE, Ordering::Relaxed);
         Ok(Called::Answered(Reply { answer, data }))
     }
 
@@ -141,8 +141,12 @@ impl Channel {
             }
             std::hint::spin_loop();
         }
-        let asleep =
-            state().compare_exchange(state::REQUESTED, state::WAITING, Ordering::AcqRel, Ordering::Acquire);
+        let asleep = self.memory.short_word_to_store(word).compare_exchange(
+            state::REQUESTED,
+            state::WAITING,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if asleep == Err(state::ANSWERED) {
             return true;
         }

@@ -111,7 +111,7 @@ impl Engine for Client {
             self.rejoin(key)?;
         }
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
-        self.claims.count(id).fetch_add(1, Ordering::SeqCst);
+        self.claims.count_to_change(id).fetch_add(1, Ordering::SeqCst);
         self.check_alive(id).inspect_err(|_| self.close(id))
     }
 
@@ -124,8 +124,8 @@ impl Engine for Client {
         }
         // The count may be 0 already: the claims of a forked child miss an open that its parent ended before
         // the child joined.
-        let before =
-            self.claims.count(id).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        let count = self.claims.count_to_change(id);
+        let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before == Ok(1) && self.board().orphans() != 0 {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
