@@ -84,8 +84,10 @@ impl Channel {
         self.memory.short_word_to_store(word).store(state::REQUESTED, Ordering::Release);
         // All processors see the accesses of both sides to the two words in the same order. So either the
         // service sees the bit before it sleeps, or the client sees that the service sleeps.
+        let look = || self.memory.word(ASLEEP).load(Ordering::SeqCst);
+        let too_early = broken(SafetyRule::BellRingsBeforeTheLook).then(look);
         self.memory.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
-        let asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst);
+        let asleep = too_early.unwrap_or_else(look);
         if asleep != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
             // wait below looks for the answer.

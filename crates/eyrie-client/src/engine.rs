@@ -14,6 +14,7 @@ use eyrie_engine::{
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -111,7 +112,11 @@ impl Engine for Client {
             self.rejoin(key)?;
         }
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
-        self.claims.count_to_change(id).fetch_add(1, Ordering::SeqCst);
+        let claim = || _ = self.claims.count_to_change(id).fetch_add(1, Ordering::SeqCst);
+        if broken(SafetyRule::ClaimBeforeTheLook) {
+            return self.check_alive(id).inspect(|()| claim());
+        }
+        claim();
         self.check_alive(id).inspect_err(|_| self.close(id))
     }
 

@@ -76,6 +76,9 @@ pub enum On {
     /// No run of the explorer. The tests of the command with services in processes of their own notice the
     /// mutant.
     Services,
+    /// No run of the explorer. The tests of a service and its clients under the scheduler `shuttle` notice the
+    /// mutant.
+    ScheduledServices,
 }
 
 /// The entry of a rule in the catalogue.
@@ -95,8 +98,8 @@ pub struct RuleEntry {
     /// those with services.
     pub on: On,
     /// The kind of workload that the explorer tries first, because it is likely to show the mutant. The other
-    /// kinds follow. For [`On::Scheduler`] and [`On::Services`] this is the start of the names of the tests
-    /// that notice the mutant.
+    /// kinds follow. For a rule of threads or of processes this is the start of the names of the tests that
+    /// notice the mutant.
     pub hint: &'static str,
 }
 

@@ -1,13 +1,13 @@
 //! Requests in lanes: no wake-up is lost, and each request is answered once, also when its session or its
 //! service ends meanwhile.
 //!
-//! Each of these mistakes was planted by hand, and with each of them at least one of these tests failed:
-//! - The client rings the bell only after it has looked if the service sleeps.
+//! `mutants` plants two mistakes: the client looks if the service sleeps before it rings the bell, and the
+//! service does not look at the bells after it has announced that it sleeps. Each of these mistakes was
+//! planted by hand, and with each of them at least one of these tests failed:
 //! - The client rings the bell before it marks the request as made.
 //! - The client stores the data after it has rung the bell.
 //! - The client marks its lane as waiting without a look at the answer.
 //! - The client never looks if its session has ended.
-//! - The service does not look at the bells after it has announced that it sleeps.
 //! - The service wakes no client, or marks the answer as made before it stores the answer.
 //! - The service clears the bells after it has answered.
 //!

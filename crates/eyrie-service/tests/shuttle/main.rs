@@ -12,6 +12,8 @@
 #[path = "../../../eyrie-engine/tests/shuttle/bursts.rs"]
 mod bursts;
 mod lanes;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod order;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +46,8 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;

@@ -33,7 +33,7 @@ pub use calls::PosixCall;
 pub use clients::{clients_in_tmpfs_root, compare_clients_with_host};
 pub use generate::generate;
 pub use host::{plain_users, users_of_seed};
-pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
+pub use locks::{compare_deadlocks_with_host, compare_locks_of_clients_with_host, compare_locks_with_host};
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use values::CallPath;

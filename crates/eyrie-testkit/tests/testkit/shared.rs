@@ -15,8 +15,8 @@ use eyrie_engine::{Applied, Engine, Error, Op, Owner, Result, Time, forward_call
 use eyrie_medium::{Medium, in_forked_child};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{
-    Comparison, PosixCall, clients_in_tmpfs_root, compare_clients_with_host, compare_with_host,
-    in_tmpfs_root, plain_users,
+    Comparison, PosixCall, clients_in_tmpfs_root, compare_clients_with_host,
+    compare_locks_of_clients_with_host, compare_with_host, in_tmpfs_root, plain_users,
 };
 use eyrie_testkit::services::{in_client_process, served};
 
@@ -81,6 +81,14 @@ fn random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel";
     clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Paged, |clients| {
         compare_clients_with_host(clients, Comparison::new(30..45, 300));
+    });
+}
+
+#[test]
+fn random_locks_of_clients_of_three_users_match_the_kernel() {
+    const TEST: &str = "shared::random_locks_of_clients_of_three_users_match_the_kernel";
+    clients_in_tmpfs_root(TEST, 16 << 20, MediumChoice::Auto, |clients| {
+        compare_locks_of_clients_with_host(clients, 100..110, 400);
     });
 }
 
