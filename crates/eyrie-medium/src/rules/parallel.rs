@@ -157,7 +157,7 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "it looks first";
     }
     Processes in "eyrie-service/src/requests.rs" {
-        RequestIsRecordedFirst "request-is-recorded-first" on Services, "served::each_change":
+        RequestIsRecordedFirst "request-is-recorded-first" on Services, "served_pmem::reader_of":
             "A service records a request before it applies the request.",
             "it records nothing, so the next service takes each interrupted change for one that was not made";
     }
