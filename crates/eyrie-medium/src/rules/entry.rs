@@ -76,8 +76,8 @@ pub enum On {
     /// No run of the explorer. The tests of the command with services in processes of their own notice the
     /// mutant.
     Services,
-    /// No run of the explorer. The tests of a service and its clients under the scheduler `shuttle` notice the
-    /// mutant.
+    /// No run of the explorer. The tests of a service and its clients under the scheduler `shuttle` notice
+    /// the mutant.
     ScheduledServices,
 }
 

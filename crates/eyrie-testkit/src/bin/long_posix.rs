@@ -14,8 +14,8 @@ use eyrie::MediumChoice;
 use eyrie_faults::FaultPlan;
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    Comparison, clients_in_tmpfs_root, compare_clients_with_host, compare_locks_with_host,
-    compare_model_with_host, compare_scm_with_host, compare_threads_with_host,
+    Comparison, clients_in_tmpfs_root, compare_clients_with_host, compare_locks_of_clients_with_host,
+    compare_locks_with_host, compare_model_with_host, compare_scm_with_host, compare_threads_with_host,
 };
 use eyrie_testkit::power::Disk;
 
@@ -39,6 +39,8 @@ fn main() {
         let (paged, _) = disk.medium(&FaultPlan::default()).expect("a new disk");
         compare_scm_with_host(paged, &Comparison::long(fewer.clone(), CALLS));
         println!("{} calls on pages of a disk: the answers and trees are those of the kernel.", calls / 10);
+        compare_locks_of_clients_with_host(clients, fewer.clone(), CALLS);
+        println!("{} calls of three clients on locks: the answers are those of the kernel.", calls / 10);
         compare_clients_with_host(clients, Comparison::long(fewer, CALLS));
         println!("{} calls of three clients: the answers and trees are those of the kernel.", calls / 10);
         let bound = |part| first + (end - first) * part / threads;

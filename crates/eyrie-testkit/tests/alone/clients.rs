@@ -1,5 +1,5 @@
-//! Kills and stops a client before its stores to its lanes and to its claims. Meanwhile it holds pins, ids and
-//! open files. Other clients go on, and everything that the client held comes back.
+//! Kills and stops a client before its stores to its lanes and to its claims. Meanwhile it holds pins, ids
+//! and open files. Other clients go on, and everything that the client held comes back.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -155,12 +155,16 @@ impl Drop for Victim {
     }
 }
 
-/// What a stopped client held, and the time that another client needed.
+/// Sums over all signals of a test.
 #[derive(Default, Debug)]
 struct Seen {
+    /// Number of signals that came.
     signals: u64,
+    /// Pins of stopped clients.
     pins: u64,
+    /// Reserved ids of stopped clients.
     ids: u64,
+    /// Longest call of another client.
     longest: Duration,
 }
 
