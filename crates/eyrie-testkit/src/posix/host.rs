@@ -90,7 +90,7 @@ impl HostSide {
     }
 
     /// Runs `work` while this thread is a user.
-    fn as_user<T>(&self, user: usize, work: impl FnOnce() -> T) -> T {
+    pub fn as_user<T>(&self, user: usize, work: impl FnOnce() -> T) -> T {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
@@ -101,16 +101,22 @@ impl HostSide {
     }
 
     /// True if a service may answer a call in another way than the kernel. A service knows neither the rights
-    /// that a user had when it opened a file, nor the time that a change shall have. It lets only the owner
-    /// of an object make a change of nothing.
-    pub fn is_beyond_a_service(&self, user: usize, slots: &Slots<Host>, call: &PosixCall) -> bool {
-        let is_owner = |stat: &Stat| stat.uid == self.users[user].uid();
+    /// that a user had when it opened a file, nor the time that a change shall have. It refuses some changes
+    /// of nothing. This thread must be the user. The function also makes its look-ups in `subject`, as
+    /// [`HostSide::is_beyond_comparison`] does.
+    pub fn is_beyond_a_service<P: Posix>(
+        &self,
+        user: usize,
+        slots: &Slots<Host>,
+        call: &PosixCall,
+        (subject, subject_slots): (&P, &Slots<P>),
+    ) -> bool {
+        let user = &self.users[user];
         // True if the user could not open the file of this slot again.
         let lacks = |slot: usize, access: Access| {
             let Some(file) = &slots[slot] else { return false };
-            let is_denied = || self.host.access(Target::Open(file), access).is_err();
-            !self.host.stat(Target::Open(file)).is_ok_and(|stat| is_owner(&stat))
-                && self.as_user(user, is_denied)
+            !self.host.stat(Target::Open(file)).is_ok_and(|stat| stat.uid == user.uid())
+                && self.host.access(Target::Open(file), access).is_err()
         };
         match call {
             PosixCall::Read { slot, .. } | PosixCall::ListHandle { slot, .. } => lacks(*slot, Access::READ),
@@ -126,16 +132,14 @@ impl HostSide {
             | PosixCall::LockRange { slot, .. }
             | PosixCall::FindLock { slot, .. } => lacks(*slot, Access::READ) && lacks(*slot, Access::WRITE),
             // The set-id bits go, but the change time stays.
-            PosixCall::Truncate { .. } | PosixCall::TruncateToSame { .. } => {
-                !self.users[user].is_root()
-                    && self.object_of(slots, call).is_some_and(|stat| stat.mode & 0o6000 != 0)
+            PosixCall::Truncate { path, .. } | PosixCall::TruncateToSame { path } => {
+                let _ = subject.stat(Target::Follow(path.at(subject_slots)));
+                let stat = self.host.stat(Target::Follow(path.at(slots)));
+                !user.is_root() && stat.is_ok_and(|stat| stat.mode & 0o6000 != 0)
             }
             PosixCall::Chown { uid, gid, .. }
             | PosixCall::Lchown { uid, gid, .. }
-            | PosixCall::Fchown { uid, gid, .. } => {
-                (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX)) == (u32::MAX, u32::MAX)
-                    && !self.object_of(slots, call).is_some_and(|stat| is_owner(&stat))
-            }
+            | PosixCall::Fchown { uid, gid, .. } => !user.is_root() && uid.is_none() && gid.is_none(),
             _ => false,
         }
     }

@@ -257,10 +257,16 @@ impl<P: PosixLocks> PosixRun<'_, P> {
         for (index, (user, call)) in calls.iter().enumerate() {
             let table = user % host_files.len();
             let (host_slots, subject_slots) = (&mut host_files[table], &mut subject_files[table]);
-            let is_compared =
-                !self.host.is_beyond_comparison(host_slots, call, (&self.subjects[table], subject_slots))
-                    && !(self.comparison.is_served && self.host.is_beyond_a_service(*user, host_slots, call));
-            if is_compared {
+            let subject = (&self.subjects[table], &*subject_slots);
+            let is_beyond = || self.host.is_beyond_comparison(host_slots, call, subject);
+            let is_left_out = if self.comparison.is_served {
+                // The client makes the look-ups of the checks as its user, and so does the host.
+                let is_beyond_a_service = || self.host.is_beyond_a_service(*user, host_slots, call, subject);
+                self.host.as_user(*user, || is_beyond() || is_beyond_a_service())
+            } else {
+                is_beyond()
+            };
+            if !is_left_out {
                 if waits {
                     wait_for_tick();
                 }
@@ -275,7 +281,7 @@ impl<P: PosixLocks> PosixRun<'_, P> {
                 continue;
             }
             let now = self.trees(!waits).map_err(|what| (index, what))?;
-            let accessed = access_time_set(call).filter(|_| is_compared);
+            let accessed = access_time_set(call).filter(|_| !is_left_out);
             let times = Times { accessed, changed: waits, reads: true };
             if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
                 return Err((index, what));
