@@ -7,7 +7,7 @@ use eyrie_engine::access::{Capabilities, Sticky};
 
 use super::*;
 use crate::Kvfs;
-use crate::posix::{OpenFlags, PathAt, Posix, PosixExt, SetTime, Target, Whence};
+use crate::posix::{OpenFlags, Posix, PosixExt, SetTime, Target, Whence};
 
 /// Returns a file system over an empty model, with the credentials of root.
 pub(crate) fn empty() -> Pxfs<Model> {
@@ -50,22 +50,6 @@ fn append_goes_to_the_current_end() {
     assert_eq!(file.stream_position().unwrap(), 4);
     file.append(b"5").unwrap();
     assert_eq!(fs.read("log").unwrap(), b"12345");
-}
-
-#[test]
-fn regression_long_name_in_a_removed_directory_is_enoent() {
-    let fs = empty();
-    fs.create_dir("/dir").unwrap();
-    let dir = fs.open("/dir".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
-    let (long, below) = ("a".repeat(256), format!("{}/b", "a".repeat(256)));
-    let errors = || {
-        let at = |path| PathAt { dir: Some(&dir), path: std::path::Path::new(path) };
-        [errno(fs.mkdir(at(&long), 0o755)), errno(fs.stat(Target::NoFollow(at(&below))))]
-    };
-    assert_eq!(errors(), [Some(Errno::NAMETOOLONG); 2]);
-    fs.remove_dir("/dir").unwrap();
-    assert_eq!(errors(), [Some(Errno::NOENT); 2]);
-    fs.close(dir).unwrap();
 }
 
 #[test]
