@@ -11,6 +11,7 @@
 
 #[path = "../../../eyrie-engine/tests/shuttle/bursts.rs"]
 mod bursts;
+mod deferred;
 mod lanes;
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -42,12 +43,12 @@ const TIME: Time = Time { seconds: 1, nanoseconds: 0 };
 /// process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
-    #[cfg(feature = "mutants")]
-    eyrie_medium::rules::break_rule_of_environment();
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
@@ -91,7 +92,9 @@ impl Template {
 }
 
 fn start(path: &Path, socket: &Path) -> (Stopper, JoinHandle<()>) {
-    let service = Service::start(path, socket, ServeOptions::default()).unwrap();
+    let mut options = ServeOptions::default();
+    options.defers_changes = true;
+    let service = Service::start(path, socket, options).unwrap();
     (service.stopper(), shuttle::thread::spawn(move || service.run().unwrap()))
 }
 

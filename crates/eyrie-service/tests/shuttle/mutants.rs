@@ -1,9 +1,9 @@
-//! The tests of a service and its clients under the scheduler notice broken rules of processes.
+//! The tests under the scheduler notice each broken rule of a service and its clients.
 
 use eyrie_testkit::mutants::{On, every_broken_rule_is_noticed};
 
 #[test]
-fn broken_rules_of_processes_are_noticed_under_the_scheduler() {
+fn every_broken_rule_of_services_is_noticed() {
     let _alone = super::alone();
-    every_broken_rule_is_noticed(On::ScheduledServices);
+    every_broken_rule_is_noticed(On::ServiceScheduler);
 }

@@ -153,8 +153,8 @@ fn pages_state_the_number_of_rules() {
     let count = |is_counted: fn(On) -> bool| {
         SafetyRule::ALL.iter().filter(|rule| is_counted(rule.entry().on)).count()
     };
-    let threads = count(|on| on == On::Scheduler);
-    let processes = count(|on| [On::Services, On::ScheduledServices].contains(&on));
+    let threads = count(|on| [On::Scheduler, On::ServiceScheduler].contains(&on));
+    let processes = count(|on| on == On::Services);
     let explored = SafetyRule::ALL.len() - threads - processes;
     let stated = [
         ("README.md", format!("The explorer notices each of {explored} mutants")),

@@ -2,6 +2,7 @@
 
 mod checksums;
 mod commands;
+mod deferred;
 mod disk;
 mod entries;
 mod figure;
@@ -39,6 +40,8 @@ pub enum FigureGroup {
     Scans,
     /// Calls on a volume that a service shares, compared with an embedded volume
     Shared,
+    /// Changes that a client of a service logs, compared with an embedded volume
+    Deferred,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
@@ -131,6 +134,9 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
     if wants(FigureGroup::Shared) {
         figures.extend(shared::measure(&directory(&arguments.memory)?)?);
+    }
+    if wants(FigureGroup::Deferred) {
+        figures.extend(deferred::measure(&directory(&arguments.memory)?)?);
     }
     if wants(FigureGroup::Stalls) {
         figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
