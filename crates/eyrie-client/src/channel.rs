@@ -89,11 +89,13 @@ impl Channel {
         };
         self.memory.write(head + REQUEST_AT, sent.as_bytes());
         let word = head / 4;
-        self.memory.short_word(word).store(state::REQUESTED, Ordering::Release);
+        self.memory.short_word_to_store(word).store(state::REQUESTED, Ordering::Release);
         // All processors see the accesses of both sides to the two words in the same order. So either the
         // service sees the bit before it sleeps, or the client sees that the service sleeps.
-        self.memory.word(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
-        let asleep = self.memory.word(ASLEEP).load(Ordering::SeqCst);
+        let look = || self.memory.word(ASLEEP).load(Ordering::SeqCst);
+        let too_early = broken(SafetyRule::BellRingsBeforeTheLook).then(look);
+        self.memory.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
+        let asleep = too_early.unwrap_or_else(look);
         if asleep != 0 {
             // An error of this call is ignored, because the service may have answered before it ended. The
             // wait below looks for the answer.
@@ -109,7 +111,7 @@ impl Channel {
         self.memory.read(head + ANSWER_AT, answer.as_mut_bytes());
         let mut data = vec![0; (answer.data_bytes as usize).min(room)];
         self.memory.read(start, &mut data);
-        self.memory.short_word(word).store(state::IDLE, Ordering::Relaxed);
+        self.memory.short_word_to_store(word).store(state::IDLE, Ordering::Relaxed);
         Ok(Called::Answered(Reply { answer, data }))
     }
 
@@ -149,8 +151,12 @@ impl Channel {
             }
             std::hint::spin_loop();
         }
-        let asleep =
-            state().compare_exchange(state::REQUESTED, state::WAITING, Ordering::AcqRel, Ordering::Acquire);
+        let asleep = self.memory.short_word_to_store(word).compare_exchange(
+            state::REQUESTED,
+            state::WAITING,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if asleep == Err(state::ANSWERED) {
             return true;
         }

@@ -14,6 +14,7 @@ use eyrie_engine::{
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -111,7 +112,11 @@ impl Engine for Client {
             self.rejoin(key)?;
         }
         // The claim comes before the look at the object, as in the owner's process (`scm::opens`).
-        self.claims.count(id).fetch_add(1, Ordering::SeqCst);
+        let claim = || _ = self.claims.count_to_change(id).fetch_add(1, Ordering::SeqCst);
+        if broken(SafetyRule::ClaimBeforeTheLook) {
+            return self.check_alive(id).inspect(|()| claim());
+        }
+        claim();
         self.check_alive(id).inspect_err(|_| self.close(id))
     }
 
@@ -124,8 +129,8 @@ impl Engine for Client {
         }
         // The count may be 0 already: the claims of a forked child miss an open that its parent ended before
         // the child joined.
-        let before =
-            self.claims.count(id).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+        let count = self.claims.count_to_change(id);
+        let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before == Ok(1) && self.board().orphans() != 0 {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::sync::atomic::AtomicU32;
 
-use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 
 use crate::spread::spread;
 use crate::{ObjectId, Result};
@@ -64,5 +64,13 @@ impl Claims {
     #[inline]
     pub fn count(&self, id: ObjectId) -> &AtomicU32 {
         &self.memory.short_words()[stripe_of(id)]
+    }
+
+    /// As [`Claims::count`], for a change that follows immediately. A test can observe the change.
+    #[inline]
+    #[track_caller]
+    pub fn count_to_change(&self, id: ObjectId) -> &AtomicU32 {
+        announce_store();
+        self.count(id)
     }
 }

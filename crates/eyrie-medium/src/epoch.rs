@@ -343,6 +343,15 @@ fn advance_alone() -> Epoch {
     // The scan loads the counts with relaxed ordering. This fence orders the reads of threads that have
     // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
+    let note_counts = || {
+        own.into_iter().for_each(WatchedPins::start_epoch);
+        others.iter().for_each(|other| other.start_epoch());
+    };
+    let notes_first = broken(SafetyRule::EpochBeginsBeforeItsCounts);
+    if notes_first {
+        note_counts();
+        interleave();
+    }
     // Only the holder of `ADVANCING` stores the clock.
     let epoch = CLOCK.load(Ordering::Relaxed) + 1;
     CLOCK.store(epoch, Ordering::Release);
@@ -350,8 +359,9 @@ fn advance_alone() -> Epoch {
     // The epoch begins before its counts are noted. So a pin that is not among the noted ones began after the
     // new epoch was visible. Memory that was retired in the previous epoch is out of the sight of such a pin.
     fence(Ordering::SeqCst);
-    own.into_iter().for_each(WatchedPins::start_epoch);
-    others.iter().for_each(|other| other.start_epoch());
+    if !notes_first {
+        note_counts();
+    }
     Epoch(epoch)
 }
 

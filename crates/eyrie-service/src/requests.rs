@@ -15,6 +15,7 @@ use eyrie_engine::op::encode::decode;
 use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
+use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::clock::Clock;
@@ -296,7 +297,9 @@ impl Requests {
         }
         let time = self.clock.next();
         let op = requester(engine, who, time).authorize(&op)?;
-        engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
+        if !broken(SafetyRule::RequestIsRecordedFirst) {
+            engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
+        }
         let apply = || match may_exceed_limits(who) {
             true => engine.apply_above_limits(&op),
             false => engine.apply(&op),

@@ -18,6 +18,7 @@ use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Errno, Error, Result};
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::sleep::{can_spin, processor, wait_for_socket};
 use eyrie_medium::{Fault, MediumKind, SharedPages};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -270,7 +271,7 @@ impl Service {
             }
             // The service is about to sleep. A client that rings its doorbell now also sends a packet.
             self.set_asleep(true);
-            has_work |= self.sweep();
+            has_work |= !broken(SafetyRule::ServiceLooksAgain) && self.sweep();
             let (logs, clock) = self.requests.logs();
             let limit =
                 if has_work { Some(Duration::ZERO) } else { logs.limit_of_sleep(&self.engine, clock) };

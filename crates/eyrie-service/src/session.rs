@@ -22,6 +22,7 @@ use eyrie_engine::{Engine, Errno, Error, ObjectId};
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::{PinWatch, watch_pins};
 use eyrie_medium::host::{groups_of_peer, peer_of};
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
@@ -251,6 +252,7 @@ impl Session {
         if let Some(joined) = self.joined {
             // The client sees the end of its session before any storage that its pins or claims protect is
             // reused.
+            let _pins = (!broken(SafetyRule::SessionEndsBeforeItsPins)).then_some(joined.pins);
             engine.volume().board().end_session(joined.key);
             engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);

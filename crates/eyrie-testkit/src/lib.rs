@@ -11,7 +11,8 @@
 //! - [`posix`] compares the POSIX calls with those of the kernel.
 //! - [`hostile`] damages volumes and then uses them.
 //! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
-//! - [`persistent`] serves volumes on persistent memory, on a host that has none.
+//! - [`services`] serves new volumes. [`persistent`] serves volumes on persistent memory, on a host that has
+//!   none.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
 //! Most programs in `src/bin` run some of these tests for longer. `dax_guest` makes steps of `script` in a
@@ -36,4 +37,5 @@ pub mod planted;
 pub mod posix;
 pub mod power;
 pub mod script;
+pub mod services;
 pub mod tree_fixture;

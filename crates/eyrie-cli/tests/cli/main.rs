@@ -44,6 +44,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// Breaks the same rule in the process of a test, with its clients, as in the commands that the test starts.
+fn break_rule() {
+    #[cfg(feature = "mutants")]
+    eyrie_sim::explore::mutants::break_rule_of_environment();
+}
+
 /// The directory of a test, in `/dev/shm` if possible, because that file system keeps holes, times and
 /// devices. The drop of this value removes the directory.
 struct Sandbox {
@@ -52,9 +58,7 @@ struct Sandbox {
 
 impl Sandbox {
     fn new() -> Sandbox {
-        // The clients in the process of the test break the same rule as the commands that the test starts.
-        #[cfg(feature = "mutants")]
-        eyrie_sim::explore::mutants::break_rule_of_environment();
+        break_rule();
         Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }
     }
 

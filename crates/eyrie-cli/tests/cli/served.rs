@@ -410,15 +410,20 @@ fn changes_after_the_kill_of_a_service_reach_its_clients() {
         assert_eq!(files.read("/nest/egg").unwrap(), b"blue");
     }
     let service = replace_while_nobody_serves(service, &sandbox, files, &egg);
+    let inode = files.metadata("/old/egg").unwrap().inode;
     service.kill();
     // The id of the open file goes to another file.
     sandbox.succeed(["rm", "vol:/old/egg"]);
+    let names: Vec<String> = (0..40).map(|number| format!("vol:/new-{number}")).collect();
+    sandbox.succeed(std::iter::once("touch").chain(names.iter().map(String::as_str)));
     for number in 0..20 {
         fs::create_dir_all(sandbox.path("tree")).unwrap();
         fs::write(sandbox.path(format!("tree/{number}")), "mine").unwrap();
     }
     sandbox.succeed(["import", "tree", "vol:/tree"]);
     let service = Service::start(&sandbox);
+    let found = (0..40).map(|number| files.metadata(format!("/new-{number}")).unwrap().inode);
+    assert!(found.collect::<Vec<_>>().contains(&inode), "a new file has the id");
     assert_eq!(egg.write_at(b"lost", 0).unwrap_err().errno(), Errno::STALE);
     for number in 0..20 {
         assert_eq!(files.read(format!("/tree/{number}")).unwrap(), b"mine");

@@ -233,7 +233,11 @@ impl<E: Engine> Requester<'_, E> {
         let nothing =
             AttributeChange { drops_capability: change.drops_capability, ..AttributeChange::default() };
         if change == nothing && !self.who.owns(&object) {
-            return Err(Error::NotPermitted);
+            // Every writer drops the capability of a file, also by a truncation to the present size.
+            if !change.drops_capability {
+                return Err(Error::NotPermitted);
+            }
+            check(self.who, &object, Rights::WRITE)?;
         }
         if change.uid.is_some() || change.gid.is_some() {
             let lost = chown(self.who, &object, change.uid, change.gid)?;
@@ -676,7 +680,12 @@ mod tests {
         let early = unlink(Time::new(1, 0));
         assert_eq!(nest.ask(1, &early).expect("all may remove"), unlink(NOW));
         assert_eq!(nest.ask(0, &early).expect("root restores times"), early);
-        let nothing = Op::SetAttributes { id: nest.egg, change: AttributeChange::default(), time: NOW };
-        assert!(nest.is_refused(2, &nothing));
+        let set = |change| Op::SetAttributes { id: nest.egg, change, time: NOW };
+        assert!(nest.is_refused(2, &set(AttributeChange::default())));
+        let drop = set(AttributeChange { drops_capability: true, ..AttributeChange::default() });
+        assert!(nest.is_refused(2, &drop));
+        let writable = set(AttributeChange { mode: Some(0o666), ..AttributeChange::default() });
+        nest.model.apply(&writable).expect("a file");
+        assert_eq!(nest.ask(2, &drop).expect("all may write"), drop);
     }
 }

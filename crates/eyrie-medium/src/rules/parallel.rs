@@ -89,6 +89,11 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "A reader believes the sums of the shards only if their numbers are the same in a second pass.",
             "it believes those of the first pass";
     }
+    Threads in "eyrie-medium/src/epoch.rs" {
+        EpochBeginsBeforeItsCounts "epoch-begins-before-its-counts" on Scheduler, "epochs::clock_waits":
+            "An epoch begins before the counts of its pins are noted.",
+            "the counts are noted first";
+    }
     Processes in "eyrie-medium/src/paged/remote.rs" {
         ClientWaitsForPages "client-waits-for-pages" on Services, "served_disk::pages_in_use":
             "A client reads a page of a disk only if the page is in memory and not about to leave it.",
@@ -114,7 +119,20 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "A service of a disk leases generations for its clients before the first of them comes.",
             "after a kill, generations that clients know are assigned again";
     }
+    Processes in "eyrie-engine/src/volume/owners.rs" {
+        EachOwnerIsCounted "each-owner-is-counted" on Services, "served::changes_after":
+            "Each process that opens a volume for changes first raises the number of owners.",
+            "the number stays as it was";
+    }
+    Processes in "eyrie/src/kept.rs" {
+        KeptIdIsCompared "kept-id-is-compared" on Services, "served::changes_after":
+            "The id that a handle keeps is compared with its object in each new session.",
+            "it is used as it is";
+    }
     Processes in "eyrie-client/src/client.rs" {
+        OwnerIsCompared "owner-is-compared" on Services, "served::changes_after":
+            "After a read, a client compares the number of owners with the number in its key.",
+            "it takes every owner for its service";
         LostChangesAreNoted "lost-changes-are-noted" on Services, "served_disk::sync_after":
             "A client of a disk notes that the kill of its service may have undone its changes.",
             "a later sync succeeds";
@@ -156,6 +174,29 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":
             "A client whose service has ended looks for an answer before it asks the next service.",
             "it asks the next service at once, and makes an answered change again";
+        BellRingsBeforeTheLook "bell-rings-before-the-look" on ServiceScheduler, "lanes::each_request":
+            "A client rings its bell before it looks if the service sleeps.",
+            "it looks first";
+    }
+    Processes in "eyrie-client/src/engine.rs" {
+        ClaimBeforeTheLook "claim-before-the-look" on ServiceScheduler, "order::open_beside":
+            "A client claims an object before it looks if the object is unlinked.",
+            "it looks first";
+    }
+    Processes in "eyrie-service/src/requests.rs" {
+        RequestIsRecordedFirst "request-is-recorded-first" on Services, "served_pmem::reader_of":
+            "A service records a request before it applies the request.",
+            "it records nothing, so the next service takes each interrupted change for one that was not made";
+    }
+    Processes in "eyrie-service/src/server.rs" {
+        ServiceLooksAgain "service-looks-again" on ServiceScheduler, "lanes::each_request":
+            "A service looks at the bells again after it has announced that it sleeps.",
+            "it does not look again";
+    }
+    Processes in "eyrie-service/src/session.rs" {
+        SessionEndsBeforeItsPins "session-ends-before-its-pins" on ServiceScheduler, "order::session_ends":
+            "A session ends on the board before its pins are dropped.",
+            "the pins are dropped first";
     }
 } } }
 

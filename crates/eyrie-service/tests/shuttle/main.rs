@@ -80,20 +80,25 @@ impl Template {
     }
 
     fn serve(&self) -> Served {
+        self.serve_with(true)
+    }
+
+    /// Serves a copy. With `defers`, a client that is alone may log its changes.
+    fn serve_with(&self, defers: bool) -> Served {
         let place = tempfile::tempdir_in("/dev/shm").unwrap();
         for entry in std::fs::read_dir(self.0.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), place.path().join(entry.file_name())).unwrap();
         }
         let (path, socket) = (place.path().to_owned(), place.path().join("socket"));
-        let (stopper, thread) = start(&path, &socket);
-        Served { path, socket, stopper, thread: Some(thread), _place: place }
+        let (stopper, thread) = start(&path, &socket, defers);
+        Served { path, socket, defers, stopper, thread: Some(thread), _place: place }
     }
 }
 
-fn start(path: &Path, socket: &Path) -> (Stopper, JoinHandle<()>) {
+fn start(path: &Path, socket: &Path, defers: bool) -> (Stopper, JoinHandle<()>) {
     let mut options = ServeOptions::default();
-    options.defers_changes = true;
+    options.defers_changes = defers;
     let service = Service::start(path, socket, options).unwrap();
     (service.stopper(), shuttle::thread::spawn(move || service.run().unwrap()))
 }
@@ -102,6 +107,7 @@ fn start(path: &Path, socket: &Path) -> (Stopper, JoinHandle<()>) {
 struct Served {
     path: PathBuf,
     socket: PathBuf,
+    defers: bool,
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
     _place: TempDir,
@@ -121,7 +127,7 @@ impl Served {
     /// Stops the service, and starts the next one.
     fn replace(&mut self) {
         self.stop();
-        let (stopper, thread) = start(&self.path, &self.socket);
+        let (stopper, thread) = start(&self.path, &self.socket, self.defers);
         (self.stopper, self.thread) = (stopper, Some(thread));
     }
 

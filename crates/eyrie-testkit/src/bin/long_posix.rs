@@ -10,11 +10,12 @@
 
 use std::num::NonZero;
 
+use eyrie::MediumChoice;
 use eyrie_faults::FaultPlan;
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    Comparison, compare_locks_with_host, compare_model_with_host, compare_scm_with_host,
-    compare_threads_with_host, in_tmpfs_root,
+    Comparison, clients_in_tmpfs_root, compare_clients_with_host, compare_locks_of_clients_with_host,
+    compare_locks_with_host, compare_model_with_host, compare_scm_with_host, compare_threads_with_host,
 };
 use eyrie_testkit::power::Disk;
 
@@ -22,13 +23,13 @@ use eyrie_testkit::power::Disk;
 const CALLS: usize = 1000;
 
 fn main() {
-    // `in_tmpfs_root` starts the program again with other arguments, so the seeds come from the environment.
+    // The comparison starts the program again with other arguments, so the seeds come from the environment.
     let seeds = std::env::var("EYRIE_TEST_SEEDS").unwrap_or_else(|_| "1000-2000".to_string());
     let (first, end) = seeds.split_once('-').expect("EYRIE_TEST_SEEDS=FIRST-END");
     let [first, end] = [first, end].map(|seed| seed.parse::<u64>().expect("a seed"));
     let calls = (end - first) * CALLS as u64;
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-    in_tmpfs_root("long_posix", || {
+    clients_in_tmpfs_root("long_posix", 1 << 30, MediumChoice::Auto, |clients| {
         let fewer = first..first + (end - first) / 10;
         compare_locks_with_host(fewer.clone(), CALLS);
         println!("{} calls on locks: the answers are those of the kernel.", calls / 10);
@@ -36,8 +37,12 @@ fn main() {
         println!("{} calls on the model: the answers and trees are those of the kernel.", calls / 10);
         let disk = Disk { volume_bytes: 256 << 20, memory_bytes: 1 << 20 };
         let (paged, _) = disk.medium(&FaultPlan::default()).expect("a new disk");
-        compare_scm_with_host(paged, &Comparison::long(fewer, CALLS));
+        compare_scm_with_host(paged, &Comparison::long(fewer.clone(), CALLS));
         println!("{} calls on pages of a disk: the answers and trees are those of the kernel.", calls / 10);
+        compare_locks_of_clients_with_host(clients, fewer.clone(), CALLS);
+        println!("{} calls of three clients on locks: the answers are those of the kernel.", calls / 10);
+        compare_clients_with_host(clients, Comparison::long(fewer, CALLS));
+        println!("{} calls of three clients: the answers and trees are those of the kernel.", calls / 10);
         let bound = |part| first + (end - first) * part / threads;
         let part = |part| Comparison::long(bound(part)..bound(part + 1), CALLS);
         let parts: Vec<_> = (0..threads).map(part).collect();

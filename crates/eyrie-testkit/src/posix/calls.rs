@@ -210,7 +210,10 @@ fn on_handle<P: PosixLocks>(
             fs.write_at(handle, data, *offset).map(|count| Answer::Count(count as u64))
         }
         PosixCall::Append { data, .. } => fs.append(handle, data).map(|count| Answer::Count(count as u64)),
-        PosixCall::AppendRange { data, .. } => fs.append_range(handle, data).map(Answer::Range),
+        // The position of an empty range means nothing.
+        PosixCall::AppendRange { data, .. } => fs
+            .append_range(handle, data)
+            .map(|range| Answer::Range(if range.is_empty() { 0..0 } else { range })),
         PosixCall::Fstat { .. } => {
             fs.stat(Target::Open(handle)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
         }

@@ -86,13 +86,62 @@ impl HostSide {
         {
             *self.allocated.borrow_mut().entry(stat.inode).or_default() += 1;
         }
+        self.as_user(user, || perform(&self.host, slots, call))
+    }
+
+    /// Runs `work` while this thread is a user.
+    pub fn as_user<T>(&self, user: usize, work: impl FnOnce() -> T) -> T {
         let umask = |user: &Credentials| rustix::process::umask(Mode::from(u32::from(user.umask())));
         Host::become_user(&self.users[user]).expect("root can become any user");
         umask(&self.users[user]);
-        let answer = perform(&self.host, slots, call);
+        let done = work();
         umask(&self.users[0]);
         Host::become_user(&self.users[0]).expect("the thread can become root again");
-        answer
+        done
+    }
+
+    /// True if a service may answer a call in another way than the kernel. A service knows neither the rights
+    /// that a user had when it opened a file, nor the time that a change shall have. It refuses some changes
+    /// of nothing. This thread must be the user. The function also makes its look-ups in `subject`, as
+    /// [`HostSide::is_beyond_comparison`] does.
+    pub fn is_beyond_a_service<P: Posix>(
+        &self,
+        user: usize,
+        slots: &Slots<Host>,
+        call: &PosixCall,
+        (subject, subject_slots): (&P, &Slots<P>),
+    ) -> bool {
+        let user = &self.users[user];
+        // True if the user could not open the file of this slot again.
+        let lacks = |slot: usize, access: Access| {
+            let Some(file) = &slots[slot] else { return false };
+            !self.host.stat(Target::Open(file)).is_ok_and(|stat| stat.uid == user.uid())
+                && self.host.access(Target::Open(file), access).is_err()
+        };
+        match call {
+            PosixCall::Read { slot, .. } | PosixCall::ListHandle { slot, .. } => lacks(*slot, Access::READ),
+            PosixCall::Write { slot, .. }
+            | PosixCall::Append { slot, .. }
+            | PosixCall::AppendRange { slot, .. }
+            | PosixCall::SetLen { slot, .. }
+            | PosixCall::Fallocate { slot, .. } => lacks(*slot, Access::WRITE),
+            PosixCall::CopyRange { slot, target, .. } => {
+                lacks(*slot, Access::READ) || lacks(*target, Access::WRITE)
+            }
+            PosixCall::Flock { slot, .. }
+            | PosixCall::LockRange { slot, .. }
+            | PosixCall::FindLock { slot, .. } => lacks(*slot, Access::READ) && lacks(*slot, Access::WRITE),
+            // The set-id bits go, but the change time stays.
+            PosixCall::Truncate { path, .. } | PosixCall::TruncateToSame { path } => {
+                let _ = subject.stat(Target::Follow(path.at(subject_slots)));
+                let stat = self.host.stat(Target::Follow(path.at(slots)));
+                !user.is_root() && stat.is_ok_and(|stat| stat.mode & 0o6000 != 0)
+            }
+            PosixCall::Chown { uid, gid, .. }
+            | PosixCall::Lchown { uid, gid, .. }
+            | PosixCall::Fchown { uid, gid, .. } => !user.is_root() && uid.is_none() && gid.is_none(),
+            _ => false,
+        }
     }
 
     /// Returns the attributes of the object of a call, if there is one.

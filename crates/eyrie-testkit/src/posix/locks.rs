@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use eyrie::posix::{OpenFlags, Posix, PosixExt};
 use eyrie::{Credentials, Engine, Errno, FoundLock, Host, LockKind, LockWait, PosixLocks, Pxfs, RangeOwner};
+use eyrie_client::Client;
 use eyrie_engine::Owner;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::Medium;
@@ -202,9 +203,10 @@ impl Side {
         Side((0..=ACTORS).map(Actor::of_kernel).collect())
     }
 
-    fn of<E: Engine + 'static>(engine: &Arc<E>) -> Side {
+    /// Returns the actors of a volume, which use the engines in turn.
+    fn of<E: Engine + 'static>(engines: &[Arc<E>]) -> Side {
         let actor = |number: usize| {
-            let engine = Arc::clone(engine);
+            let engine = Arc::clone(&engines[number % engines.len()]);
             Actor::new(move || Pxfs::new(engine, user(number)).with_lock_process(number as u64))
         };
         Side((0..=ACTORS).map(actor).collect())
@@ -270,30 +272,44 @@ fn make_files<E: Engine>(engine: &Arc<E>) {
 /// # Panics
 /// Panics at the first difference.
 pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
-    let engine = &scm();
-    make_files(engine);
+    let engine = scm();
+    let engines = std::slice::from_ref(&engine);
     for seed in seeds {
-        let mut random = StdRng::seed_from_u64(seed);
-        let (kernel, volume) = (Side::of_kernel(), Side::of(engine));
-        for side in [&kernel, &volume] {
-            for file in 0..FILES.len() {
-                let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
-                side.0[ACTORS].make(&open).expect("the file exists");
-            }
-        }
-        let sides = Sides { kernel, volume, seed };
-        for step in 0..count {
-            if step % CALLS_PER_WAIT == CALLS_PER_WAIT - 1 {
-                sides.compare_wait(&mut random);
-            }
-            let (actor, call) = drawn(&mut random);
-            sides.compare(actor, &call);
-        }
-        let Sides { kernel, volume, .. } = sides;
-        kernel.end();
-        volume.end();
+        compare_locks(engines, seed, count);
         assert!(!engine.may_have_locks(), "locks without an open file");
     }
+}
+
+/// Works like [`compare_locks_with_host`]. Each actor has a client of its own, of the same user. The clients
+/// are those of [`clients_in_tmpfs_root`](super::clients_in_tmpfs_root).
+///
+/// # Panics
+/// Panics at the first difference.
+pub fn compare_locks_of_clients_with_host(clients: &[Arc<Client>], seeds: Range<u64>, count: usize) {
+    seeds.for_each(|seed| compare_locks(clients, seed, count));
+}
+
+fn compare_locks<E: Engine + 'static>(engines: &[Arc<E>], seed: u64, count: usize) {
+    make_files(&engines[0]);
+    let mut random = StdRng::seed_from_u64(seed);
+    let (kernel, volume) = (Side::of_kernel(), Side::of(engines));
+    for side in [&kernel, &volume] {
+        for file in 0..FILES.len() {
+            let open = LockCall::Open { slot: file, file, flags: OpenFlags::READ };
+            side.0[ACTORS].make(&open).expect("the file exists");
+        }
+    }
+    let sides = Sides { kernel, volume, seed };
+    for step in 0..count {
+        if step % CALLS_PER_WAIT == CALLS_PER_WAIT - 1 {
+            sides.compare_wait(&mut random);
+        }
+        let (actor, call) = drawn(&mut random);
+        sides.compare(actor, &call);
+    }
+    let Sides { kernel, volume, .. } = sides;
+    kernel.end();
+    volume.end();
 }
 
 /// The kernel's side and that of a volume.
@@ -372,13 +388,13 @@ impl Sides {
 /// # Panics
 /// Panics at the first difference.
 pub fn compare_deadlocks_with_host() {
-    let engine = &scm();
-    make_files(engine);
+    let engine = scm();
+    make_files(&engine);
     let owners = [RangeOwner::Process, RangeOwner::OpenFile];
     // A deadlock that a side does not detect never ends, and its locks stay. So each pair of owners has a
     // byte of its own.
     for (at, first, second) in (0..4).map(|pair| (pair as u64, owners[pair / 2], owners[pair % 2])) {
-        let sides = [Side::of_kernel(), Side::of(engine)];
+        let sides = [Side::of_kernel(), Side::of(std::slice::from_ref(&engine))];
         let [expected, found] = sides.map(|side| deadlock_of(&side, at, first, second));
         assert_eq!(found, expected, "{first:?} waits before {second:?}");
     }

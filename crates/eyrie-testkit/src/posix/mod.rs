@@ -16,6 +16,7 @@ mod access;
 mod access_times;
 mod calls;
 mod chains;
+mod clients;
 mod flags;
 mod generate;
 mod host;
@@ -29,9 +30,10 @@ mod values;
 mod xattr;
 
 pub use calls::PosixCall;
+pub use clients::{clients_in_tmpfs_root, compare_clients_with_host};
 pub use generate::generate;
 pub use host::{plain_users, users_of_seed};
-pub use locks::{compare_deadlocks_with_host, compare_locks_with_host};
+pub use locks::{compare_deadlocks_with_host, compare_locks_of_clients_with_host, compare_locks_with_host};
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use values::CallPath;
@@ -125,6 +127,9 @@ pub struct Comparison {
     /// targets of symbolic links instead. The waiting runs do not, because reading a target sets an access
     /// time, which these runs compare. The waiting runs compare the trees after every call.
     pub waiting_seeds: u64,
+    /// True if each user is a client of a service, with open files of its own. Calls that the service may
+    /// answer in another way than the kernel are left out. If false, the users share their open files.
+    pub is_served: bool,
 }
 
 impl Comparison {
@@ -137,6 +142,7 @@ impl Comparison {
             is_left_out: |_| false,
             calls_per_tree: 1,
             waiting_seeds: WAITING_SEEDS,
+            is_served: false,
         }
     }
 
@@ -172,9 +178,11 @@ pub fn compare_with_host<P: PosixLocks>(
         run.compare(seed, access::calls(run.subjects.len()))?;
     }
     run.become_users_of(0, &subject);
-    // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]).
+    // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]). Clients do not wait,
+    // because the times of the calls do not depend on their service.
+    let seed = comparison.is_served.into();
     for calls in [access_times::calls(), chains::calls(), set_ids::calls(), same_size::calls()] {
-        run.compare(0, calls)?;
+        run.compare(seed, calls)?;
     }
     Ok(())
 }
@@ -225,11 +233,12 @@ impl<P: PosixLocks> PosixRun<'_, P> {
     fn calls(&self, seed: u64, calls: &[(usize, PosixCall)], per_tree: usize) -> Result<(), (usize, String)> {
         self.host.empty();
         empty(&self.subjects[0]);
-        let mut host_slots: Slots<Host> = [const { None }; SLOTS];
-        let mut subject_slots: Slots<P> = [const { None }; SLOTS];
-        let result = self.each(seed, calls, per_tree, &mut host_slots, &mut subject_slots);
-        for handle in subject_slots.into_iter().flatten() {
-            self.subjects[0].close(handle).expect("open files close");
+        let tables = if self.comparison.is_served { self.subjects.len() } else { 1 };
+        let mut host_files: Vec<Slots<Host>> = (0..tables).map(|_| [const { None }; SLOTS]).collect();
+        let mut subject_files: Vec<Slots<P>> = (0..tables).map(|_| [const { None }; SLOTS]).collect();
+        let result = self.each(seed, calls, per_tree, &mut host_files, &mut subject_files);
+        for (subject, slots) in self.subjects.iter().zip(subject_files) {
+            slots.into_iter().flatten().for_each(|handle| subject.close(handle).expect("open files close"));
         }
         result
     }
@@ -239,16 +248,25 @@ impl<P: PosixLocks> PosixRun<'_, P> {
         seed: u64,
         calls: &[(usize, PosixCall)],
         per_tree: usize,
-        host_slots: &mut Slots<Host>,
-        subject_slots: &mut Slots<P>,
+        host_files: &mut [Slots<Host>],
+        subject_files: &mut [Slots<P>],
     ) -> Result<(), (usize, String)> {
         let waits = seed.is_multiple_of(self.comparison.waiting_seeds);
         let per_tree = if waits { 1 } else { per_tree };
         let mut before = self.trees(!waits).map_err(|what| (0, what))?;
         for (index, (user, call)) in calls.iter().enumerate() {
-            let is_compared =
-                !self.host.is_beyond_comparison(host_slots, call, (&self.subjects[0], subject_slots));
-            if is_compared {
+            let table = user % host_files.len();
+            let (host_slots, subject_slots) = (&mut host_files[table], &mut subject_files[table]);
+            let subject = (&self.subjects[table], &*subject_slots);
+            let is_beyond = || self.host.is_beyond_comparison(host_slots, call, subject);
+            let is_left_out = if self.comparison.is_served {
+                // The client makes the look-ups of the checks as its user, and so does the host.
+                let is_beyond_a_service = || self.host.is_beyond_a_service(*user, host_slots, call, subject);
+                self.host.as_user(*user, || is_beyond() || is_beyond_a_service())
+            } else {
+                is_beyond()
+            };
+            if !is_left_out {
                 if waits {
                     wait_for_tick();
                 }
@@ -263,7 +281,7 @@ impl<P: PosixLocks> PosixRun<'_, P> {
                 continue;
             }
             let now = self.trees(!waits).map_err(|what| (index, what))?;
-            let accessed = access_time_set(call).filter(|_| is_compared);
+            let accessed = access_time_set(call).filter(|_| !is_left_out);
             let times = Times { accessed, changed: waits, reads: true };
             if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
                 return Err((index, what));
@@ -351,6 +369,11 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     if enter_root() {
         return body();
     }
+    start_in_tmpfs_root(test, |_| ());
+}
+
+/// Starts the child process of [`in_tmpfs_root`], after `prepare` has changed its command.
+fn start_in_tmpfs_root(test: &str, prepare: impl FnOnce(&mut Command)) {
     // The number is `TMPFS_MAGIC` of Linux.
     let tmpfs = |path: &&&str| rustix::fs::statfs(**path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let Some(tmpfs) = ["/dev/shm", "/tmp", "/run"].iter().find(tmpfs) else {
@@ -363,11 +386,10 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     }
     let root = tempfile::tempdir_in(tmpfs).expect("a tmpfs has room for a directory");
     let program = std::env::current_exe().expect("the test knows its program");
-    let status = Command::new(program)
-        .args([test, "--exact", "--nocapture"])
-        .env(ROOT_VARIABLE, root.path())
-        .status()
-        .expect("the test can be started again");
+    let mut child = Command::new(program);
+    child.args([test, "--exact", "--nocapture"]).env(ROOT_VARIABLE, root.path());
+    prepare(&mut child);
+    let status = child.status().expect("the test can be started again");
     assert!(status.success(), "{test} failed in its child process");
 }
 

@@ -3,12 +3,14 @@
 //! In `crash` and `memory`, a pin of another test would delay the reuse of freed memory. A crash run would
 //! then meet other images, and a volume would keep more pages. `group` measures the memory of a process that
 //! it starts. `killed` starts processes, and kills each of them after some time. `served` starts services
-//! that kill themselves. Other tests at the same time would disturb the measurements and the kills.
+//! that kill themselves, and `clients` starts clients that kill or stop themselves. Other tests at the same
+//! time would disturb the measurements and the kills.
 
 use std::sync::{Mutex, MutexGuard};
 
 use eyrie_medium::sync::unpoisoned;
 
+mod clients;
 mod crash;
 mod group;
 mod killed;

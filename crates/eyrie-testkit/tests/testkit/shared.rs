@@ -1,25 +1,26 @@
 //! Compares calls with a tmpfs of the kernel: calls of a client through its service, and calls that pass only
 //! the checks of a service.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use eyrie::{
-    AccessRules, AccessTimes, Credentials, MediumChoice, OpenFlags, PagedOptions, Posix, PosixClones,
-    PosixExt, Pxfs, Volume, Whence,
+    AccessRules, AccessTimes, Credentials, MediumChoice, OpenFlags, Posix, PosixClones, PosixExt, Pxfs,
+    Volume, Whence,
 };
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Applied, Engine, Error, Op, Owner, Result, Time, forward_calls};
 use eyrie_medium::{Medium, in_forked_child};
-use eyrie_service::{ServeOptions, Service};
 use eyrie_sim::explore::fixed_options;
-use eyrie_testkit::posix::{Comparison, PosixCall, compare_with_host, in_tmpfs_root, plain_users};
-use tempfile::TempDir;
+use eyrie_testkit::posix::{
+    Comparison, PosixCall, clients_in_tmpfs_root, compare_clients_with_host,
+    compare_locks_of_clients_with_host, compare_with_host, in_tmpfs_root, plain_users,
+};
+use eyrie_testkit::services::{in_client_process, served};
 
-use crate::threads::{Shared, explain};
+use crate::threads::{Shared, explain, storm_of};
 
 /// Returns the next time of a clock that never shows the same time twice, and that is behind every other
 /// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
@@ -45,24 +46,6 @@ fn compare<E: Engine>(
     }
 }
 
-/// Serves a new volume of `bytes` while `body` runs with the path of the socket. On a disk, the service has a
-/// page cache of 1 MiB. Returns the directory with the volume.
-fn served(bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) -> TempDir {
-    let place = tempfile::tempdir_in("/dev/shm").expect("room");
-    let path = place.path().join("volume");
-    Volume::options().size(bytes).medium(medium).create(&path).expect("room").close().expect("sound");
-    let mut options = ServeOptions::default();
-    options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
-    options.defers_changes = true;
-    let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
-    let (stopper, socket) = (service.stopper(), service.socket().to_owned());
-    let serving = std::thread::spawn(move || service.run());
-    body(&socket);
-    stopper.stop();
-    serving.join().expect("the service does not panic").expect("the volume is saved");
-    place
-}
-
 #[test]
 fn random_calls_of_a_client_match_the_kernel() {
     compare_client(MediumChoice::Auto, "shared::random_calls_of_a_client_match_the_kernel");
@@ -74,15 +57,38 @@ fn random_calls_of_a_client_of_a_disk_match_the_kernel() {
 }
 
 fn compare_client(medium: MediumChoice, test: &str) {
-    served(256 << 20, medium, |socket| {
-        let rules = AccessRules::of_host();
-        let client = Arc::new(Client::connect(socket, false).expect("a session"));
-        in_tmpfs_root(test, || {
-            // A service refuses writes through a handle that was opened before the file got its flags. The
-            // kernel allows them.
-            let sets_flags = |call: &PosixCall| matches!(call, PosixCall::SetInodeFlags { .. });
-            compare(|_| Arc::clone(&client), rules, sets_flags);
-        });
+    let rules = AccessRules::of_host();
+    clients_in_tmpfs_root(test, 256 << 20, medium, |clients| {
+        // A service refuses writes through a handle that was opened before the file got its flags. The kernel
+        // allows them.
+        let sets_flags = |call: &PosixCall| matches!(call, PosixCall::SetInodeFlags { .. });
+        compare(|_| Arc::clone(&clients[0]), rules, sets_flags);
+    });
+}
+
+/// The calls of three clients, each of another user, are dealt out in turn. The service checks each of their
+/// changes.
+#[test]
+fn random_calls_of_clients_of_three_users_match_the_kernel() {
+    const TEST: &str = "shared::random_calls_of_clients_of_three_users_match_the_kernel";
+    clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Auto, |clients| {
+        compare_clients_with_host(clients, Comparison::new(0..30, 300));
+    });
+}
+
+#[test]
+fn random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel() {
+    const TEST: &str = "shared::random_calls_of_clients_of_three_users_of_a_disk_match_the_kernel";
+    clients_in_tmpfs_root(TEST, 256 << 20, MediumChoice::Paged, |clients| {
+        compare_clients_with_host(clients, Comparison::new(30..45, 300));
+    });
+}
+
+#[test]
+fn random_locks_of_clients_of_three_users_match_the_kernel() {
+    const TEST: &str = "shared::random_locks_of_clients_of_three_users_match_the_kernel";
+    clients_in_tmpfs_root(TEST, 16 << 20, MediumChoice::Auto, |clients| {
+        compare_locks_of_clients_with_host(clients, 100..110, 400);
     });
 }
 
@@ -189,6 +195,32 @@ fn explain_clients(medium: MediumChoice, seeds: u64) {
     }
     println!("{overlapped} of {} calls overlapped another", seeds * 9);
     assert!(overlapped > 0);
+}
+
+/// Clients list directories while other clients create, remove and rename. The service is in another process.
+/// Names that stay are listed exactly once.
+#[test]
+fn a_storm_of_clients_tears_nothing_and_loses_nothing() {
+    storm_of_clients(MediumChoice::Auto, 5000, "shared::a_storm_of_clients_tears_nothing_and_loses_nothing");
+}
+
+#[test]
+fn a_storm_of_clients_of_a_disk_tears_nothing_and_loses_nothing() {
+    const TEST: &str = "shared::a_storm_of_clients_of_a_disk_tears_nothing_and_loses_nothing";
+    storm_of_clients(MediumChoice::Paged, 1500, TEST);
+}
+
+/// Each thread of the storm has a client of its own. The directories grow to many buckets, and shrink.
+fn storm_of_clients(medium: MediumChoice, ops: usize, test: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root makes objects for another owner");
+        return;
+    }
+    in_client_process(test, 64 << 20, medium, |socket| {
+        let connect = |_| Client::connect(socket, false).expect("a session");
+        let clients: Vec<_> = (0..6).map(connect).collect();
+        storm_of(&clients, ops, 600);
+    });
 }
 
 /// An engine behind the checks that a service makes for one user.

@@ -273,24 +273,32 @@ fn staying(index: usize) -> Vec<u8> {
     format!("staying {index}").into_bytes()
 }
 
-fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usize) -> Result<(), Error> {
+/// Applies a random Op to the directories of a storm. Each directory has up to `names` names that change, and
+/// in turns more and fewer of them.
+fn storm_op<E: Engine>(
+    engine: &E,
+    dirs: &[ObjectId; 2],
+    names: u32,
+    random: &mut SmallRng,
+    step: usize,
+) -> Result<(), Error> {
     let (dir, other) = (dirs[random.random_range(0..2)], dirs[random.random_range(0..2)]);
-    let name = [b'a' + random.random_range(0..8)];
-    let to_name = [b'a' + random.random_range(0..8)];
-    let (name, to_name) = (&name[..], &to_name[..]);
+    let [name, to_name] = [(); 2].map(|()| random.random_range(0..names).to_string());
+    let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
     let time = Time::new(10 + step as i64, 0);
     let staying_name = staying(random.random_range(0..STAYING));
     let data = &whole(random)[..];
     let _pin = epoch::pin();
     let file = engine.lookup(dirs[0], &staying_name)?.ok_or(Error::NotFound)?;
+    let has_fewer = step / 500 % 2 == 1;
     match random.random_range(0..8) {
-        0..2 => {
+        0..2 if !has_fewer => {
             let id = engine.reserve(Kind::File)?;
             let content = Content::Bytes(data);
             let result = engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time });
             result.map(drop).inspect_err(|_| engine.unreserve(id))
         }
-        2 => engine.apply(&Op::Unlink { dir, name, time }).map(drop),
+        0..3 => engine.apply(&Op::Unlink { dir, name, time }).map(drop),
         3..5 => {
             let mode = [RenameMode::Replace, RenameMode::Exchange][random.random_range(0..2)];
             let (from_dir, to_dir) = (dir, other);
@@ -314,22 +322,32 @@ fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usi
 
 /// Reads the shared objects at least once and until the writers have ended. Asserts that no staying name is
 /// lost and no write torn.
-fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) {
-    let mut ended = false;
+fn watch<E: Engine>(engine: &E, dirs: &[ObjectId; 2], running: &AtomicUsize) {
+    let (mut ended, mut is_whole) = (false, false);
     while !ended {
         ended = running.load(Ordering::Acquire) == 0;
         let _pin = epoch::pin();
-        let mut listed = BTreeSet::new();
         let mut files = Vec::new();
-        let list = engine.list(dirs[0], 0, &mut |entry| {
-            // Writers remove names of one byte and make them again, so a listing may show such a name twice.
-            assert!(listed.insert(entry.name.to_vec()) || entry.name.len() == 1, "listed twice");
-            if entry.id.kind() == Kind::File {
-                files.push(entry.id);
-            }
-            true
-        });
-        list.expect("sound");
+        let mut listed = BTreeSet::new();
+        // Every second listing has several parts.
+        is_whole = !is_whole;
+        let most = if is_whole { usize::MAX } else { 7 };
+        let (mut cookie, mut count) = (0, most);
+        while count == most {
+            count = 0;
+            let list = engine.list(dirs[0], cookie, &mut |entry| {
+                // Writers remove the other names and make them again, so a listing may show such a name
+                // twice.
+                let is_new = listed.insert(entry.name.to_vec());
+                assert!(is_new || !entry.name.starts_with(b"staying"), "listed twice");
+                if entry.id.kind() == Kind::File {
+                    files.push(entry.id);
+                }
+                (cookie, count) = (entry.next, count + 1);
+                count < most
+            });
+            list.expect("sound");
+        }
         for index in 0..STAYING {
             assert!(listed.contains(&staying(index)), "a name that was there throughout is lost");
         }
@@ -367,7 +385,7 @@ fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
 }
 
 /// Makes the directories of a storm, and the files that are never removed.
-fn storm_directories(engine: &Scm) -> [ObjectId; 2] {
+fn storm_directories<E: Engine>(engine: &E) -> [ObjectId; 2] {
     let dir = engine.reserve(Kind::Directory).expect("room");
     let dirs = [engine.root(), dir];
     let (owner, time) = (OWNER, BORN);
@@ -390,19 +408,23 @@ impl Drop for RunningWriter<'_> {
     }
 }
 
-/// Calls `write` on [`WRITERS`] threads, with the number of the thread, while two threads read. Returns the
-/// number of calls that panicked.
-fn beside_readers(engine: &Scm, dirs: &[ObjectId; 2], write: impl Fn(u64) + Sync) -> usize {
+/// Calls `write` on [`WRITERS`] threads, with the number of the thread, while two threads read. The threads
+/// use the engines in turn. Returns the number of calls that panicked.
+fn beside_readers<E: Engine>(engines: &[E], dirs: &[ObjectId; 2], write: impl Fn(&E, u64) + Sync) -> usize {
     let (running, write) = (&AtomicUsize::new(WRITERS as usize), &write);
+    let mut turns = engines.iter().cycle();
+    let mut next = || turns.next().expect("an engine");
     std::thread::scope(|scope| {
         let writer = |number| {
+            let engine = next();
             scope.spawn(move || {
                 let _running = RunningWriter(running);
-                write(number);
+                write(engine, number);
             })
         };
         let writers: Vec<_> = (0..WRITERS).map(writer).collect();
         for _ in 0..2 {
+            let engine = next();
             scope.spawn(move || watch(engine, dirs, running));
         }
         writers.into_iter().filter_map(|writer| writer.join().err()).count()
@@ -413,27 +435,32 @@ fn beside_readers(engine: &Scm, dirs: &[ObjectId; 2], write: impl Fn(u64) + Sync
 fn readers_end_after_a_panic_of_a_writer() {
     let engine = in_memory(1 << 20);
     let dirs = storm_directories(&engine);
-    let failed = beside_readers(&engine, &dirs, |number| assert_ne!(number, 1, "a planted panic"));
+    let failed = beside_readers(&[engine], &dirs, |_, number| assert_ne!(number, 1, "a planted panic"));
     assert_eq!(failed, 1);
 }
 
-/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. One of the writers
-/// also syncs at intervals. Afterwards compares `engine` with the engine that `reopen` returns.
-fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
-    let dirs = storm_directories(&engine);
-    let failed = beside_readers(&engine, &dirs, |seed| {
+/// Runs a storm: [`WRITERS`] threads apply random Ops while two threads read. The threads use the engines in
+/// turn. One of the writers also syncs at intervals.
+pub fn storm_of<E: Engine>(engines: &[E], ops: usize, names: u32) {
+    let dirs = storm_directories(&engines[0]);
+    let failed = beside_readers(engines, &dirs, |engine, seed| {
         let mut random = SmallRng::seed_from_u64(seed);
         for step in 0..ops {
             if seed == 0 && step % 100 == 0 {
                 engine.sync().expect("a sound medium");
             }
-            match storm_op(&engine, &dirs, &mut random, step) {
+            match storm_op(engine, &dirs, names, &mut random, step) {
                 Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
                 Err(error) => panic!("step {step} of {seed}: {error}"),
             }
         }
     });
     assert_eq!(failed, 0);
+}
+
+/// Runs a storm on an engine. Afterwards compares the engine with the one that `reopen` returns.
+fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
+    storm_of(std::slice::from_ref(&engine), ops, 8);
     assert_clean(&engine);
     let before = eyrie_sim::compare::tree(&engine);
     let engine = reopen(&engine).expect("sound");

@@ -162,6 +162,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "script",
             "kills",
             "persistent",
+            "services",
             "posix",
             "power",
             "tree_fixture",

@@ -143,7 +143,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
             Spelling::Plain => Ok(Some(&self.path()[parent.part.clone()])),
             Spelling::Escaped => Ok(Some(&self.key)),
             Spelling::Nothing => Ok(None),
-            Spelling::TooLong => Err(Errno::NAMETOOLONG.into()),
+            Spelling::TooLong => self.fs.refuse_long_name(parent.dir.id),
         }
     }
 
@@ -389,13 +389,19 @@ impl<E: Engine> AsUser<'_, E> {
             return match names::decode(name) {
                 Some(key) if key.len() <= NAME_MAX => Ok(self.engine().lookup(dir, &key)?),
                 None if name.len() <= names::LONGEST => Ok(None),
-                _ => Err(Errno::NAMETOOLONG.into()),
+                _ => self.refuse_long_name(dir),
             };
         }
         if name.len() > NAME_MAX {
-            return Err(Errno::NAMETOOLONG.into());
+            return self.refuse_long_name(dir);
         }
         Ok(self.engine().lookup(dir, name)?)
+    }
+
+    /// Refuses a name that is too long. As on Linux, a removed directory is the reason that comes first.
+    #[cold]
+    fn refuse_long_name<T>(&self, dir: ObjectId) -> CallResult<T> {
+        Err(if self.engine().is_removed(dir)? { Errno::NOENT } else { Errno::NAMETOOLONG }.into())
     }
 
     /// Returns the target of a symbolic link.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use eyrie::posix::{Access, Posix, SetTime, Whence};
+use eyrie::posix::{Access, PathAt, Posix, SetTime, Whence};
 use eyrie::{
     Credentials, Errno, FallocateMode, File, Files, Host, Kind, MediumChoice, OpenFlags, OpenOptions,
     PagedOptions, PosixExt, Target, Volume, XattrMode,
@@ -180,4 +180,22 @@ fn direct_opens_of_files_read_and_write_at_any_offset() {
     file.write_all_at(b"rows", 3).unwrap();
     assert_eq!(files.read("/table").unwrap(), b"\0\0\0rows");
     assert_eq!(errno(options().open("/")), Some(Errno::INVAL), "only files have direct reads");
+}
+
+#[test]
+fn regression_long_name_in_a_removed_directory_is_enoent() {
+    let (_place, volume) = small_volume();
+    let files = volume.files(Credentials::root());
+    files.create_dir("/dir").unwrap();
+    let dir = files.open("/dir".into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    let long = "a".repeat(256);
+    let below = format!("{long}/b");
+    let errors = || {
+        let at = |path| PathAt { dir: Some(&dir), path: Path::new(path) };
+        [errno(files.mkdir(at(&long), 0o755)), errno(files.stat(Target::NoFollow(at(&below))))]
+    };
+    assert_eq!(errors(), [Some(Errno::NAMETOOLONG); 2]);
+    files.remove_dir("/dir").unwrap();
+    assert_eq!(errors(), [Some(Errno::NOENT); 2]);
+    files.close(dir).unwrap();
 }
