@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie::{MediumChoice, PosixExt};
@@ -249,12 +250,24 @@ fn mounts_of_the_run_disappear() {
     assert!(!mounts().contains(&place), "{}", mounts());
 }
 
-/// A workload that changes or adds the file with this path before the final comparison.
-struct Damaging<W>(W, &'static str);
+/// A workload that changes or adds a file.
+struct Damaging<W> {
+    work: W,
+    /// The path of the file, relative to the directory of the thread.
+    path: &'static str,
+    /// The row before whose rounds the file changes. `None` for a change before the final comparison.
+    before: Option<usize>,
+}
+
+impl<W> Damaging<W> {
+    fn at_the_end(work: W, path: &'static str) -> Damaging<W> {
+        Damaging { work, path, before: None }
+    }
+}
 
 impl<W: Workload + FileWork> Workload for Damaging<W> {
     fn title(&self) -> String {
-        self.0.title()
+        self.work.title()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -262,11 +275,11 @@ impl<W: Workload + FileWork> Workload for Damaging<W> {
     }
 
     fn bytes(&self, threads: u64) -> u64 {
-        self.0.bytes(threads)
+        self.work.bytes(threads)
     }
 
     fn plan(&self, threads: u64) -> Plan {
-        Workload::plan(&self.0, threads)
+        Workload::plan(&self.work, threads)
     }
 
     fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
@@ -274,44 +287,64 @@ impl<W: Workload + FileWork> Workload for Damaging<W> {
     }
 }
 
-/// The work of one thread of [`Damaging`]: the undamaged work, the file system, and the path.
-struct DamagingWorker<P>(Box<dyn Worker>, P, &'static str);
+/// The work of one thread of [`Damaging`].
+struct DamagingWorker<P> {
+    work: Box<dyn Worker>,
+    fs: P,
+    path: String,
+    before: Option<usize>,
+}
+
+impl<P: eyrie::Posix + Clone> DamagingWorker<P> {
+    fn damage(&self) -> Result<()> {
+        let open = || self.fs.options().write(true).open(&self.path);
+        match &self.path[..] {
+            more if more.ends_with("more") => self.fs.write(more, "")?,
+            log if log.contains("log") => open()?.set_len(100)?,
+            source if source.ends_with(".c") => open()?.write_all_at(b"other", 0)?,
+            _ => open()?.write_all_at(b"other", 5000)?,
+        }
+        Ok(())
+    }
+}
 
 impl<W: FileWork> FileWork for Damaging<W> {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: eyrie::Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        Ok(Box::new(DamagingWorker(self.0.worker(fs.clone(), part)?, fs, self.1)))
+        let path = format!("{directory}/{}", self.path);
+        let work = self.work.worker(fs.clone(), directory, part)?;
+        Ok(Box::new(DamagingWorker { work, fs, path, before: self.before }))
     }
 }
 
 impl<P: eyrie::Posix + Clone + Send> Worker for DamagingWorker<P> {
     fn round(&mut self, row: usize, watch: &mut eyrie_bench::method::Stopwatch) -> Result<bool> {
-        self.0.round(row, watch)
+        if self.before == Some(row) {
+            self.damage()?;
+        }
+        self.work.round(row, watch)
     }
 
     fn prove(&mut self, watch: &mut eyrie_bench::method::Stopwatch) -> Result<()> {
-        let open = || self.1.options().write(true).open(self.2);
-        match self.2 {
-            more if more.ends_with("more") => self.1.write(more, "")?,
-            log if log.contains("log") => open()?.set_len(100)?,
-            _ => open()?.write_all_at(b"other", 5000)?,
+        if self.before.is_none() {
+            self.damage()?;
         }
-        self.0.prove(watch)
+        self.work.prove(watch)
     }
 }
 
 #[test]
 fn wrong_bytes_and_wrong_names_fail_the_run() {
     for (path, message) in [
-        ("/bench-0/large", "block 1 is wrong"),
-        ("/bench-0/scattered-0", "the scattered file is wrong"),
-        ("/bench-0/few/file-00000003", "file 3 is wrong"),
-        ("/bench-0/many/more", "1001 names instead of 1000"),
+        ("large", "block 1 is wrong"),
+        ("scattered-0", "the scattered file is wrong"),
+        ("few/file-00000003", "file 3 is wrong"),
+        ("many/more", "1001 names instead of 1000"),
     ] {
-        let work = Damaging(Micro::new(Amounts::quick()), path);
+        let work = Damaging::at_the_end(Micro::new(Amounts::quick()), path);
         let error = SmallRun::default().run(&work).unwrap_err().to_string();
         assert!(error.starts_with("eyrie: at the end: ") && error.contains(message), "{error}");
     }
@@ -320,8 +353,50 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
 #[test]
 fn short_log_fails_the_run() {
     let webserver = Filebench::new(Profile::Webserver, Parameters::Stock, false).unwrap().quick();
-    let error = SmallRun::default().run(&Damaging(webserver, "/bench-0/log-0")).unwrap_err().to_string();
+    let error = SmallRun::default().run(&Damaging::at_the_end(webserver, "log-0")).unwrap_err().to_string();
     assert!(error.starts_with("eyrie: at the end: ") && error.contains("the log has wrong bytes"), "{error}");
+}
+
+/// Damages a file of a tree after its patch or its last read.
+fn damage_before_removal(work: impl Workload + FileWork) -> String {
+    let rows = work.plan(1).groups.into_iter().flatten();
+    let remove = rows.map(|row| row.name).position(|name| name.starts_with("remove"));
+    let path = "tree-0/part-0000/module-000000/source-00000003.c";
+    assert!(remove.is_some());
+    SmallRun::default().run(&Damaging { work, path, before: remove }).unwrap_err().to_string()
+}
+
+#[test]
+fn wrong_bytes_of_a_tree_fail_the_run() {
+    for error in [damage_before_removal(Bpfs::quick()), damage_before_removal(Jobs::quick())] {
+        assert!(
+            error.starts_with("eyrie: remove") && error.contains("file 3 of the tree is wrong"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn wrong_bytes_of_a_mail_fail_the_run() {
+    /// The first mail, and the number of checks for an interrupt since it exists.
+    static MAIL: OnceLock<PathBuf> = OnceLock::new();
+    static CHECKS: AtomicU64 = AtomicU64::new(0);
+    /// After the first mail, the run makes 99 mails and 200 transactions. The next check is the one before
+    /// the comparison.
+    const BEFORE: u64 = 99 + 200;
+    fn damage() -> bool {
+        let mail = MAIL.get().expect("the path is set before the run");
+        if mail.exists() && CHECKS.fetch_add(1, Ordering::Relaxed) == BEFORE {
+            std::fs::write(mail, "other").expect("the mail can be written");
+        }
+        false
+    }
+    let place = place();
+    MAIL.set(place.path().join("bench-0/mail-0-00000000")).expect("the path is set once");
+    let sides = [Side::of_directory(place.path()).unwrap()];
+    let control = Control { rounds: Rounds::exactly(1), stop: damage, progress: &mut |_| {} };
+    let error = measure_on(&Bpfs::quick(), &sides, (1, false), control).unwrap_err().to_string();
+    assert!(error.contains("mail 0 is wrong before its removal"), "{error}");
 }
 
 #[test]
