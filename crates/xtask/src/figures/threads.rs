@@ -204,7 +204,7 @@ fn figures(ours: &Rates, apart: &Rates, theirs: &Rates) -> Vec<Figure> {
                 let relative = Measured::of_ratios(&rates[count], &rates[0]).median;
                 format!("{:.2}  {relative:.2}", median(&rates[count]))
             };
-            let name = format!("{}, {threads} threads", change.name());
+            let name = format!("{}, threads: {threads}", change.name());
             println!("{name:28}{:>18}{:>18}{:>18}", column(ours), column(apart), column(theirs));
             if count == 0 {
                 continue;
