@@ -189,8 +189,8 @@ impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
     }
 }
 
-/// Returns `bytes` bytes of [`COLD_FILE`] from `offset` on. Both are multiples of 8. No two blocks of the file
-/// are equal.
+/// Returns `bytes` bytes of [`COLD_FILE`] from `offset` on. Both are multiples of 8. No two blocks of the
+/// file are equal.
 pub(super) fn cold_block(offset: u64, bytes: usize) -> Vec<u8> {
     let words = offset / 8..(offset + bytes as u64) / 8;
     words.flat_map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()

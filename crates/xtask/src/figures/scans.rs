@@ -96,8 +96,8 @@ fn value(key: &[u8]) -> Vec<u8> {
     key.iter().copied().cycle().take(VALUE_BYTES).collect()
 }
 
-/// Returns the keys and values of a scan, in the order of the scan. A scan of keys alone has no values. `None`
-/// if the side lacks the scan.
+/// Returns the keys and values of a scan, in the order of the scan. A scan of keys alone has no values.
+/// Returns `None` if the side lacks the scan.
 fn pairs(store: &dyn KeyValueStore, volume: Option<&Store>, kind: ScanKind) -> Result<Option<Pairs>> {
     let all = KeyRange::all();
     let found: eyrie::Result<Pairs> = match (kind, volume) {
