@@ -332,7 +332,9 @@ impl Side {
     /// # Errors
     /// Fails if the directory cannot be opened.
     pub fn of_directory(path: &Path) -> Result<Side> {
-        let storage = Storage::Directory { host: Host::new(path)?, path: path.to_owned(), mount: None };
+        let cannot_use = |error| Error::host(format!("cannot use {}", path.display()), error);
+        let path = &path.canonicalize().map_err(cannot_use)?;
+        let storage = Storage::Directory { host: Host::new(path)?, path: path.clone(), mount: None };
         Ok(Side {
             information: SideInformation {
                 name: file_system_name(path).to_owned(),
