@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The lanes of a session.
 pub struct Channel {
-    memory: SharedMemory,
+    memory: Arc<SharedMemory>,
     socket: Arc<OwnedFd>,
     /// Each lane has the number of its last request.
     lanes: [Mutex<u32>; LANES + 1],
@@ -58,8 +58,16 @@ pub enum Called {
 }
 
 impl Channel {
-    pub fn new(memory: SharedMemory, socket: Arc<OwnedFd>) -> Channel {
+    pub fn new(memory: Arc<SharedMemory>, socket: Arc<OwnedFd>) -> Channel {
         Channel { memory, socket, lanes: [const { Mutex::new(0) }; LANES + 1], may_spin: can_spin() }
+    }
+
+    /// Wakes the service if it sleeps.
+    pub fn wake(&self) {
+        if self.memory.word(ASLEEP).load(Ordering::SeqCst) != 0 {
+            // A service that has ended needs no wake.
+            let _ = packet::send(self.socket.as_fd(), b"w", &[]);
+        }
     }
 
     /// Makes a request and waits for its answer, or for the end of the session.

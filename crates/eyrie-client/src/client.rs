@@ -225,6 +225,20 @@ impl Client {
         self.believed(key, result)
     }
 
+    /// Runs `read`, a read of the bytes, the size or the times of the file `id`, as [`Client::reading`] does.
+    /// First waits until no logged change of the file is left.
+    #[inline(always)]
+    pub(crate) fn reading_bytes<'a, T>(
+        &'a self,
+        id: ObjectId,
+        read: impl FnOnce(&'a VolumeView) -> Result<T>,
+    ) -> Result<T> {
+        if self.board().granted_to() != 0 {
+            self.settle(id)?;
+        }
+        self.reading(read)
+    }
+
     /// Returns the result of a read. If the session with this key has ended, joins the next session and
     /// returns `Stale`, because the ids of the read may name other objects there.
     #[inline(always)]

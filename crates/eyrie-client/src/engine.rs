@@ -29,7 +29,7 @@ const POOL: u64 = 32;
 const MOST_POOLED: usize = 2 * POOL as usize;
 
 impl Engine for Client {
-    delegate_reads!(reading);
+    delegate_reads!(reading, reading_bytes);
 
     fn root(&self) -> ObjectId {
         self.root
@@ -48,7 +48,7 @@ impl Engine for Client {
     #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         if !id.is_directory() {
-            return self.reading(|view| view.read_object(id));
+            return self.reading_bytes(id, |view| view.read_object(id));
         }
         if let Some(attributes) = self.reading(|view| view.read_small_directory(id))? {
             return Ok(attributes);
@@ -63,7 +63,7 @@ impl Engine for Client {
 
     #[inline]
     fn view<'a>(&'a self, id: ObjectId, range: (u64, u64), guard: &'a Guard) -> Result<Option<FileView<'a>>> {
-        self.reading(|view| view.read_view(id, range, false, guard))
+        self.reading_bytes(id, |view| view.read_view(id, range, false, guard))
     }
 
     fn seal(&self, id: ObjectId) -> Result<()> {
@@ -272,6 +272,9 @@ impl Engine for Client {
         if self.read_only {
             return Err(Error::OpenedReadOnly);
         }
+        if let Some(logged) = self.log_change(op) {
+            return logged;
+        }
         let mut bytes = Vec::with_capacity(256);
         encode(op, &mut bytes);
         let reply = self.call(ServiceCall::Apply, 0, quiet_watcher(), &bytes)?;
@@ -328,6 +331,7 @@ impl Engine for Client {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
+        self.check_log()?;
         // If the medium has failed, or this process is a forked child, the request finds that out.
         if self.seen_ops_are_durable() {
             return Ok(());
@@ -336,7 +340,8 @@ impl Engine for Client {
     }
 
     fn sync(&self) -> Result<()> {
-        // In memory, each change is durable before its answer.
+        self.check_log()?;
+        // In memory, each change is durable before its answer, also one in the log.
         if !self.is_on_disk() && self.medium().check().is_ok() {
             return Ok(());
         }

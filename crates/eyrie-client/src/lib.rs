@@ -6,16 +6,19 @@
 //! section 4) has the same parts: a trusted service, and clients that read the storage directly.
 //!
 //! Invariants:
-//! - The client stores only to its own pins, claims and lanes, never to the volume or its board.
-//! - A call that makes a change returns only after the service has applied or refused the change, or after
-//!   the session has ended.
+//! - The client stores only to its own pins, claims, lanes and change log, never to the volume or its board.
+//! - A call that makes a change returns only after the service has applied or refused the change, after the
+//!   change is in the log of a client that holds the grant ([`eyrie_engine::change_log`]), or after the
+//!   session has ended.
 //! - A read is believed only if the session that protects it has not ended meanwhile.
 
 #![forbid(unsafe_code)]
 
 mod channel;
 mod client;
+mod deferred;
 mod engine;
+mod log;
 pub mod packet;
 pub mod protocol;
 pub mod sent;

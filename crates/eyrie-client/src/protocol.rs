@@ -4,7 +4,8 @@
 //! its pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with
 //! the files of the volume's segment, of its board, and of the session's lanes. For a volume on a disk, the
 //! segment is the page cache of the service, and a fourth file has the flags of its pages. Afterwards a
-//! packet on the socket only wakes the service. The end of the socket ends the session.
+//! packet on the socket only wakes the service. The end of the socket ends the session. If the service
+//! defers changes, the last file is the change log of the session.
 //!
 //! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
 //! answer. Its data are further bytes of the request or of the answer, such as an encoded Op, locks, notices,
@@ -18,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -45,6 +46,64 @@ pub const DOORBELL: usize = 0;
 /// processor on which it sleeps. If the word is set after a client rang the doorbell, the client wakes the
 /// service by a packet on the socket. While the service is awake, the word is 0.
 pub const ASLEEP: usize = 8;
+
+/// Index of the 64-bit word with the [`LogWord`] of the session's change log.
+pub const LOG_TAIL: usize = 16;
+/// Index of the 64-bit word with the position up to which the service has applied the log.
+pub const LOG_APPLIED: usize = 24;
+/// Index of the 64-bit word with the storage that entries may need until the service has applied them, in
+/// bytes. The service takes care that so much storage is free.
+pub const LOG_BUDGET: usize = 25;
+/// Index of the 64-bit word that the service sets to 1 if it could not apply an entry.
+pub const LOG_FAILED: usize = 26;
+
+/// The word at [`LOG_TAIL`]: the position after the last entry of a log, in units of 16 bytes (40 bits), a
+/// number that changes with each grant and with each request of the session (23 bits), and the seal (1 bit).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogWord(u64);
+
+impl LogWord {
+    /// Largest position.
+    pub const POSITION_MAX: u64 = (LogWord::POSITION) * 16;
+    /// The bit that seals a log. The service sets it before it takes the grant back.
+    pub const SEALED: u64 = 1 << 63;
+    const POSITION: u64 = (1 << 40) - 1;
+    const NUMBERS: u64 = (1 << 23) - 1;
+
+    /// Returns the word that is this number.
+    pub const fn from_raw(raw: u64) -> LogWord {
+        LogWord(raw)
+    }
+
+    /// Returns the word as a number.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// True if the log is sealed: the client appends nothing.
+    pub const fn is_sealed(self) -> bool {
+        self.0 & LogWord::SEALED != 0
+    }
+
+    /// Returns the position after the last entry.
+    pub const fn position(self) -> u64 {
+        (self.0 & LogWord::POSITION) * 16
+    }
+
+    /// Returns the word with another position, a multiple of 16.
+    #[must_use]
+    pub const fn with_position(self, position: u64) -> LogWord {
+        LogWord((self.0 & !LogWord::POSITION) | (position / 16))
+    }
+
+    /// Returns the word with the next number, without a seal and with this position. A number repeats after
+    /// 2^23 others, which is far more than the service gives out while a thread appends one entry.
+    #[must_use]
+    pub const fn renewed(self, position: u64) -> LogWord {
+        let number = (((self.0 >> 40) & LogWord::NUMBERS) + 1) & LogWord::NUMBERS;
+        LogWord((number << 40) | (position / 16))
+    }
+}
 
 /// The states of a lane. The first 32-bit word of the head of a lane has its state.
 pub mod state {
@@ -133,10 +192,13 @@ pub enum ServiceCall {
     /// number of the answer is 1 if the volume has quotas, and the other number is the count of all accounts.
     /// The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
     Quotas,
+    /// Apply the entries of all change logs. If another session holds the grant of the volume, take the grant
+    /// back first.
+    Settle,
 }
 
 impl ServiceCall {
-    const ALL: [ServiceCall; 22] = [
+    const ALL: [ServiceCall; 23] = [
         ServiceCall::Apply,
         ServiceCall::Reserve,
         ServiceCall::Unreserve,
@@ -159,12 +221,13 @@ impl ServiceCall {
         ServiceCall::EndWait,
         ServiceCall::BringPages,
         ServiceCall::Quotas,
+        ServiceCall::Settle,
     ];
 
     /// True if the call means nothing in the next session, because it names or returns objects or watchers.
     pub fn is_of_session(self) -> bool {
-        use ServiceCall::{EndWait, Outcome, Quotas, Reclaim, Space, Sync};
-        !matches!(self, EndWait | Outcome | Quotas | Reclaim | Space | Sync)
+        use ServiceCall::{EndWait, Outcome, Quotas, Reclaim, Settle, Space, Sync};
+        !matches!(self, EndWait | Outcome | Quotas | Reclaim | Settle | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.
@@ -253,6 +316,10 @@ pub struct Welcome {
     pub process: u32,
     /// 1 if the fences of the service make its stores durable, as on persistent memory. Else 0.
     pub fences_make_durable: u32,
+    /// 1 if the last file of the packet is the change log of the session. Else 0.
+    pub has_log: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// A request, in the head of a lane.
@@ -448,6 +515,6 @@ mod tests {
     #[test]
     fn calls_have_their_numbers() {
         assert!(ServiceCall::ALL.iter().all(|&call| ServiceCall::from_raw(call as u32) == Some(call)));
-        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(23)), (None, None));
+        assert_eq!((ServiceCall::from_raw(0), ServiceCall::from_raw(24)), (None, None));
     }
 }

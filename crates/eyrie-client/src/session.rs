@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eyrie_engine::access::Credentials;
 use eyrie_engine::advisory::LockOwner;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::claims::Claims;
@@ -21,6 +22,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::channel::Channel;
+use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{
     Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentSession, VERSION, Welcome,
@@ -39,6 +41,8 @@ pub struct ServiceSession {
     pub process: u32,
     pub socket: Arc<OwnedFd>,
     pub channel: Channel,
+    /// `None` if the service does not defer changes.
+    pub log: Option<ChangeLog>,
     /// Reserved ids of each kind.
     pub pools: [Mutex<Vec<ObjectId>>; KINDS],
     /// Ids of the watchers that the service knows.
@@ -190,18 +194,28 @@ pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let (Some(segment), Some(board), Some(lanes)) = (files.next(), files.next(), files.next()) else {
         return Err(refused("the service sent too few files"));
     };
+    let log = if welcome.has_log != 0 { files.next_back() } else { None };
     let flags = files.next().map(File::from);
-    let memory = SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?;
+    let memory = Arc::new(SharedMemory::map(lanes, MEMORY_BYTES, SharedAccess::ReadWrite)?);
+    let log = log.map(|log| ChangeLog::map(log.into(), Arc::clone(&memory), connected_as())).transpose()?;
     let session = ServiceSession {
         key: SessionKey::from_raw(welcome.key),
         process: std::process::id(),
         channel: Channel::new(memory, Arc::clone(&socket)),
+        log,
         socket,
         pools: Default::default(),
         watched: Mutex::default(),
         locks: Mutex::default(),
     };
     Ok(Greeting { session, welcome, segment: segment.into(), board: board.into(), flags })
+}
+
+/// Returns the credentials that the kernel reports to a service to which this process connects now.
+fn connected_as() -> Credentials {
+    use rustix::process::{getegid, geteuid, getgroups};
+    let groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    Credentials::new(geteuid().as_raw(), getegid().as_raw(), &groups)
 }
 
 /// Returns the errno of a connection that failed because this process can reach no service at that place.

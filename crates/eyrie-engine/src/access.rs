@@ -281,7 +281,7 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
 /// get neither error. If `now` is true, users who may write to the object get no error, either.
 ///
 /// `NotPermitted` for all users if the inode flags of the object forbid the change: an immutable object keeps
-/// its times, and an object that only grows takes no other time than the present.
+/// its times, and an append-only object takes no other time than the present.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if object.flags.contains(InodeFlags::IMMUTABLE) || !now && !object.flags.is_empty() {
         return Err(Error::NotPermitted);

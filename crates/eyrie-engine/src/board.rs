@@ -3,7 +3,8 @@
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
 //! keys of the sessions, the number of orphans, marks of features that the volume may use (inode flags,
-//! `security.capability`, quotas and shared extents), and a mark that the owner has saved the volume.
+//! `security.capability`, quotas and shared extents), the session that holds the grant of the volume, and a
+//! mark that the owner has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
@@ -30,6 +31,7 @@ const ORPHANS: usize = 2 * LINE;
 const SAVED: usize = 3 * LINE;
 const OPS_BEGUN: usize = 4 * LINE;
 const OPS_DURABLE: usize = 4 * LINE + 1;
+const GRANT: usize = 5 * LINE;
 /// Bits of the word `FEATURES`.
 const HAS_FLAGS: u64 = 1;
 const HAS_CAPABILITIES: u64 = 2;
@@ -155,6 +157,21 @@ impl Board {
     pub fn end_session(&self, key: SessionKey) {
         interleave();
         self.word_to_store(SESSIONS + key.place()).store(0, Ordering::SeqCst);
+    }
+
+    /// Returns the key of the session that holds the *grant* of the volume, as a number, or 0. The changes of
+    /// that session may be in its [log](crate::change_log), and not in the volume yet.
+    #[inline(always)]
+    pub fn granted_to(&self) -> u64 {
+        interleave();
+        self.word(GRANT).load(Ordering::SeqCst)
+    }
+
+    /// Gives the grant to the session with this key, or takes it back (`None`). The log of the session that
+    /// held the grant is applied.
+    pub fn grant_to(&self, key: Option<SessionKey>) {
+        interleave();
+        self.word_to_store(GRANT).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
     }
 
     /// Tells the clients that the owner has saved the volume and will not change it again.

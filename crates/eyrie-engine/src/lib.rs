@@ -22,6 +22,7 @@
 pub mod access;
 pub mod advisory;
 pub mod board;
+pub mod change_log;
 pub mod check;
 pub mod claims;
 pub mod engine;

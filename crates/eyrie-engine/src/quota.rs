@@ -248,9 +248,10 @@ impl QuotaTable {
         *limits != before
     }
 
-    /// Takes over the ends of the grace times of accounts that already have limits. The end 0 of a grace time
-    /// that has not begun is taken over, too. So new limits neither begin nor end nor delay a grace time of
-    /// such an account. A new account keeps the ends that come with its limits, for example from an archive.
+    /// Copies the ends of grace times from the earlier limits, for each account that has earlier limits. The
+    /// copied end is 0 if the grace time has not begun. So new limits neither begin nor end nor delay a grace
+    /// time of such an account. A new account keeps the ends that come with its limits, for example from an
+    /// archive.
     pub(crate) fn keep_deadlines(&mut self, earlier: &QuotaTable) {
         for (id, QuotaLimits { bytes, files }) in earlier.accounts() {
             if let Some(limits) = self.limits.get_mut(&id) {
@@ -287,7 +288,7 @@ impl QuotaTable {
     /// order, and each must have a limit.
     #[doc(hidden)]
     pub fn decode(bytes: &[u8]) -> Result<QuotaTable> {
-        let wrong = || Error::Invalid("no table of quotas");
+        let wrong = || Error::Invalid("not a table of quotas");
         let (head, rest) = StoredHead::read_from_prefix(bytes).map_err(|_| wrong())?;
         let entries = <[StoredLimits]>::ref_from_bytes(rest).map_err(|_| wrong())?;
         let mut table = QuotaTable {

@@ -7,7 +7,7 @@
 //! schedule ([`eyrie_medium::sync::schedule`]) decides which thread runs. A program that only uses volumes
 //! does not link this crate. The command links it, for `explore`, `trace` and `replay`.
 //!
-//! Invariant: a medium under these observers runs the same code as in a program that uses volumes.
+//! Invariant: a medium under these observers runs the same code as a medium in a program that uses volumes.
 
 #![forbid(unsafe_code)]
 

@@ -9,9 +9,9 @@
 //! bytes never tear, and a longer store is recorded as several stores. A flush makes every store durable,
 //! also the stores of a killed process.
 //!
-//! *Sectors* is the rule of a disk, under the medium `paged`. Of the writes to each sector since the last
-//! flush, any one may be the last that persists, or none persists. This holds for the writes of all threads.
-//! A flush makes every write durable. Sectors do not tear.
+//! *Sectors* is the rule of a disk, under the medium `paged`. After a crash, a sector has the bytes that it
+//! had at the last flush, or the bytes of any one later write to it, by any thread. A flush makes every write
+//! durable. Sectors do not tear.
 //!
 //! `tests/rules.rs` states both rules a second time, as functions that try every case. It checks that an
 //! exploration makes exactly the images of these functions.

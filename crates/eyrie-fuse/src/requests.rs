@@ -90,9 +90,9 @@ impl Filesystem for Adapter {
         (change.uid, change.gid) = (uid, gid);
         (change.accessed, change.modified) = (set_time(accessed), set_time(modified));
         if modified.is_none() && (size == Some(0) || size.is_some() && file.is_some()) {
-            // ftruncate(2) sets the times even if the size stays, and so does an open with `O_TRUNC`. For
-            // such an open the kernel makes the same request as for truncate(2), which would keep the times
-            // of an empty file.
+            // ftruncate(2) and an open with `O_TRUNC` set the times even if the size stays the same, and
+            // truncate(2) does not. But for a truncate(2) to 0 bytes, the kernel makes the same request as
+            // for an open with `O_TRUNC`. So this request sets the times in both cases.
             change.modified = SetTime::Now;
         }
         if size.is_some() {

@@ -80,7 +80,7 @@ impl Turns {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics with this lock.
+        // No code panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -172,6 +172,19 @@ impl SharedMemory {
         SharedMemory::over(fd, len, access)
     }
 
+    /// Maps a file of the host of `len` bytes. No process that this one does not trust can shorten the file.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] with `EINVAL` if the file has another size. [`Fault::Io`] if the host refuses the
+    /// mapping.
+    pub fn map_own(fd: OwnedFd, len: usize, access: SharedAccess) -> Result<SharedMemory, Fault> {
+        let stat = rustix::fs::fstat(&fd).map_err(|e| io_fault("checking shared memory", e))?;
+        if stat.st_size as u64 != len as u64 {
+            return Err(io_fault("checking shared memory", rustix::io::Errno::INVAL));
+        }
+        SharedMemory::over(fd, len, access)
+    }
+
     /// Maps another file of the same size in place of this memory, at the same address. The rights of this
     /// process stay the same. A thread that accesses the memory meanwhile accesses either the old or the new
     /// memory. [`SharedMemory::file`] still returns the first file.

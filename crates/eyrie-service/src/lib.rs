@@ -3,8 +3,9 @@
 //! A [`Service`] owns the engine of one volume. Its clients map the volume for reading, and read it without a
 //! call. They send each change as an encoded Op through memory that both sides map ([`eyrie_client`]). The
 //! service checks the Op with the credentials that the kernel reports for the client, and applies it. The
-//! design is that of the trusted file-system service of Aerie (EuroSys 2014, section 4), without deferred
-//! changes.
+//! design is that of the trusted file-system service of Aerie (EuroSys 2014, section 4). A client that is
+//! alone can log some of its changes and go on; the service applies them later
+//! ([`ServeOptions::defers_changes`]).
 //!
 //! Protection: every client can read every byte of the volume, because the volume is mapped as a whole. A
 //! client can make only those changes that its credentials allow. Other processes of the service's own user,
@@ -18,7 +19,9 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod locks;
+mod logs;
 mod reach;
 mod requests;
 mod server;

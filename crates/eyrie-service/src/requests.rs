@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
@@ -17,7 +17,9 @@ use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::clock::Clock;
 use crate::locks::LockClient;
+use crate::logs::Logs;
 use crate::session::{Joined, Session};
 
 /// Maximum number of reserved ids of one session.
@@ -49,8 +51,8 @@ impl Done {
 pub struct Requests {
     /// The private copy of a request.
     buffer: Vec<u8>,
-    /// Time of the last change.
-    last: Time,
+    clock: Clock,
+    logs: Logs,
     /// True if an answer has woken a client.
     has_woken: bool,
 }
@@ -68,7 +70,7 @@ pub enum Answered {
 
 impl Requests {
     pub fn new() -> Requests {
-        Requests { buffer: Vec::new(), last: Time::default(), has_woken: false }
+        Requests { buffer: Vec::new(), clock: Clock::default(), logs: Logs::default(), has_woken: false }
     }
 
     /// Answers the new requests of a session. If `waits_for_room` is true, a request that finds no free
@@ -106,6 +108,11 @@ impl Requests {
         self.has_woken = has_woken;
     }
 
+    /// Returns the change logs of the sessions, and the clock that gives their changes times.
+    pub fn logs(&mut self) -> (&mut Logs, &mut Clock) {
+        (&mut self.logs, &mut self.clock)
+    }
+
     /// Returns true if an answer has woken a client since the last call. Answers with notices do not count.
     pub fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.has_woken)
@@ -131,7 +138,9 @@ impl Requests {
         let done = if request.data_bytes <= room as u64 {
             self.buffer.resize(request.data_bytes as usize, 0);
             joined.lanes.read(start, &mut self.buffer);
-            self.handle(engine, who, joined, lane, &request)
+            let done = self.handle(engine, who, joined, lane, &request);
+            self.logs.after_request(joined.number);
+            done
         } else {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
@@ -174,10 +183,15 @@ impl Requests {
         request: &LaneRequest,
     ) -> Result<Done> {
         let call = ServiceCall::from_raw(request.call).ok_or(Error::Invalid("an unknown request"))?;
+        if sees_changes(call) {
+            self.logs.before_request(engine, &mut self.clock, joined.number);
+        }
         let id = || ObjectId::from_raw(request.id).ok_or(Error::Stale);
         match call {
             ServiceCall::Apply => {
-                return self.apply(engine, who, joined, lane, request);
+                let done = self.apply(engine, who, joined, lane, request)?;
+                self.logs.changed(engine, &mut self.clock, joined.number);
+                return Ok(done);
             }
             ServiceCall::Reserve => return reserve(engine, joined, request),
             ServiceCall::Unreserve => {
@@ -197,7 +211,7 @@ impl Requests {
             }
             ServiceCall::Version => return Ok(Done::words(&engine.version(id()?)?.raw())),
             ServiceCall::Seal => {
-                requester(engine, who, now()).check_read(id()?)?;
+                requester(engine, who, Clock::now()).check_read(id()?)?;
                 engine.seal(id()?)?;
             }
             ServiceCall::WaitFor => engine.wait_for(id()?)?,
@@ -233,7 +247,7 @@ impl Requests {
                 });
             }
             ServiceCall::TryLock | ServiceCall::FindLock | ServiceCall::EndLocks => {
-                let requester = requester(engine, who, now());
+                let requester = requester(engine, who, Clock::now());
                 let client = LockClient { requester, session: joined.key.raw() };
                 let (number, data) = client.answer(call, id()?, &self.buffer)?;
                 return Ok(Done { number, data, ..Done::default() });
@@ -242,6 +256,8 @@ impl Requests {
                 joined.last_page = Instant::now();
                 engine.volume().medium().bring(Addr::from_raw(request.id), request.number)?;
             }
+            // The logs are applied already.
+            ServiceCall::Settle => {}
             ServiceCall::EndWait => {
                 engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);
             }
@@ -271,11 +287,8 @@ impl Requests {
         if !new.iter().all(|id| joined.reserved.contains(id)) {
             return Err(Error::NotReserved);
         }
-        // No two changes have the same time, so the time of an object shows which change was its latest. The
-        // exception is a change to which root gives an earlier time.
-        let time = now().max(next_after(self.last));
+        let time = self.clock.next();
         let op = requester(engine, who, time).authorize(&op)?;
-        self.last = time;
         engine.record_request(joined.key, request_number(lane, request.sequence), &op, time)?;
         let apply = || match may_exceed_limits(who) {
             true => engine.apply_above_limits(&op),
@@ -314,6 +327,13 @@ impl Requests {
     }
 }
 
+/// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
+/// its effect.
+fn sees_changes(call: ServiceCall) -> bool {
+    use ServiceCall::{BringPages, EndWait, Notices, Reserve, Unreserve, Unwatch};
+    !matches!(call, BringPages | EndWait | Notices | Reserve | Unreserve | Unwatch)
+}
+
 /// Returns some of the accounts that a user may see, from the account number `from` on, and their number.
 fn quotas(engine: &Scm, who: &Credentials, from: u64) -> Result<Done> {
     let Some(reports) = engine.quotas()? else { return Ok(Done::default()) };
@@ -349,17 +369,4 @@ fn reserve(engine: &Scm, joined: &mut Joined, request: &LaneRequest) -> Result<D
 
 fn requester<'a>(engine: &'a Scm, who: &'a Credentials, now: Time) -> Requester<'a, Scm> {
     Requester { engine, who, rules: AccessRules::default(), now }
-}
-
-fn now() -> Time {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time::new(elapsed.as_secs() as i64, elapsed.subsec_nanos())
-}
-
-/// Returns the time a nanosecond later.
-fn next_after(time: Time) -> Time {
-    match time.nanoseconds {
-        999_999_999.. => Time::new(time.seconds + 1, 0),
-        nanoseconds => Time::new(time.seconds, nanoseconds + 1),
-    }
 }

@@ -1,6 +1,7 @@
 //! The loop of the service: it accepts clients, and answers their requests in turn.
 
 mod expel;
+mod options;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +19,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Errno, Error, Result};
 use eyrie_medium::sync::sleep::{can_spin, processor, wait_for_socket};
-use eyrie_medium::{Fault, PagedOptions, SharedPages};
+use eyrie_medium::{Fault, MediumKind, SharedPages};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
@@ -26,6 +27,7 @@ use rustix::net::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::expel::HeldPages;
+pub use self::options::ServeOptions;
 use crate::reach::SearchableDirectory;
 use crate::requests::{Answered, Requests};
 use crate::session::{Session, SessionKeys};
@@ -54,23 +56,6 @@ const STOP: u64 = 1;
 const FIRST_SESSION: u64 = 2;
 /// Flag in the number of an event: the process of the session has ended.
 const END_OF_PROCESS: u64 = 1 << 63;
-
-/// Options of a service.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ServeOptions {
-    /// The users who may connect, besides the user of the service and root. `None` admits every user.
-    pub users: Option<Vec<u32>>,
-    /// Memory and timing of a volume on a disk.
-    pub paged: PagedOptions,
-}
-
-impl Default for ServeOptions {
-    /// Admits only the user of the service and root, with [`PagedOptions::for_host`].
-    fn default() -> ServeOptions {
-        ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host() }
-    }
-}
 
 /// Stops a service from another thread.
 #[derive(Clone, Debug)]
@@ -158,7 +143,12 @@ impl Service {
             None => File::open(segment_path(volume)).map_err(opening)?,
         };
         let admits_others = options.users.as_ref().is_none_or(|users| !users.is_empty());
+        let defers_changes =
+            options.defers_changes && engine.volume().medium().kind() == MediumKind::Dram && volume.is_dir();
         let mut service = Service::start_on(engine, segment, socket, options)?;
+        if defers_changes {
+            service.requests.logs().0.begin(volume)?;
+        }
         if admits_others {
             service.directory = SearchableDirectory::of_volume(volume, socket)
                 .map_err(|source| io_fault("letting users search the directory of the volume", source))?;
@@ -176,7 +166,7 @@ impl Service {
         // The number is read now, because its page may be unreadable later.
         let owner = engine.volume().owner_number()?;
         let listener = listen_at(socket)?;
-        // A session has five descriptors, and the usual limit is 1024.
+        // A session has up to six descriptors, and the usual limit is 1024.
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
         // The service checks the credentials of each client, so any user may reach the socket.
@@ -230,8 +220,13 @@ impl Service {
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         let _ = std::fs::remove_file(&self.socket);
-        let Service { mut engine, sessions, directory, .. } = self;
-        sessions.into_values().for_each(|session| session.end(&engine));
+        let Service { mut engine, sessions, directory, mut requests, .. } = self;
+        for (number, session) in sessions {
+            let (logs, clock) = requests.logs();
+            logs.end(&engine, clock, number);
+            session.end(&engine);
+        }
+        drop(requests);
         // The lock of the volume is still held, so the next service finds the mode of before.
         drop(directory);
         served?;
@@ -278,7 +273,10 @@ impl Service {
             // The service is about to sleep. A client that rings its doorbell now also sends a packet.
             self.set_asleep(true);
             has_work |= self.sweep();
-            let stops = self.poll(if has_work { Some(Duration::ZERO) } else { None })?;
+            let (logs, clock) = self.requests.logs();
+            let limit =
+                if has_work { Some(Duration::ZERO) } else { logs.limit_of_sleep(&self.engine, clock) };
+            let stops = self.poll(limit)?;
             self.set_asleep(false);
             if stops {
                 return Ok(());
@@ -295,7 +293,8 @@ impl Service {
     /// reused. Each sweep tries it again. After a while the sweep expels such clients.
     fn sweep(&mut self) -> bool {
         let waits = self.full_since.is_none_or(|since| self.wait_or_expel(since));
-        let (mut has_work, mut is_full) = (false, false);
+        let (logs, clock) = self.requests.logs();
+        let (mut has_work, mut is_full) = (logs.sweep(&self.engine, clock), false);
         for session in self.sessions.values_mut() {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
@@ -325,6 +324,8 @@ impl Service {
     fn end(&mut self, number: u64) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let _ = epoll::delete(&self.poll, &session.socket);
+        let (logs, clock) = self.requests.logs();
+        logs.end(&self.engine, clock, number);
         session.end(&self.engine);
     }
 
@@ -461,7 +462,10 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            session.greet(&self.engine, &self.segment, &mut self.keys, &list)
+            {
+                let parts = (&mut self.keys, self.requests.logs().0);
+                session.greet(&self.engine, &self.segment, parts, number, &list)
+            }
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];

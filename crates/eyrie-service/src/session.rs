@@ -26,6 +26,7 @@ use eyrie_medium::shared::SharedMemory;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::logs::Logs;
 use crate::watchers::Watchers;
 
 /// A connected client. Before its greeting it has no memory.
@@ -46,8 +47,10 @@ pub struct Session {
 
 /// The parts of a session that begin with the client's greeting.
 pub struct Joined {
+    /// Number of the session in its service.
+    pub number: u64,
     pub key: SessionKey,
-    pub lanes: SharedMemory,
+    pub lanes: Arc<SharedMemory>,
     pub claims: Arc<Claims>,
     /// Ids that the client has reserved and not used.
     pub reserved: HashSet<ObjectId>,
@@ -129,7 +132,8 @@ impl Session {
         &mut self,
         engine: &Scm,
         segment: &File,
-        keys: &mut SessionKeys,
+        (keys, logs): (&mut SessionKeys, &mut Logs),
+        number: u64,
         list: &[SentSession],
     ) -> io::Result<()> {
         let mut hello = Hello::new_zeroed();
@@ -151,6 +155,8 @@ impl Session {
             key: 0,
             process: std::process::id(),
             fences_make_durable: engine.volume().medium().fences_make_durable().into(),
+            has_log: 0,
+            reserved: 0,
         };
         if hello.purpose == LIST_SESSIONS {
             packet::send(self.socket.as_fd(), &[welcome.as_bytes(), list.as_bytes()].concat(), &[])?;
@@ -166,7 +172,7 @@ impl Session {
             error => io::Error::other(error.to_string()),
         })?);
         let pins = watch_pins(pins.into()).map_err(io_error)?;
-        let lanes = SharedMemory::create(MEMORY_BYTES).map_err(io_error)?;
+        let lanes = Arc::new(SharedMemory::create(MEMORY_BYTES).map_err(io_error)?);
         let Some(place) = volume.board().free_place() else {
             return self.refuse(Errno::AGAIN);
         };
@@ -176,11 +182,15 @@ impl Session {
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
         let mut files = vec![segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
         files.extend(volume.medium().cache_files().map(|(_, flags)| flags.as_fd()));
+        let log = logs.join(number, key, &self.who, &lanes);
+        welcome.has_log = log.is_some().into();
+        files.extend(log.map(File::as_fd));
         // The client may read as soon as it has the packet.
         engine.add_claims(&claims);
         volume.board().begin_session(key);
         let sent = packet::send(self.socket.as_fd(), welcome.as_bytes(), &files);
         self.joined = Some(Joined {
+            number,
             key,
             lanes,
             claims,

@@ -128,8 +128,8 @@ impl HistoryCall {
     }
 }
 
-/// Runs each of `scripts` in a thread of its own, on the engine beside it. The engines are the same one, or
-/// clients of one volume. Returns the calls of each thread.
+/// Runs each of `scripts` in a thread of its own, on the engine in the same pair. All pairs have the same
+/// engine, or clients of one volume. Returns the calls of each thread.
 pub fn run_threads(scripts: Vec<(&dyn Engine, Vec<Request>)>) -> Vec<Vec<HistoryCall>> {
     let clock = HistoryClock::default();
     // The threads spin until all have started. At a `std::sync::Barrier` they would sleep, and the first

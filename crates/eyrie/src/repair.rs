@@ -16,7 +16,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::stamps::coarse_time;
 use crate::{Errno, Error, Result};
 
-/// If the new volume is too small, its size grows for the next attempt, by the size divided by this number.
+/// Divisor of the growth: if the new volume is too small, the next attempt adds the size divided by this
+/// number.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const MIN_BYTES: u64 = 1 << 20;

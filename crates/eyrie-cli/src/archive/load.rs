@@ -31,8 +31,8 @@ struct Loader<'a, R, D: Posix> {
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     /// The inode flags that files and directories get at the very end, because these flags forbid changes.
     flags: BTreeMap<PathBuf, InodeFlags>,
-    /// The project ids that entries get after all links are made, because a directory of a tree takes no link
-    /// to an object of another tree.
+    /// The project ids that entries get after all hard links are made, because a hard link into a directory
+    /// with another project id fails (`EXDEV`).
     projects: BTreeMap<PathBuf, u32>,
     buffer: Vec<u8>,
 }
@@ -51,7 +51,8 @@ pub fn load<D: PosixProjects + Clone>(
     reporter: &Reporter,
 ) -> failure::Result<Tally> {
     let mut archive = ArchiveReader::new(input);
-    // The first member is read before anything is made, so an input that is not an archive makes nothing.
+    // Read the first member before the target is made, so that an input that is not an archive changes
+    // nothing.
     let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
     let tree = TargetTree::new(to, Progress::new(reporter));
     match target.stat(Target::NoFollow(to.into())) {
@@ -203,7 +204,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
                 .map_or(true, |stat| stat.is_dir())
         {
             return Err(Side::Source(
-                "it is a hard link to a file that the archive does not have before it".to_owned(),
+                "it is a hard link to a file that does not come before it in the archive".to_owned(),
             ));
         }
         self.make_room(path)?;

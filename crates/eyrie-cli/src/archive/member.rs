@@ -14,8 +14,8 @@ pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) struct Member {
     /// The name as the archive has it.
     pub name: Vec<u8>,
-    /// The attributes. An archive has only some of them. In a member that was read from an archive, the file
-    /// system, the inode number and the allocated bytes are 0, the number of links is 1, and the time of
+    /// The attributes. An archive stores only some attributes. In a member that was read from an archive, the
+    /// file system, the inode number and the allocated bytes are 0, the number of links is 1, and the time of
     /// change is the time of modification.
     pub stat: Stat,
     pub xattrs: Xattrs,
@@ -33,7 +33,7 @@ pub(super) enum Body {
     File(Vec<Range<u64>>),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
-    /// A hard link to an earlier member of this name. Its `stat.size` is 0.
+    /// A hard link to an earlier member of this name. The `stat.size` of the link is 0.
     Link(Vec<u8>),
     /// A pipe or a device: see `stat.kind`.
     Special,

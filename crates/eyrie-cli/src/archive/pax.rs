@@ -195,7 +195,7 @@ pub fn format_flags(flags: InodeFlags) -> String {
     set.join(",")
 }
 
-/// Returns the inode flags in a text. Leaves out flags that a volume does not have.
+/// Parses inode flags. Ignores flags that a volume does not have.
 pub fn parse_flags(text: &[u8]) -> InodeFlags {
     let flag = |name: &[u8]| match name {
         b"schg" | b"schange" | b"simmutable" | b"immutable" => InodeFlags::IMMUTABLE,

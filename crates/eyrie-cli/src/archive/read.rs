@@ -25,7 +25,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of bytes that one read skips.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result with a reason for the user. After an error, the [`ArchiveReader`] must not be used again.
+/// Result whose error is a reason for the user. After an error, the [`ArchiveReader`] must not be used again.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The next member of an archive.
@@ -84,7 +84,7 @@ impl<R: Read> ArchiveReader<R> {
                 }
                 b'L' => records.push(pax::PATH, self.text(&header)?),
                 b'K' => records.push(pax::LINK_PATH, self.text(&header)?),
-                // `V` has the label of a tape, which is skipped because it is no file.
+                // `V` has the label of a tape. It is skipped, because a label is not a file.
                 b'V' => {
                     let size = self.number(header.entry_size())?;
                     self.skip(padded(size))?;
@@ -199,7 +199,7 @@ impl<R: Read> ArchiveReader<R> {
         let bytes = self.description(header)?;
         match Records::decode(&bytes) {
             Some(records) => Ok(records),
-            None => self.broken("its records are invalid"),
+            None => self.broken("the records of a member are invalid"),
         }
     }
 
@@ -239,8 +239,8 @@ impl<R: Read> ArchiveReader<R> {
                 (Kind::File, Body::File(runs))
             }
             b'S' => {
-                // The size of a header that is not of GNU does not matter, because `runs_in_headers` then
-                // returns an error.
+                // A header without the fields of GNU tar has no such size. Any number will do, because
+                // `runs_in_headers` then returns an error.
                 file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
                 let runs = self.runs_in_headers(header)?;
                 (Kind::File, Body::File(self.checked(&runs, file_size)?))

@@ -43,11 +43,11 @@ pub enum SparseVersion {
 /// # Errors
 /// Fails if the version is unknown, a value is not a number, or an offset has no length.
 pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
-    const WRONG: &str = "its list of data ranges is wrong";
+    const WRONG: &str = "a list of data ranges is wrong";
     if let Some(major) = records.get(MAJOR) {
         return match (major, records.get(MINOR)) {
             (b"1", Some(b"0")) => Ok(Some(SparseVersion::InData)),
-            _ => Err("its list of data ranges is of an unknown version".to_owned()),
+            _ => Err("a list of data ranges is of an unknown version".to_owned()),
         };
     }
     let numbers: Option<Vec<u64>> = match records.get(MAP) {
@@ -77,7 +77,7 @@ pub fn real_size(records: &Records) -> Option<u64> {
 /// Returns the offsets and lengths of the ranges in one header of the oldest sparse format. Unused entries
 /// are skipped.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
-    let wrong = |_| "its list of data ranges is wrong".to_owned();
+    let wrong = |_| "a list of data ranges is wrong".to_owned();
     let used = places.iter().filter(|place| !place.is_empty());
     used.map(|place| Ok((place.offset().map_err(wrong)?, place.length().map_err(wrong)?))).collect()
 }
@@ -105,7 +105,7 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     let (mut end, mut sum) = (0, 0);
     for &(offset, length) in runs {
         let next = offset.checked_add(length).filter(|&next| offset >= end && next <= size);
-        end = next.ok_or("its list of data ranges is wrong")?;
+        end = next.ok_or("a list of data ranges is wrong")?;
         // The sum is at most `size`, because ranges do not overlap.
         sum += length;
         if length > 0 {
@@ -113,7 +113,7 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
         }
     }
     if sum != stored {
-        return Err("its list of data ranges does not match the size of its data".to_owned());
+        return Err("a list of data ranges does not match the size of its data".to_owned());
     }
     Ok(ranges)
 }

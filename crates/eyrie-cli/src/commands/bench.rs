@@ -44,7 +44,7 @@ pub struct BenchArgs {
 /// The workloads.
 #[derive(Debug, Subcommand)]
 enum BenchWorkload {
-    /// Single calls on files: the sizes of Aerie's Table 3, and further calls
+    /// Single calls on files: those of Table 3 of the paper about Aerie, in its sizes, and others
     #[command(after_help = "\
 Examples:
   eyrie bench micro

@@ -30,8 +30,8 @@ byte of the volume: it is mapped as a whole. A volume on a disk is read through 
 service. Only the user of the service and root may connect, unless --allow-user names others.
 
 The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
-the volume. After SIGKILL the volume is sound, and the next service recovers it: on a disk without the \
-changes after the last sync. docs/sharing.md has the details and a unit for systemd.")]
+the volume. After SIGKILL the volume is sound, and the next service recovers it. On a disk, changes after \
+the last sync may then be lost. docs/sharing.md has the details and a unit for systemd.")]
 pub struct ServeArgs {
     /// Volume to share
     #[arg(value_name = "VOLUME")]
@@ -42,6 +42,9 @@ pub struct ServeArgs {
     /// A further user who may connect, by name or number; `all` for everybody
     #[arg(long = "allow-user", value_name = "USER")]
     allow: Vec<String>,
+    /// Let a program that is alone log its changes of bytes and go on (a volume in shared memory only)
+    #[arg(long)]
+    deferred: bool,
     /// Serve in this process, and return when it is stopped
     #[arg(long, short)]
     foreground: bool,
@@ -78,7 +81,7 @@ impl ServeArgs {
         };
         format!(
             "serving {volume}: {users} can connect\n\
-             A program that connects can read all of the volume, and changes what its user may change.\n\
+             A program that connects can read all of the volume, and change what its user may change.\n\
              Your programs, and root's, can also change the files of the volume directly. The service\n\
              guards against their mistakes, not against their malice.\n"
         )
@@ -100,6 +103,9 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     for user in &arguments.allow {
         words.extend(["--allow-user".into(), user.into()]);
     }
+    if arguments.deferred {
+        words.push("--deferred".into());
+    }
     words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
     if arguments.json {
@@ -117,6 +123,7 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
 fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     let mut options = ServeOptions::default();
     options.paged = volumes::paged();
+    options.defers_changes = arguments.deferred;
     let (mut known, names) = (Vec::new(), Names::of_host());
     for name in &arguments.allow {
         if name == "all" {
@@ -144,7 +151,7 @@ fn serve(arguments: &ServeArgs, options: ServeOptions, output: &mut Output) -> R
     if arguments.background {
         background::report_ready().doing("detach from the terminal", place())?;
     } else if !arguments.quiet {
-        // A reader of the announcement that has ended does not end the service.
+        // The service goes on even if the reader of the announcement has ended.
         let _ = write!(output, "{}", arguments.announcement()).and_then(|()| output.flush());
     }
     background::notify_manager("READY=1");
@@ -164,6 +171,7 @@ mod tests {
                 volume: "vol".into(),
                 socket: None,
                 allow: vec![user.to_owned()],
+                deferred: false,
                 foreground: true,
                 json: false,
                 quiet: false,

@@ -20,7 +20,7 @@ Examples:
 
 Storage is given back in whole empty allocation groups of 64 MiB or less. Closing a volume also gives back \
 the groups that became empty since the volume was opened. On a block device the blocks of all empty groups \
-are discarded, and all of them are counted.")]
+are discarded, and the printed size is the size of all these groups.")]
 pub struct TrimArgs {
     /// Volume to trim
     #[arg(value_name = "VOLUME")]

@@ -229,14 +229,14 @@ impl Tally {
         let lost = self.flags_lost.load(Ordering::Relaxed);
         if lost > 0 {
             summary.push_str(&format!(
-                "; {} without its inode flags, because only root can set flags",
+                "; {} without inode flags, because only root can set flags",
                 text::count(lost)
             ));
         }
         let lost = self.projects_lost.load(Ordering::Relaxed);
         if lost > 0 {
             summary.push_str(&format!(
-                "; {} without its project id, because only root can set project ids",
+                "; {} without project ids, because only root can set project ids",
                 text::count(lost)
             ));
         }

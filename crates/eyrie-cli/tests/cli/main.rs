@@ -10,6 +10,7 @@ mod copies;
 mod crashes;
 mod damage;
 mod deep;
+mod deferred;
 mod devices;
 mod diffs;
 mod documents;

@@ -100,7 +100,7 @@ fn serve_confirms_on_demand() {
     let own = if rustix::process::geteuid().is_root() { "root" } else { "you, root" };
     let expected = format!(
         "serving vol: {own} and 4242 can connect\n\
-         A program that connects can read all of the volume, and changes what its user may change.\n\
+         A program that connects can read all of the volume, and change what its user may change.\n\
          Your programs, and root's, can also change the files of the volume directly. The service\n\
          guards against their mistakes, not against their malice.\n"
     );

@@ -24,7 +24,13 @@ pub struct Service(Child);
 impl Service {
     pub fn start(sandbox: &Sandbox) -> Service {
         // A volume on a disk gets a small page cache.
-        let mut command = sandbox.command(["serve", "--foreground", "--memory", "1M", "vol"]);
+        Service::start_with(sandbox, &["--memory", "1M"])
+    }
+
+    /// Starts a service with these further arguments.
+    pub fn start_with(sandbox: &Sandbox, arguments: &[&str]) -> Service {
+        let mut command = sandbox.command(["serve", "--foreground"]);
+        command.args(arguments).arg("vol");
         let service = Service(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         // The socket of a service that was killed may still be there.
         eventually(|| sandbox.command(["sessions", "vol"]).output().unwrap().status.success());

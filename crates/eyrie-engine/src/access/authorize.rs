@@ -216,8 +216,8 @@ impl<E: Engine> Requester<'_, E> {
     /// write. NFS servers have the same rule. A user whose writes keep set-id bits may name the bits to
     /// clear, because a front-end of root writes for other users.
     ///
-    /// `grows` is true for a change that is allowed in a file that only grows. The flags also bind a handle
-    /// that was opened before the file got its flags, because the service does not know the handle.
+    /// `grows` is true for a change that is allowed in an append-only file. The flags also bind a handle that
+    /// was opened before the file got its flags, because the service does not know the handle.
     fn check_write(&self, id: ObjectId, wanted: SetIds, grows: bool) -> Result<SetIds> {
         let file = self.protection(id)?;
         check_write(file.flags, grows)?;

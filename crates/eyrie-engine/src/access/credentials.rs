@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const FOWNER = 1 << 3;
         /// Keeps set-id bits on writes, and sets the set-group-id bit for other groups.
         const FSETID = 1 << 4;
-        /// Sets and clears the inode flags of immutable objects and of objects that only grow.
+        /// Sets and clears the inode flags of immutable and of append-only objects.
         const LINUX_IMMUTABLE = 1 << 9;
         /// Sees and sets `trusted` extended attributes, and sets `security` ones except
         /// `security.capability`. Sees all quotas, and sets limits and project ids.

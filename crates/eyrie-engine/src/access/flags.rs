@@ -1,5 +1,4 @@
-//! Inode flags: objects that are immutable, and objects that only grow. The flags bind every user, including
-//! root.
+//! Inode flags: immutable objects and append-only objects. The flags bind every user, including root.
 
 use super::{Capabilities, Credentials, Protection};
 use crate::op::{InodeFlags, Op};
@@ -47,8 +46,8 @@ pub fn check_set_size(file: InodeFlags) -> Result<()> {
     allowed(!file.contains(InodeFlags::APPEND_ONLY))
 }
 
-/// True for the modes of fallocate(2) that a file that only grows allows, as on Linux: they add storage and
-/// do nothing else.
+/// True for the modes of fallocate(2) that an append-only file allows, as on Linux: they add storage and do
+/// nothing else.
 pub(super) fn only_allocates(mode: FallocateMode) -> bool {
     matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize)
 }

@@ -68,8 +68,8 @@ impl LockOwner {
         IN_MOUNT | (sequence << PROCESS_BITS) | u64::from(process) & !(u64::MAX << PROCESS_BITS)
     }
 
-    /// Returns the number of the process that owns the lock: its process id if it uses the volume through a
-    /// mount. `None` if an open file owns the lock.
+    /// Returns the number of the process that owns the lock. If the process uses the volume through a mount,
+    /// the number is its process id. `None` if an open file owns the lock.
     pub fn process(self) -> Option<u64> {
         let number = match self.number & IN_MOUNT {
             0 => self.number,

@@ -74,7 +74,7 @@ fn acls(volume: &Volume, header: Header, cold: &Cold, found: u16) -> Result<()> 
         let bytes = xattr::value(volume.medium(), XattrRoot::of(header, cold), kind.name())?;
         let Some(bytes) = bytes else { continue };
         let acl = access::acl_of_op(header.kind(), kind, &bytes).ok().flatten();
-        // A stored access ACL has zeros for the rights that the mode has.
+        // A stored access ACL has zeros in place of the rights that the mode has.
         let is_sound = acl.is_some_and(|acl| kind == AclKind::Default || acl.to_stored() == Some(bytes));
         if !is_sound {
             return corrupt("impossible ACL");

@@ -2,10 +2,11 @@
 
 /// Defines the calls of [`Engine`](crate::Engine) that are one read of a
 /// [`VolumeView`](crate::volume::VolumeView). The engine has a method `$reading` that runs such a read and
-/// checks its result.
+/// checks its result, and a method `$reading_bytes` that does the same for a read of the bytes or the size of
+/// an object.
 #[macro_export]
 macro_rules! delegate_reads {
-    ($reading:ident) => {
+    ($reading:ident, $reading_bytes:ident) => {
         #[inline]
         fn lookup(&self, dir: $crate::ObjectId, name: &[u8]) -> $crate::Result<Option<$crate::ObjectId>> {
             self.$reading(|view| view.read_lookup(dir, name))
@@ -41,15 +42,15 @@ macro_rules! delegate_reads {
 
         #[inline]
         fn read(&self, id: $crate::ObjectId, offset: u64, out: &mut [u8]) -> $crate::Result<usize> {
-            self.$reading(|view| view.read_data(id, offset, out))
+            self.$reading_bytes(id, |view| view.read_data(id, offset, out))
         }
 
         fn seek(&self, id: $crate::ObjectId, offset: u64, hole: bool) -> $crate::Result<Option<u64>> {
-            self.$reading(|view| view.read_seek(id, offset, hole))
+            self.$reading_bytes(id, |view| view.read_seek(id, offset, hole))
         }
 
         fn has_storage(&self, id: $crate::ObjectId) -> $crate::Result<bool> {
-            self.$reading(|view| view.read_has_storage(id))
+            self.$reading_bytes(id, |view| view.read_has_storage(id))
         }
 
         fn xattr(&self, id: $crate::ObjectId, name: &[u8], out: &mut [u8]) -> $crate::Result<Option<usize>> {

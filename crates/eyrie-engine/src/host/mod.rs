@@ -2,13 +2,15 @@
 //!
 //! Callers start with [`HostPlace`], which decides if a path leads to a directory or to a device. `directory`
 //! and `device` handle the two kinds of places. `lock` keeps other owners away, including those in this
-//! process. Readers share a volume. `mapping` chooses the medium of a volume in a directory. `resize` changes
-//! the size of the file of a volume, or of the part of a device that a volume takes.
+//! process. Readers share a volume. `change_logs` has the files of change logs. `mapping` chooses the medium
+//! of a volume in a directory. `resize` changes the size of the file of a volume, or of the part of a device
+//! that a volume takes.
 //!
 //! Invariant: apart from tests, no other module of this crate makes calls to the host about the files or the
 //! device of a volume. Other modules only pass paths on. The one exception is `volume::view`, in which a
 //! client asks for the size of the file that its service sent.
 
+mod change_logs;
 pub(crate) mod device;
 mod directory;
 mod lock;
@@ -17,6 +19,8 @@ mod place;
 mod resize;
 mod segment;
 
+pub use change_logs::{LogTable, provision_log};
+pub(crate) use change_logs::{has_left_logs, left_logs, remove_left};
 pub use directory::create_from;
 pub(crate) use lock::{Hold, Sharing};
 pub(crate) use mapping::without_journal;

@@ -20,8 +20,8 @@ pub enum FallocateMode {
     /// Allocate storage for the range, and make its bytes zero (`FALLOC_FL_ZERO_RANGE`). If the range ends
     /// past the end of the file, extend the file.
     ZeroRange,
-    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. The storage past
-    /// the end of the file is that of `KeepSize`.
+    /// Allocate storage for the range, make its bytes zero, and keep the size of the file. Storage past the
+    /// end of the file stays as with `KeepSize`.
     ZeroRangeKeepSize,
     /// Remove the range from the file. The bytes after the range move to the start of the range
     /// (`FALLOC_FL_COLLAPSE_RANGE`).

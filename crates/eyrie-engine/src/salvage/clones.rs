@@ -40,9 +40,8 @@ impl CopiedPages {
             time,
         }) {
             Ok(_) => Ok(length),
-            // `Stale`: the earlier copy was incomplete, so it was removed. `Invalid`: the range has only a
-            // part of its last page, and does not end with the source file, or would end inside the target
-            // file.
+            // `Stale`: the earlier copy was incomplete, so it was removed. `Invalid`: the range ends inside a
+            // page, and this end is not the end of the source file, or would lie inside the target file.
             Err(Error::Invalid(_) | Error::Stale) => Ok(0),
             Err(error) => Err(error),
         }

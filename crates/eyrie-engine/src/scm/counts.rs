@@ -36,8 +36,8 @@ const ATTEMPTS: usize = 100;
 /// shrinks to this number loses its summary.
 pub(super) const LARGE: u64 = SHARDS as u64;
 /// Maximum number of buckets of a directory that a client reads by itself, and maximum number of attempts.
-/// The reads of 32 buckets take about as long as a request to a service that is awake, and a small part of a
-/// request to a sleeping one.
+/// The reads of 32 buckets take about as long as a request to a service that is awake. A request to a
+/// sleeping service takes much longer.
 const MOST_READ: u64 = 32;
 const READS: usize = 4;
 /// Number of buckets that a builder adds up before it releases the locks. The number is small under
@@ -101,9 +101,9 @@ impl DirectoryView {
 }
 
 impl VolumeView {
-    /// Returns the attributes of a directory from its pages. Returns `None` for a directory of more than
-    /// 32 buckets (`MOST_READ`), and for a directory that Ops keep changing. The owner of the volume has
-    /// other ways to find the attributes of these two.
+    /// Returns the attributes of a directory from its pages. Returns `None` for a directory of more than 32
+    /// buckets (`MOST_READ`), and for a directory that Ops keep changing. The owner of the volume has other
+    /// ways to find the attributes of such directories.
     ///
     /// # Errors
     /// As [`Engine::attributes`](crate::Engine::attributes).

@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Engine for Scm {
-    crate::delegate_reads!(reading);
+    crate::delegate_reads!(reading, reading_bytes);
 
     fn root(&self) -> ObjectId {
         self.root

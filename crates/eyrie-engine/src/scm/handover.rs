@@ -54,8 +54,7 @@ fn time_of(record: &RequestRecord) -> Time {
     Time { seconds: record.seconds.get(), nanoseconds: record.nanoseconds.get() }
 }
 
-/// Returns the record of a request with this Op, which the session `key` has made as its request number
-/// `number`.
+/// Returns the record of a request with this Op. `number` is the number of the request in the session `key`.
 fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
     let mut record = RequestRecord::new_zeroed();
     record.key.set(key.raw());
@@ -72,7 +71,7 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
         }
         // A write in place stores the time of the file before the bytes, so the time proves nothing. To make
         // the write again is harmless: it stores the same bytes at the same place. A change of the access
-        // time leaves the change time alone. It is harmless to make again, too.
+        // time does not set the change time, and is as harmless to make again.
         Op::Write { time, .. } | Op::MarkAccess { time, .. } => (None, None, b"", time),
         Op::SetSize { id, time, .. }
         | Op::Fallocate { id, time, .. }
@@ -86,7 +85,7 @@ fn record_of(key: SessionKey, number: u64, op: &Op<'_>) -> RequestRecord {
             (Some(id), None, b"", time)
         }
         Op::Put { dir, name, id, time, .. } => (Some(dir), Some(id), name, time),
-        // A batch is made as a whole, so one of its changes speaks for all.
+        // A batch is made as a whole, so if one of its changes was made, all were made.
         Op::Batch { dir, ops, time } => {
             let put = ops.iter().find_map(|op| match *op {
                 Op::Put { name, id, .. } => Some((name, id)),
@@ -141,7 +140,8 @@ impl Scm {
         let _pin = pin();
         let owner = self.volume.owner_number()?;
         if key.is_of_owner(owner) {
-            // This process is the service of the session. It ends a session only between two requests.
+            // This process is the service of the session. It ends a session only between two requests, so it
+            // has not begun this request.
             return Ok(RequestOutcome::NotMade);
         }
         if let Some(record) = self.volume.kept_outcome(key.raw(), number)? {
@@ -153,15 +153,16 @@ impl Scm {
                 _ => RequestOutcome::Unknown,
             });
         }
-        // A later owner keeps the result for a session, in one of `OUTCOMES` places. The number of that owner
-        // selects the place, so the result stays for at least the next `OUTCOMES - 1` owners. Therefore no
-        // result for a session of one of the previous `OUTCOMES - 1` owners was overwritten.
+        // No result is kept. If a later owner found a record of the request, it kept the result in one of
+        // `OUTCOMES` places. The number of that owner selects the place, so the next `OUTCOMES - 1` owners do
+        // not overwrite the result. Therefore, if one of the previous `OUTCOMES - 1` owners was the service
+        // of the session, no owner has found a record, and the change was not made.
         let is_recent = (1..OUTCOMES as u64).any(|age| key.is_of_owner(owner.wrapping_sub(age)));
         Ok(if is_recent { RequestOutcome::NotMade } else { RequestOutcome::Unknown })
     }
 
-    /// Finds out if the change of the request that the previous service recorded was made, and keeps the
-    /// result. No Op has changed the volume since that service ended.
+    /// Finds out if the previous service made the change of its recorded request, and keeps the result. No Op
+    /// has changed the volume since that service ended.
     pub(super) fn settle_request(&self) -> Result<()> {
         let _pin = pin();
         let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
@@ -438,7 +439,8 @@ mod tests {
         }
     }
 
-    /// Returns everything in the root directory that a change can affect, without times.
+    /// Returns everything in the root directory that a change can affect, without the times of change and
+    /// modification.
     fn contents(engine: &Scm) -> Vec<String> {
         let mut found = Vec::new();
         let mut visit = |entry: ListedEntry<'_>| {
@@ -484,8 +486,8 @@ mod tests {
 
     /// Makes a request of another session with the same number, as a service does. The end of the request
     /// clears only the key of its record. The other fields stay, and the object that they name shows that
-    /// this change was made. So a record with the next key and with these fields would claim that the next
-    /// change was made.
+    /// this change was made. If a service stored the key of its next record before the other fields, a kill
+    /// between the two stores would leave a record that claims that the next change was made.
     fn make_earlier_request(engine: &Scm) {
         let id = engine.lookup(engine.root(), b"dir").expect("sound").expect("there");
         let change = AttributeChange { mode: Some(0o700), ..AttributeChange::default() };
@@ -516,7 +518,7 @@ mod tests {
         let (found, outcome) = (contents(&next), next.request_outcome(KEY, 5).expect("sound"));
         match outcome {
             RequestOutcome::Made { .. } => assert_eq!(found, after, "{what}"),
-            // To make a write again does no harm, and neither does an access time.
+            // A write or a change of an access time does no harm when it is made again.
             RequestOutcome::NotMade if what.starts_with("Write") || what.starts_with("MarkAccess") => {}
             _ => assert_eq!((outcome, &found[..]), (RequestOutcome::NotMade, before), "{what}"),
         }
@@ -524,8 +526,7 @@ mod tests {
     }
 
     /// A service is killed at each store and commit of each Op of [`with_op`]. Then the next owner is killed
-    /// at each store and commit of its open. The result that the owner after both finds agrees with the
-    /// contents.
+    /// at each store and commit of its open. The result that the third owner finds agrees with the contents.
     #[test]
     fn outcome_agrees_with_the_contents_after_kills_at_each_store() {
         for number in 0..OPS {

@@ -37,6 +37,7 @@ mod quotas;
 mod read;
 mod remove;
 mod rename;
+mod replay;
 mod shrink;
 mod summaries;
 mod version;
@@ -58,6 +59,8 @@ use crate::object::header::{Header, Hot};
 use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
+
+pub use crate::host::{LogTable, provision_log};
 use locks::Locks;
 use opens::Opens;
 use quotas::Quotas;
@@ -139,6 +142,16 @@ impl Scm {
     #[inline(always)]
     fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
         self.sound(read(&self.volume))
+    }
+
+    /// Runs a read of the bytes or the size of an object. Here, each change that was answered is visible.
+    #[inline(always)]
+    fn reading_bytes<'a, T>(
+        &'a self,
+        _id: ObjectId,
+        read: impl FnOnce(&'a VolumeView) -> Result<T>,
+    ) -> Result<T> {
+        self.reading(read)
     }
 
     /// Returns the header of an id that came from a caller, as [`VolumeView::header`] does.

@@ -14,7 +14,7 @@ use super::quotas::Quotas;
 use super::summaries::Summaries;
 use crate::advisory::LockTable;
 use crate::engine::next_instance;
-use crate::host::HostPlace;
+use crate::host::{HostPlace, has_left_logs};
 use crate::object::collection;
 use crate::object::header::{Header, NewObject};
 use crate::transaction::Transaction;
@@ -75,7 +75,9 @@ impl Scm {
     pub fn open_shared(path: &Path, mut paged: PagedOptions) -> Result<Scm> {
         paged.is_shared = true;
         let (volume, opened) = Volume::open(path, paged)?;
-        Scm::start_shared(volume, opened)
+        let engine = Scm::start_shared(volume, opened)?;
+        engine.replay_logs(HostPlace::of(path), true)?;
+        Ok(engine)
     }
 
     /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests and the crash explorer use this call
@@ -106,6 +108,7 @@ impl Scm {
     pub fn open_read_only(path: &Path, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_copy(path, paged)?;
         let mut engine = Scm::start_uncounted(volume, opened)?;
+        engine.replay_logs(HostPlace::of(path), false)?;
         engine.read_only = true;
         Ok(engine)
     }
@@ -113,7 +116,9 @@ impl Scm {
     /// Opens a volume as [`Scm::open`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn open_at(place: HostPlace<'_>, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_at(place, paged)?;
-        Scm::start(volume, opened)
+        let engine = Scm::start(volume, opened)?;
+        engine.replay_logs(place, true)?;
+        Ok(engine)
     }
 
     /// Opens the volume on a medium, and recovers it if it was not closed.
@@ -164,6 +169,10 @@ impl Scm {
 
     /// Resizes a volume as [`Scm::resize`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn resize_at(place: HostPlace<'_>, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
+        if has_left_logs(place) {
+            // The ids in the logs are those of the old size.
+            Scm::open_at(place, paged)?.close()?;
+        }
         let (mut volume, opened) = Volume::open_at(place, paged)?;
         recovery::recover(&mut volume, opened)?;
         let (volume, opened) = volume.resize(place.path(), bytes, paged)?;

@@ -29,8 +29,8 @@ use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, recovery};
 
 thread_local! {
-    /// True while the thread makes a change for a caller whom no limit stops. Linux, too, finds this right in
-    /// the running thread.
+    /// True while the thread makes a change for a caller whom no limit stops. Linux, too, takes the
+    /// capability for this from the running thread.
     static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -135,7 +135,7 @@ impl QuotaState {
         Ok(())
     }
 
-    /// Adds the parts of a change that `part` keeps.
+    /// Adds a change to the usages. `part` selects, from each number of the change, the part that is added.
     fn add(&mut self, change: &QuotaChange, part: impl Fn(i64) -> i64, now: Time) {
         for &UsageChange { id, bytes, files } in &change.parts {
             let usage = self.usages.entry(id).or_default();
@@ -213,8 +213,8 @@ impl Scm {
     }
 
     /// Commits a change of the storage of one object, and charges its owners. `shared` has the extents to
-    /// which the object gets pointers besides other objects. Each of them counts as an extent of its own. The
-    /// caller holds the lock of the object.
+    /// which the object gets pointers although other objects have pointers to them, too. Each of these
+    /// extents counts as if only this object had it. The caller holds the lock of the object.
     #[inline(always)]
     pub(super) fn commit_charged(
         &self,
@@ -274,8 +274,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Adds a change of owners, from those that an object has. `bytes` is the change of its storage that the
-    /// same commit makes.
+    /// Adds a change of the owners of an object to `to`. `bytes` is the change of the object's storage that
+    /// the same commit makes.
     #[cold]
     pub(super) fn add_move(
         &self,

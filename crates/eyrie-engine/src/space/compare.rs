@@ -1,4 +1,4 @@
-//! Compares free memory with the memory in use, to check a volume.
+//! Compares the free storage with the storage that objects use, to check a volume.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ fn difference(a: &Bits, b: &Bits) -> Bits {
     Bits::from_words(a.words().iter().zip(other).map(|(&a, b)| a & !b).collect())
 }
 
-/// Returns the ranges of pages to which the two lists of runs give different numbers of pointers, in order.
+/// Returns the ranges of pages whose numbers of pointers differ in the two lists of runs, in order.
 fn other_counts(a: &[SharedRun], b: &[SharedRun]) -> Vec<(u32, u32)> {
     let mut bounds: Vec<u32> = a.iter().chain(b).flat_map(|run| [run.page, run.page + run.pages]).collect();
     bounds.sort_unstable();
@@ -73,7 +73,7 @@ fn other_counts(a: &[SharedRun], b: &[SharedRun]) -> Vec<(u32, u32)> {
 }
 
 impl Space {
-    /// Compares the free memory with the memory that no object uses, range by range. The result is exact if
+    /// Compares the free storage with the storage that no object uses, range by range. The result is exact if
     /// no other thread changes the volume meanwhile.
     pub(crate) fn compare(&self, marks: &Marks) -> Vec<SpaceMismatch> {
         let (ours, theirs) = (self.free_map(), marks.free_map());

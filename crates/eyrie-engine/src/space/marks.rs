@@ -232,7 +232,8 @@ impl Marks {
         })
     }
 
-    /// Returns the bytes of one page for each pointer to a marked page but the first.
+    /// Returns the number of bytes that sharing saves: one page for each pointer to a shared page, except the
+    /// first pointer to the page.
     pub(crate) fn saved_by_sharing(&self) -> u64 {
         self.shared.runs().iter().map(SharedRun::saved).sum()
     }

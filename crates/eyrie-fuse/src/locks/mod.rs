@@ -1,16 +1,16 @@
 //! The advisory locks of a mount, which the volume keeps.
 //!
-//! - The kernel sends a `flush` for each close of a descriptor. It ends the POSIX locks of the process on the
-//!   file.
-//! - The kernel sends a `release` for the end of an open file. It ends the locks of the open file. The kernel
-//!   names the owner of a lock of flock(2) only, so a [`Claim`] notes which owners have used an open file. An
-//!   owner that has used no other open file of this file loses its locks. So a process keeps the locks that
-//!   it got through another open file.
-//! - The end of a claim may come between the note of the claim and the grant of the lock. So a grant is
-//!   followed by a look if the claim is still there. Otherwise the lock ends at once, as if the close had
-//!   come after the grant. Nothing else would end it, because the mount has forgotten the owner.
-//! - A request that waits goes to [one thread](waits), which repeats it. So no request of the mount waits for
-//!   it.
+//! - The kernel sends a `flush` for each close of a descriptor. A `flush` ends the POSIX locks of the process
+//!   on the file.
+//! - The kernel sends a `release` for the end of an open file. A `release` ends the locks of the open file.
+//!   It names only the owner of locks of flock(2), so a [`Claim`] notes which owners have used an open file.
+//!   An owner that has used no other open file of this file loses its locks. So a process keeps the locks
+//!   that it got through another open file.
+//! - A claim may end before the volume grants the lock of the claim. So the mount looks for the claim again
+//!   after each grant. If the claim has ended, the mount ends the lock, as if the close had come after the
+//!   grant. Nothing else would end the lock, because the mount has forgotten the owner.
+//! - A request that waits for a lock goes to [one thread](waits), which repeats the request. So the other
+//!   requests of the mount do not wait.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
 //!   [`GRACE`] if another open file has had locks on the file.
 //!
@@ -197,7 +197,7 @@ impl FileLocks {
             None if range == LockRange::ALL => {
                 set(&whole)?;
                 set(&bytes).inspect_err(|_| {
-                    // The request has got nothing.
+                    // The request fails as a whole, so it keeps neither lock.
                     let _ = self.nodes.try_lock(id, &LockRequest { kind: None, ..whole }, None);
                 })
             }

@@ -56,7 +56,7 @@ impl Owner {
         LockOwner::local(OwnerClass::OpenFile, self.number)
     }
 
-    /// Returns all owners of locks.
+    /// Returns this owner in the volume, in each class of owners.
     pub(super) fn both(self) -> [LockOwner; 2] {
         [OwnerClass::Process, OwnerClass::OpenFile].map(|class| LockOwner::local(class, self.number))
     }
@@ -86,7 +86,7 @@ impl OwnerMaps {
 
 impl Owners {
     fn state(&self) -> MutexGuard<'_, OwnerMaps> {
-        // No code panics with this lock.
+        // No code panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl Owners {
         numbers.into_iter().filter_map(end).collect()
     }
 
-    /// True if an open file other than `number` may have locks on a file.
+    /// True if an owner that is an open file, other than the owner `number`, may have locks on a file.
     pub(super) fn has_other_open_file(&self, id: ObjectId, number: u64) -> bool {
         let state = self.state();
         let mut others = state.claims.get(&id).into_iter().flatten().filter(|claim| claim.owner != number);

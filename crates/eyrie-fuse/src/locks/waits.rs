@@ -1,8 +1,8 @@
 //! The requests that wait for locks, and the thread that repeats them.
 //!
-//! One thread repeats all waiting requests, in the order of their arrival: at once after an end of a lock in
-//! this mount, and after a pause, because locks of other users of the volume end without notice. It ends the
-//! wait of a thread that has a signal.
+//! One thread repeats all waiting requests, in the order of their arrival. It repeats them at once when a
+//! lock of this mount ends. It also repeats them after pauses, because it gets no notice when another lock of
+//! the volume ends. If the caller of a request has a signal, the request fails with `EINTR`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ impl Waiting {
 
 impl Waits {
     fn state(&self) -> MutexGuard<'_, WaitQueue> {
-        // No code panics with this lock.
+        // No code panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@
 //! hole makes the host allocate a page of zeros, which the cache does not count. The keeper compares the
 //! memory of the file with the pages that the cache knows. If the file has memory for more than [`SLACK`]
 //! other pages, the keeper gives the memory of these pages back. So a client can make the host allocate at
-//! most [`SLACK`] pages, and the pages that the client reads between two looks. No client that keeps to the
+//! most [`SLACK`] pages, plus the pages that the client reads between two looks. No client that keeps to the
 //! protocol reads a hole.
 
 use std::fs::File;
@@ -54,7 +54,7 @@ impl Pager {
         true
     }
 
-    /// Gives the memory of those pages back that are neither in the cache nor locked.
+    /// Gives back the memory of the pages that are neither in the cache nor locked.
     fn give_absent_back(&self, mut pages: Range<usize>) {
         while let Some(first) = pages.find(|&page| self.lock_absent(page)) {
             let end = pages.end.min(first + BATCH);

@@ -73,6 +73,8 @@ pub enum On {
     Both,
     /// No run of the explorer. The tests of the engine under the scheduler `shuttle` notice the mutant.
     Scheduler,
+    /// No run of the explorer. The tests of a service and its clients under the scheduler notice the mutant.
+    ServiceScheduler,
     /// No run of the explorer. The tests of the command with services in processes of their own notice the
     /// mutant.
     Services,
@@ -95,8 +97,7 @@ pub struct RuleEntry {
     /// those with services.
     pub on: On,
     /// The kind of workload that the explorer tries first, because it is likely to show the mutant. The other
-    /// kinds follow. For [`On::Scheduler`] and [`On::Services`] this is the start of the names of the tests
-    /// that notice the mutant.
+    /// kinds follow. For the other runs this is the start of the names of the tests that notice the mutant.
     pub hint: &'static str,
 }
 

@@ -125,6 +125,33 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "A client that waits for a redo record asks from time to time if its service lives.",
             "it takes a dead service for a live one";
     }
+    Processes in "eyrie-client/src/log.rs" {
+        SealStopsAppends "seal-stops-appends" on ServiceScheduler, "deferred::":
+            "A client moves the end of its log by a compare-and-exchange, which fails after a seal.",
+            "it stores the end without a condition";
+        ClosedLogIsInDoubt "closed-log-is-in-doubt" on Services, "deferred::entry_in_a_closed":
+            "A client that finds its log closed after an append asks how far the next owner has applied it.",
+            "it takes the change for made";
+    }
+    Processes in "eyrie-client/src/deferred.rs" {
+        ReadsSettleGrants "reads-settle-grants" on ServiceScheduler, "deferred::":
+            "Before a client reads bytes, the service applies the logged changes of them.",
+            "it reads at once";
+    }
+    Processes in "eyrie-service/src/logs.rs" {
+        RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
+            "A log is sealed while the service handles a request of its session.",
+            "the log is open";
+        GrantComesFirst "grant-comes-first" on ServiceScheduler, "deferred::":
+            "A service names the holder of the grant on the board before it opens the log of the holder.",
+            "it opens the log first";
+        GrantEndsAfterItsEntries "grant-ends-after-its-entries" on ServiceScheduler, "deferred::":
+            "A service clears the grant only after it has applied the log.",
+            "it clears the grant first";
+        EntryIsAppliedBeforeItCounts "entry-is-applied-before-it-counts" on ServiceScheduler, "deferred::":
+            "A service notes an entry as applied only after it has applied it.",
+            "it notes the entry first";
+    }
     Processes in "eyrie-client/src/channel.rs" {
         AnswerOfADeadServiceCounts "answer-of-a-dead-service-counts" on Services, "served::answer_of":
             "A client whose service has ended looks for an answer before it asks the next service.",

@@ -36,7 +36,7 @@ pub struct RawSession {
     /// The files that the service has sent.
     pub files: Vec<File>,
     pub socket: OwnedFd,
-    lanes: SharedMemory,
+    pub lanes: SharedMemory,
     pub root: ObjectId,
 }
 

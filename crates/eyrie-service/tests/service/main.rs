@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod deferred;
 #[macro_use]
 mod disk;
 mod forged;
@@ -42,10 +43,11 @@ struct Served {
     _place: tempfile::TempDir,
 }
 
-/// Options with a page cache that is smaller than the data of many tests.
+/// Options with a page cache that is smaller than the data of many tests. In memory, changes are deferred.
 fn small_cache() -> ServeOptions {
     let mut options = ServeOptions::default();
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
+    options.defers_changes = true;
     options
 }
 

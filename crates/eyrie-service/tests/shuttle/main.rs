@@ -11,7 +11,10 @@
 
 #[path = "../../../eyrie-engine/tests/shuttle/bursts.rs"]
 mod bursts;
+mod deferred;
 mod lanes;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod order;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +43,8 @@ const TIME: Time = Time { seconds: 1, nanoseconds: 0 };
 /// process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -87,7 +92,9 @@ impl Template {
 }
 
 fn start(path: &Path, socket: &Path) -> (Stopper, JoinHandle<()>) {
-    let service = Service::start(path, socket, ServeOptions::default()).unwrap();
+    let mut options = ServeOptions::default();
+    options.defers_changes = true;
+    let service = Service::start(path, socket, options).unwrap();
     (service.stopper(), shuttle::thread::spawn(move || service.run().unwrap()))
 }
 

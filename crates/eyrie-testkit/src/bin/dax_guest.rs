@@ -60,7 +60,7 @@ fn run() -> Result<()> {
         println!("done: {};", script.number());
     }
     if !script.is_shown(&place)? {
-        return Err("the files are not what the steps made".into());
+        return Err("the files differ from those that the steps made".into());
     }
     drop(place);
     Ok(volume.close()?)

@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 use super::calls::{PosixCall, SLOTS};
 use super::values::{CallPath, PathBytes, Random};
 
-/// The slots that seldom hold other files than directories. Most paths that begin at an open file begin
-/// there.
+/// The slots that mostly hold directories. Most paths that begin at an open file begin at a file of these
+/// slots.
 const DIRECTORY_SLOTS: Range<usize> = 4..SLOTS;
 /// Modes that grant or refuse a right to some user of the run.
 const MODES: &[u16] = &[
@@ -174,7 +174,7 @@ impl Random {
         }
         if self.0.random_ratio(1, 8) {
             flags |= OpenFlags::TEMPORARY;
-            // The call fails without `WRITE` and with `CREATE`, so both cases are rare.
+            // The call fails without `WRITE`, and it fails with `CREATE`. So both cases are rare.
             flags.set(OpenFlags::WRITE, !self.0.random_ratio(1, 10));
             flags.set(OpenFlags::CREATE, self.0.random_ratio(1, 10));
             let mode = self.mode();

@@ -1,8 +1,9 @@
 //! Compares advisory locks with those of the kernel: random calls of several owners, and deadlocks.
 //!
 //! Each side has actors, which are threads. For locks, the kernel treats a thread as a process if the thread
-//! has its own table of descriptors. Each actor is another user. A further actor on each side only probes:
-//! after each call it lists the range locks of all files, and the test compares the lists of both sides.
+//! has its own table of descriptors. Each actor with random calls has a user of its own. A further actor on
+//! each side only probes: after each call it lists the range locks of all files, and the test compares the
+//! lists of both sides.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -383,9 +383,9 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
     let serving = planned(&events, Phase::Serving);
     let sites = events.iter().filter(|event| event.0 == Phase::Serving).count();
     let mut done = 0;
-    // The first kill, and the kills of the next service while it opens the volume. Of all kills that came,
-    // this is the one whose recovery has the most kills to try: a kill between two changes leaves little to
-    // recover, and a planned kill may not come.
+    // The first kill, and the kills of the next service while it opens the volume. The first kill is the one,
+    // of all kills that came, whose recovery has the most kills to try. A kill between two changes leaves
+    // little to recover, and a planned kill may not come.
     let mut longest = (&serving[0], Vec::new());
     for kill in &serving {
         let (killed, events, found) = run(std::slice::from_ref(kill));

@@ -153,8 +153,9 @@ fn pages_state_the_number_of_rules() {
     let count = |is_counted: fn(On) -> bool| {
         SafetyRule::ALL.iter().filter(|rule| is_counted(rule.entry().on)).count()
     };
-    let (threads, processes) = (count(|on| on == On::Scheduler), count(|on| on == On::Services));
-    let explored = count(|on| ![On::Scheduler, On::Services].contains(&on));
+    let threads = count(|on| [On::Scheduler, On::ServiceScheduler].contains(&on));
+    let processes = count(|on| on == On::Services);
+    let explored = SafetyRule::ALL.len() - threads - processes;
     let stated = [
         ("README.md", format!("The explorer notices each of {explored} mutants")),
         ("CHANGELOG.md", format!("a catalogue of {} rules of crash safety", SafetyRule::ALL.len())),

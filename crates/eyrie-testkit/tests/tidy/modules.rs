@@ -58,6 +58,7 @@ const ORDER: [(&str, &[&str]); 12] = [
             "engine",
             "access",
             "board",
+            "change_log",
             "extent",
             "tables",
             "spread",
@@ -77,9 +78,12 @@ const ORDER: [(&str, &[&str]); 12] = [
     ),
     (
         "eyrie-client",
-        &["packet", "sent", "protocol", "channel", "session", "unsynced", "client", "watch", "engine"],
+        &[
+            "packet", "sent", "protocol", "log", "channel", "session", "unsynced", "client", "watch",
+            "deferred", "engine",
+        ],
     ),
-    ("eyrie-service", &["watchers", "session", "locks", "reach", "requests", "server"]),
+    ("eyrie-service", &["clock", "watchers", "logs", "session", "locks", "reach", "requests", "server"]),
     (
         "eyrie",
         &[

@@ -40,9 +40,9 @@ pub struct FoundLock {
     pub start: u64,
     /// Number of its bytes. 0 if it has all bytes from `start` on.
     pub length: u64,
-    /// Number of the process that owns the lock: the process id of a process that uses the volume through a
-    /// mount. `None` if an open file owns the lock. In a served volume, a client chooses this number, so do
-    /// not trust it.
+    /// Number of the process that owns the lock. If the process uses the volume through a mount, the number
+    /// is its process id. `None` if an open file owns the lock. In a served volume, a client chooses this
+    /// number, so do not trust it.
     pub process: Option<u64>,
 }
 

@@ -7,10 +7,11 @@ use super::{AsUser, CallError, CallResult, Handle, Pxfs};
 use crate::posix::{OpenFlags, PosixClones};
 use crate::{Errno, Result};
 
-/// Maximum number of bytes that one Op clones. On a disk other calls wait while the Op changes the pointers
-/// of both files, 4 MiB in all.
+/// Maximum number of bytes that one Op clones. An Op of this size changes up to 4 MiB of pointers in both
+/// files. On a disk, other calls wait meanwhile.
 const CLONED_AT_ONCE: u64 = 1 << 30;
-/// Maximum number of bytes that one call copies if it cannot share them. The caller makes another call.
+/// Maximum number of bytes that one call copies if it cannot share them. The caller copies the rest with
+/// further calls.
 const COPIED_AT_ONCE: u64 = 1 << 20;
 /// Size of a page, the unit of sharing.
 const PAGE: u64 = 4096;
@@ -98,7 +99,8 @@ impl<E: Engine> AsUser<'_, E> {
         (target, to): FilePlace,
         length: u64,
     ) -> CallResult<()> {
-        // The first steps must not succeed if the last one fails. All steps but the last clone whole pages.
+        // Check all steps before the first one, because the call must not fail after some of its steps. Only
+        // the last step can clone a part of a page.
         let (end, to_end) = (from + length, to.saturating_add(length));
         let (size, to_size) =
             (self.engine().attributes(source)?.size, self.engine().attributes(target)?.size);
@@ -110,7 +112,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
         let mut left = length;
         if source == target && ends_in_page {
-            // The other steps make the file longer, and then its end is no longer that of the range.
+            // Make the last step first. A range may end inside a page only at the end of the source, and the
+            // other steps may make the file longer.
             let last = length % CLONED_AT_ONCE;
             left -= last;
             self.clone_step((source, from + left), (target, to + left), last)?;
@@ -120,14 +123,16 @@ impl<E: Engine> AsUser<'_, E> {
             self.clone_step((source, from + at), (target, to + at), (left - at).min(CLONED_AT_ONCE))?;
             at += CLONED_AT_ONCE;
             let hole = self.hole_from((source, from + at))?.min(self.hole_from((target, to + at))?);
-            // Steps in which both files have a hole are left out, but not the last step, which sets the size.
+            // A step is left out if both files have only holes there. The last step is never left out,
+            // because it sets the size.
             let last = (left - 1) / CLONED_AT_ONCE * CLONED_AT_ONCE;
             at = (at + hole / CLONED_AT_ONCE * CLONED_AT_ONCE).min(last.max(at));
         }
         Ok(())
     }
 
-    /// Returns the number of bytes from a place on that are in a hole, or past the end.
+    /// Returns the number of bytes from a place to the next data of the file, or [`OFFSET_MAX`] if no data
+    /// follow.
     fn hole_from(&self, (id, offset): FilePlace) -> CallResult<u64> {
         Ok(self.engine().seek(id, offset, false)?.map_or(OFFSET_MAX, |data| data - offset))
     }
@@ -144,7 +149,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     /// Copies a range of a file, or the first part of it, without a permission check. Shares whole pages if
-    /// both offsets are at pages. Returns the number of bytes.
+    /// both offsets are multiples of the size of a page. Returns the number of bytes.
     pub(super) fn copy_object(
         &self,
         (source, from): FilePlace,
@@ -183,8 +188,8 @@ impl<E: Engine> AsUser<'_, E> {
         self.copy_bytes((source, from), (target, to), count)
     }
 
-    /// Copies bytes by a read and a write. If both offsets are equally far from the next page, the copy ends
-    /// there, so that the next call can share pages.
+    /// Copies bytes by a read and a write. If both offsets are equally far from the start of the next page,
+    /// the copy ends at this start, so that the next call can share pages.
     fn copy_bytes(&self, (source, from): FilePlace, (target, to): FilePlace, count: u64) -> CallResult<u64> {
         let to_page = PAGE - from % PAGE;
         let most = if to_page < PAGE && from % PAGE == to % PAGE { to_page } else { COPIED_AT_ONCE };
@@ -194,8 +199,8 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(read as u64)
     }
 
-    /// Checks that the inode flags of a file let a handle that is already open write. As in Linux, a file
-    /// that only grows refuses such a handle only at its open.
+    /// Checks that the inode flags of a file let a handle that is already open write. As in Linux, the flag
+    /// of an append-only file binds a handle only when the handle is opened.
     fn check_target(&self, id: ObjectId) -> CallResult<()> {
         if self.engine().may_have_flags() {
             access::check_write(self.engine().inode_flags(id)?, true)?;

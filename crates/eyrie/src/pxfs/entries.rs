@@ -49,10 +49,11 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(self.create(&parent.dir, name, kind, mode, content)?.0)
     }
 
-    /// Returns true if an exclusive create may leave its own look-up of the name out. The Op looks the name
-    /// up, too, and [`create_unseen`](AsUser::create_unseen) does so after an error. A client looks the name
-    /// up first, because a look-up needs no request. Calls such as `mkdir` do the same, because their entry
-    /// often exists.
+    /// Returns true if an exclusive create may leave out its own look-up of the name, because the Op looks
+    /// the name up, too. [`create_unseen`](AsUser::create_unseen) looks the name up only after an error. A
+    /// client always looks the name up first, because a look-up makes no request to the service, and so an
+    /// existing entry costs no request. Calls such as `mkdir` look the name up first, too, because their
+    /// entry often exists.
     #[inline]
     pub(super) fn may_create_unseen(&self, parent: &Parent) -> bool {
         parent.last == Last::Name

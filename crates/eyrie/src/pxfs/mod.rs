@@ -1,9 +1,10 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
 //! A call walks its path, checks permissions with [`eyrie_engine::access`], and then reads, or changes the
-//! volume by one [`Op`], which a crash leaves whole or undone. (A long `fallocate` applies several Ops.) Each
-//! attempt of a call holds one pin ([`Guard`](crate::Guard)), so no id is reused between look-up and use. If
-//! another thread removes the object in between, the engine returns `Stale`, and the call begins again.
+//! volume by one [`Op`], which a crash leaves whole or undone. (A long `fallocate` or `clone_range` applies
+//! several Ops.) Each attempt of a call holds one pin ([`Guard`](crate::Guard)), so no id is reused between
+//! look-up and use. If another thread removes the object in between, the engine returns `Stale`, and the call
+//! begins again.
 //!
 //! Differences from Linux's tmpfs:
 //! - Reads set no access times, as with the mount option `noatime`, unless [`Pxfs::with_access_times`] says
@@ -144,8 +145,8 @@ impl<E: Engine> Pxfs<E> {
         Pxfs::over(Shared { rules, ..self.shared.copy() })
     }
 
-    /// Returns the same file system with another owner of the [range locks](crate::RangeOwner) of processes.
-    /// By default all file systems of a process are one owner, with the number of the process. A front-end
+    /// Returns the same file system with another owner of its [range locks](crate::RangeOwner::Process). By
+    /// default all file systems of a process are one owner, whose number is that of the process. A front-end
     /// that serves several processes gives each of them a number below 2^63. (Mounts choose numbers from 2^63
     /// on.) A [close](crate::Posix::close) of a file ends only the range locks on this file that have the
     /// number of the closing file system.
@@ -160,8 +161,8 @@ impl<E: Engine> Pxfs<E> {
         Pxfs::over(Shared { lock_process: number, ..self.shared.copy() })
     }
 
-    /// Returns the same file system with another source of time stamps than the clocks of the system. This
-    /// function needs the feature `testing`.
+    /// Returns the same file system with `clock` as the source of time stamps, in place of the clocks of the
+    /// system. This function needs the feature `testing`.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {
@@ -259,7 +260,8 @@ impl<'a, E: Engine> AsUser<'a, E> {
         self.shared.clock
     }
 
-    /// Applies an Op. Limits of quotas do not stop a user with the capability for that.
+    /// Applies an Op. A user with the capability `CAP_SYS_RESOURCE` may
+    /// exceed the limits of quotas.
     #[inline]
     fn apply(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
         if access::may_exceed_limits(self.credentials()) {

@@ -365,8 +365,8 @@ impl<E: Engine> AsUser<'_, E> {
         self.unless_removed(dir, access::check_add(self.credentials(), &dir.protection))
     }
 
-    /// Returns the result of a check for a new name in a directory. As on Linux, a removed directory is the
-    /// reason that comes first.
+    /// Returns the result of a check for a new name in a directory. If the check fails and the directory was
+    /// removed, the error is `ENOENT`, as on Linux.
     pub(super) fn unless_removed(
         &self,
         dir: &Directory,
@@ -419,7 +419,8 @@ fn leading_slashes(path: &[u8]) -> usize {
 }
 
 /// Returns the prefix of a path and the start of its last component. Returns `None` unless the last component
-/// is a common name: it has legal length, is not `.`, `..` or escaped, and no slash follows it.
+/// is a common name: it has at most [`NAME_MAX`] bytes, is not `.` or `..`, is not escaped, and no slash
+/// follows it.
 #[inline]
 fn split(path: &[u8]) -> Option<(&[u8], usize)> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

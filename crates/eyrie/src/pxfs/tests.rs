@@ -119,7 +119,7 @@ fn prefix_of_a_removed_directory_is_forgotten() {
         assert_eq!(fs.read("/a/kept/f").unwrap(), b"1");
         assert_eq!(errno(fs.stat("/a/gone/f".into())), Some(Errno::NOENT));
         assert_eq!(errno(fs.create_dir("/a/gone/d")), Some(Errno::NOENT));
-        // Another directory gets the name, and a file with the name of the old one.
+        // A new directory gets the name of the removed one, and has a file with the same name.
         fs.create_dir("/a/gone").unwrap();
         fs.write("/a/gone/f", "3").unwrap();
         assert_eq!(fs.read("/a/gone/f").unwrap(), b"3");

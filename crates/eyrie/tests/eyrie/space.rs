@@ -90,7 +90,7 @@ fn truncation_that_does_not_fit_changes_nothing() {
         fill(&files, 4096);
         let file = files.options().write(true).open("/large").unwrap();
         match file.set_len(100) {
-            // `fill` may leave a page of a kind that only this call can use.
+            // `fill` may leave a free extent of the size class that this call needs.
             Ok(()) => assert_eq!(files.read("/large").unwrap(), content[..100], "{medium:?}"),
             Err(error) => {
                 assert_eq!(error.errno(), Errno::NOSPC, "{medium:?}");
@@ -176,8 +176,8 @@ fn existing_entry_comes_before_a_full_volume() {
         };
         let refused = |errno| [Some(errno); 3];
         assert_eq!(make(Path::new("/top")), refused(Errno::EXIST), "{medium:?}");
-        // The last file of `fill` may have failed because its bucket had to split. A name of another bucket
-        // can then still have room, so names are made until none is left.
+        // The last file of `fill` may have failed because its bucket had to split. Another bucket may then
+        // still have room, so the test makes names until all three calls fail.
         let full = (0..1000).any(|number| {
             let made = make(format!("/top/new-{number}").as_ref());
             let expected = [None, Some(Errno::EXIST), Some(Errno::NOSPC)];
@@ -314,7 +314,7 @@ fn free_groups_return_to_the_host_and_are_reused() {
         files.remove_file("/large").unwrap();
         drop(files);
         volume.close().unwrap();
-        assert!(host_bytes(&path) < full - (40 << 20), "closing gives back what became free");
+        assert!(host_bytes(&path) < full - (40 << 20), "the close gives the free storage back");
         let volume = Volume::open(&path).unwrap();
         assert!(!volume.information().recovered);
         assert_eq!(volume.check().unwrap().findings, [""; 0]);

@@ -3,6 +3,7 @@
 mod bench;
 mod checksums;
 mod commands;
+mod deferred;
 mod disk;
 mod entries;
 mod figure;
@@ -46,6 +47,8 @@ pub enum FigureGroup {
     Scans,
     /// Calls on a volume that a service shares, compared with an embedded volume
     Shared,
+    /// Changes that a client of a service logs, compared with an embedded volume
+    Deferred,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
@@ -126,6 +129,7 @@ impl FigureGroup {
             FigureGroup::Files => files::measure(&memory()?),
             FigureGroup::Scans => scans::measure(&memory()?),
             FigureGroup::Shared => shared::measure(&memory()?),
+            FigureGroup::Deferred => deferred::measure(&memory()?),
             FigureGroup::Stalls => stalls::measure(&memory()?),
             FigureGroup::Disk => {
                 let disk = disk()?;

@@ -76,13 +76,13 @@ const CHANGES: [(ServedChange, &str); 5] = [
 ];
 
 /// A service in another process. A drop ends it.
-struct Service(Child);
+pub(super) struct Service(Child);
 
 impl Service {
-    /// Starts a service of the volume, and waits until programs can connect.
-    fn start(eyrie: &Path, volume: &Path) -> Result<Service> {
+    /// Starts a service of the volume with these arguments, and waits until programs can connect.
+    pub(super) fn start(eyrie: &Path, arguments: &[&str], volume: &Path) -> Result<Service> {
         let mut serve = Command::new(eyrie);
-        serve.arg("serve");
+        serve.arg("serve").args(arguments);
         Ok(Service(start_service(eyrie, serve, volume)?))
     }
 
@@ -243,7 +243,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
         fill(&embedded)?;
         fill(&served)?;
         let mut figures = beside(&eyrie, &embedded, &served)?;
-        figures.extend(on_one_processor(&eyrie, &served)?);
+        figures.extend(on_one_processor(|| create_on_one_processor(&eyrie, &served))?);
         figures.extend(readers(&eyrie, &served)?);
         Ok(figures)
     })
@@ -251,7 +251,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
 
 /// Compares calls on both volumes, and measures joins, pauses and a service without requests.
 fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
-    let service = Service::start(eyrie, served)?;
+    let service = Service::start(eyrie, &[], served)?;
     let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
     if !shared.volume.is_served() {
         return Err("the volume has no service".into());
@@ -317,36 +317,39 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Measures a create while the service and the client have one processor.
-fn on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
+/// Runs `measure` while this thread, and each process that it starts, has one processor.
+pub(super) fn on_one_processor<T>(measure: impl FnOnce() -> Result<T>) -> Result<T> {
     let all = sched_getaffinity(None)?;
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).ok_or("no processor")?;
     let mut one = CpuSet::new();
     one.set(first);
-    // The service inherits the processors of this thread.
     sched_setaffinity(None, &one)?;
-    let measured = (|| -> Result<Measured> {
-        let _service = Service::start(eyrie, served)?;
-        let shared = Side::open(served)?;
-        let mut times = Vec::new();
-        for round in 0..=ROUNDS / 4 {
-            let us = shared.change(ServedChange::Create)?;
-            shared.change(ServedChange::Rename)?;
-            shared.change(ServedChange::Unlink)?;
-            if round > 0 {
-                times.push(us);
-            }
-        }
-        shared.close()?;
-        Ok(Measured::of(&times))
-    })();
+    let measured = measure();
     sched_setaffinity(None, &all)?;
-    Ok(vec![Figure::at_most("create, client and service on one processor", 12.0, measured?, " µs")])
+    measured
+}
+
+/// Measures a create while the service and the client have one processor.
+fn create_on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
+    let _service = Service::start(eyrie, &[], served)?;
+    let shared = Side::open(served)?;
+    let mut times = Vec::new();
+    for round in 0..=ROUNDS / 4 {
+        let us = shared.change(ServedChange::Create)?;
+        shared.change(ServedChange::Rename)?;
+        shared.change(ServedChange::Unlink)?;
+        if round > 0 {
+            times.push(us);
+        }
+    }
+    shared.close()?;
+    let name = "create, client and service on one processor";
+    Ok(vec![Figure::at_most(name, 12.0, Measured::of(&times), " µs")])
 }
 
 /// Compares the rates of one and of two processes that read the served volume, or private memory.
 fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
-    let _service = Service::start(eyrie, served)?;
+    let _service = Service::start(eyrie, &[], served)?;
     let mut parts = Vec::new();
     for _ in 0..READING_ROUNDS {
         let scaling = |step: &str| -> Result<f64> { Ok(rate(step, served, 2)? / rate(step, served, 1)?) };

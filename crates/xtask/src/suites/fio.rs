@@ -102,7 +102,7 @@ fn kill_once(context: &Context, home: Home) -> Result<u64> {
     verify(done)?.success()?;
     let beyond = verify(done + NEVER_WRITTEN)?;
     if beyond.status.success() {
-        return Err(beyond.failure("blocks verify that were never written").into());
+        return Err(beyond.failure("fio verifies blocks that were never written").into());
     }
     // All of the file can be read, also where nothing was written.
     let read = std::io::copy(&mut File::open(file)?, &mut std::io::sink())?;

@@ -42,7 +42,7 @@ pub fn kill_after(mounted: &mut Mounted, time: Duration) -> Result<()> {
     mounted.kill()
 }
 
-/// Kills the server under transactions of `sqlite3`, in the modes DELETE and WAL, on both media.
+/// Kills the server while `sqlite3` makes transactions, in the modes DELETE and WAL, on both media.
 pub fn sqlite(context: &Context) -> Result<String> {
     let mut transactions = 0;
     for home in Home::ALL {
@@ -142,7 +142,7 @@ enum FileState {
 /// A report of a thread: a path, and the state that the file at this path must have from then on.
 type Report = (PathBuf, FileState);
 
-/// Kills the server under threads that create, rename and remove files, on both media.
+/// Kills the server while threads create, rename and remove files, on both media.
 pub fn writer(context: &Context) -> Result<String> {
     let mut changes = 0;
     for home in Home::ALL {

@@ -24,8 +24,8 @@ Examples:
   eyrie chmod -R a+rX vol:/share
 
 As with GNU chmod, a directory keeps its set-id bits unless the mode names them. The umask limits a clause \
-that names none of u, g, o and a, such as +w, but no octal number. Symbolic links are followed, but not \
-below a directory with -R.")]
+that names none of u, g, o and a, such as +w. It does not limit an octal number. Symbolic links are \
+followed, but not below a directory with -R.")]
 pub struct ChmodArgs {
     /// Octal number, or symbolic clauses such as u+rwX,go-w
     #[arg(value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]

@@ -258,7 +258,7 @@ impl Guide<'_> {
         self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
     }
 
-    /// Measures the volume and the host, and removes what the measurements have made in the volume.
+    /// Measures the volume and the host, and removes the files that the measurements have made in the volume.
     fn measure(&mut self, volume: &Arc<Volume>, files: &Files, place: &Path) -> Result<Vec<Row>> {
         let names = || -> Result<Vec<PathBuf>> {
             let entries = files.read_dir("/").doing("list", "/")?;

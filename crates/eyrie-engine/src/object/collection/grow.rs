@@ -290,9 +290,9 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    // The first page may have been the page of the same bucket before the collection shrank. The merge added
-    // the version of that page to the version of the old bucket. So the new version is later than both, and
-    // an Op that remembers an entry of the earlier page does not take the new page for it.
+    // The first page of the new bucket may have had the entries of this bucket before, until the collection
+    // shrank. The merge added the version of that earlier page to the version of the old bucket. So the new
+    // version is later than both, and an Op that remembers an entry of the earlier page notices the change.
     let old = Commit::from_raw(load(medium, table.page(buckets.next_split())?)?);
     let commit = Commit::new(0, level).with_version(old.next().version());
     // New pages have no stamp, because a split is no change of the directory. The pages of the old bucket

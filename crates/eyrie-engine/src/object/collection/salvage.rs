@@ -97,11 +97,12 @@ fn salvage_bucket(
     Ok(())
 }
 
-/// Returns the entry of a slot, and true if the stored hash is the hash of the name. The name, the hash, the
-/// tag or a key of the hash may be damaged. If the stored hash is wrong for each key, but the tag and the
-/// bucket agree with a computed hash of the name, the returned entry has the computed hash. Otherwise, if the
-/// tag agrees with the stored hash, the entry has the stored hash. If the tag agrees with none of them, the
-/// result is an error.
+/// Returns the entry of a slot, and true if the stored hash is the hash of the name with one of the keys. If
+/// it is not, then the name, the hash, the tag or the keys are damaged, and the tag decides:
+///
+/// - If the tag and the bucket agree with a computed hash of the name, the entry gets this hash.
+/// - Otherwise, if the tag agrees with the stored hash, the entry keeps the stored hash.
+/// - Otherwise the result is an error.
 fn salvage_entry(
     table: &Table<'_>,
     (buckets, bucket): (Buckets, u64),

@@ -49,7 +49,7 @@ pub fn hash(seed: u64, name: &[u8]) -> u64 {
 pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     match fault {
         Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
-            Error::corrupt(addr, "address outside the volume")
+            Error::corrupt(addr, "bad address in a collection")
         }
         other => Error::Fault(other),
     }

@@ -1,7 +1,7 @@
 //! Clones of ranges: two files, or two ranges of one file, share extents.
 //!
 //! A clone sets the shared bit in all pointers of the source, and gives the target pointers to the same
-//! extents. The bits are set in place, because a bit that is set for nothing does no harm.
+//! extents. The bits are set in place, because a bit does no harm if no clone follows.
 //!
 //! Safe when power fails: the bits of the source persist before the commit of the target. The counts of
 //! pointers are in memory. After a crash, the walk through the volume counts the pointers with the bit.
@@ -86,8 +86,8 @@ fn set_bits_under(
     Ok(())
 }
 
-/// A range of a source, and its offset in the target. All three numbers are multiples of a page, except that
-/// the range may end with the source.
+/// A range of a source, and its offset in the target. All three numbers are multiples of the size of a page.
+/// Only the length may be another number, if the range ends at the end of the source.
 #[derive(Clone, Copy, Debug)]
 pub struct ClonedRange {
     /// Offset in the source.
@@ -109,8 +109,7 @@ pub struct PreparedClone {
 }
 
 /// Prepares a clone of a range. The caller has called [`set_shared_bits`] for the range of the source. If
-/// both files are the same one, the range and its place in the target are apart, and both trees have the
-/// bits.
+/// source and target are one file, the two ranges do not overlap, and both trees have the bits.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The files are unchanged after an error, except for shared bits.
@@ -174,7 +173,7 @@ struct CloneInProgress {
     from: u64,
     /// Offset of the range in the target.
     to: u64,
-    /// The end of the range in the target, in whole pages.
+    /// The end of the range in the target, rounded up to whole pages.
     end: u64,
     has_holes: bool,
     shared: Vec<Extent>,
@@ -252,7 +251,7 @@ impl CloneInProgress {
 
     /// Returns the contents of the span of `level` at offset `from` of the source.
     fn find(&self, transaction: &Transaction<'_>, from: u64, level: u8) -> Result<FoundLeaf> {
-        // A large hole takes no time for each of its pages.
+        // A large hole is found as a whole, and not page by page.
         if level > 0 && self.is_hole(transaction, from, level)? {
             return Ok(FoundLeaf::Hole);
         }

@@ -20,8 +20,8 @@ pub(super) enum FoundLeaf {
     Several,
 }
 
-/// Returns the piece of an extent, to which `pointer` leads, that begins at offset `within` and has the span
-/// of `level`.
+/// Returns the piece of an extent that begins at offset `within` and has the span of `level`. `pointer` leads
+/// to the extent.
 pub(super) fn piece_at(pointer: Pointer, extent: Extent, within: u64, level: u8) -> FoundLeaf {
     if within >= extent.bytes() {
         return FoundLeaf::Hole;

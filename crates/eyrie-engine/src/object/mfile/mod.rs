@@ -26,7 +26,7 @@
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
 //! word of stored bytes, a slot of a node, or the header's hot line. There is one exception: a clone sets the
-//! shared bit in pointers of its source before the commit. A bit that is set for nothing does no harm.
+//! shared bit in pointers of its source before the commit. A bit does no harm if no commit follows.
 
 mod append;
 mod clone;

@@ -34,7 +34,8 @@ pub(crate) struct SalvagedData {
 
 /// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
 /// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no
-/// extent twice, except shared ones, and no more bytes of other extents than the volume has.
+/// extent twice, except shared ones. It shows no more bytes of extents that are not shared than the volume
+/// has.
 ///
 /// # Errors
 /// The errors of `visit`.

@@ -279,8 +279,9 @@ impl TreeNode {
     }
 }
 
-/// Returns the root of a tree from the pointer that all of its bytes are under, which is not null. If the
-/// file may have storage past its end, the root must be a node, because a leaf has no bit for this mark.
+/// Returns the root of a tree whose bytes are all under the pointer `subtree` at `level`. The pointer is not
+/// null. If the file may have storage past its end, the root must be a node, because a leaf has no bit for
+/// this mark.
 pub(super) fn root_over(
     transaction: &mut Transaction<'_>,
     subtree: Pointer,

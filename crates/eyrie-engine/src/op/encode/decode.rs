@@ -66,20 +66,33 @@ impl Decoded<'_> {
 /// # Errors
 /// If `bytes` do not begin with a whole and well-formed record of this version.
 pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
-    let (tag, mut body, length) = open(bytes)?;
+    decode_record(bytes, true)
+}
+
+/// Decodes as [`decode`] does, but ignores the checksum of the record. The bytes are still untrusted.
+///
+/// # Errors
+/// As [`decode`], except `Checksum`.
+pub fn decode_unsummed(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
+    decode_record(bytes, false)
+}
+
+fn decode_record(bytes: &[u8], is_summed: bool) -> Result<(Decoded<'_>, usize)> {
+    let (tag, mut body, length) = open(bytes, is_summed)?;
     let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };
     body.end()?;
     Ok((Decoded { form }, length))
 }
 
-/// Checks the record at the start of `bytes`. Returns its kind, its body and its length.
-fn open(bytes: &[u8]) -> Result<(Tag, RecordBody<'_>, usize)> {
+/// Checks the record at the start of `bytes`, with its checksum if `is_summed`. Returns its kind, its body
+/// and its length.
+fn open(bytes: &[u8], is_summed: bool) -> Result<(Tag, RecordBody<'_>, usize)> {
     let (header, _) = OpRecordHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
     let length = usize::try_from(header.length.get()).map_err(|_| DecodeError::Truncated)?;
     let record = bytes.get(..length).ok_or(DecodeError::Truncated)?;
     let body = record.get(HEADER_SIZE..).ok_or(DecodeError::Malformed("length below that of a header"))?;
     // The checksum is checked before version and kind, so that damage is not reported as a newer version.
-    if layout::checksum(record) != header.checksum.get() {
+    if is_summed && layout::checksum(record) != header.checksum.get() {
         return Err(DecodeError::Checksum);
     }
     if header.version.get() != VERSION {
@@ -120,7 +133,7 @@ impl<'a> RecordBody<'a> {
         // The list grows by one part at a time. Therefore a forged count causes no large allocation.
         let mut ops = Vec::new();
         for _ in 0..fields.count.get() {
-            let (tag, mut body, length) = open(self.0)?;
+            let (tag, mut body, length) = open(self.0, true)?;
             ops.push(body.single(tag)?);
             body.end()?;
             self.0 = &self.0[length..];

@@ -22,6 +22,8 @@ pub(super) struct OpRecordHeader {
 }
 
 pub(super) const HEADER_SIZE: usize = 16;
+/// Offset of the checksum in a record.
+pub(super) const CHECKSUM_AT: usize = offset_of!(OpRecordHeader, checksum);
 const _: () = {
     assert!(size_of::<OpRecordHeader>() == HEADER_SIZE);
     assert!(offset_of!(OpRecordHeader, length) == 0);
@@ -32,8 +34,7 @@ const _: () = {
 
 /// Returns the checksum of a record. The record has at least a header.
 pub(super) fn checksum(record: &[u8]) -> u32 {
-    const FIELD: usize = offset_of!(OpRecordHeader, checksum);
-    crc32c::crc32c_append(crc32c::crc32c(&record[..FIELD]), &record[FIELD + size_of::<U32>()..])
+    crc32c::crc32c_append(crc32c::crc32c(&record[..CHECKSUM_AT]), &record[CHECKSUM_AT + size_of::<U32>()..])
 }
 
 /// The kind of Op in a record.

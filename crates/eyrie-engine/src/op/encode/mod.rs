@@ -15,10 +15,10 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-pub use self::decode::{DecodeError, Decoded, decode};
+pub use self::decode::{DecodeError, Decoded, decode, decode_unsummed};
 
 use self::layout::{
-    BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
+    BatchFields, CHECKSUM_AT, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
     FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
     RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
     present,
@@ -36,17 +36,29 @@ use zerocopy::IntoBytes;
 /// If a name has 4 GiB or more, or a batch has 2^32 parts or more.
 pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
     let start = out.len();
+    encode_unsummed(op, out);
+    let record = &mut out[start..];
+    let checksum = layout::U32::new(layout::checksum(record));
+    record[CHECKSUM_AT..][..size_of::<layout::U32>()].copy_from_slice(checksum.as_bytes());
+}
+
+/// Appends the record of `op` to `out`, with 0 in place of its checksum. Memory that only the encoder writes
+/// needs no checksum, and the checksum of a page takes as long as a small change. The parts of a batch have
+/// their checksums.
+///
+/// # Panics
+/// As [`encode`].
+pub fn encode_unsummed(op: &Op<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
     out.extend_from_slice(&[0; HEADER_SIZE]);
     let tag = encode_body(op, out);
     let record = &mut out[start..];
-    let mut header = OpRecordHeader {
+    let header = OpRecordHeader {
         length: (record.len() as u64).into(),
         checksum: 0.into(),
         version: VERSION.into(),
         kind: (tag as u16).into(),
     };
-    record[..HEADER_SIZE].copy_from_slice(header.as_bytes());
-    header.checksum = layout::checksum(record).into();
     record[..HEADER_SIZE].copy_from_slice(header.as_bytes());
 }
 

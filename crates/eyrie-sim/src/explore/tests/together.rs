@@ -18,9 +18,9 @@ fn redo_slots_that_are_all_in_use_survive_every_crash() {
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
 
-/// Two threads make the same call. The change of the first thread is visible before it is durable. A call of
-/// the second thread that comes between finds nothing to do. After this call has returned, no crash may lose
-/// the change.
+/// Two threads make the same call. The change of the first thread is visible before it is durable. If the
+/// second thread makes its call between these two moments, the call finds nothing to do. After this call has
+/// returned, no crash may lose the change.
 #[test]
 fn no_op_call_returns_after_existing_change_is_durable() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);

@@ -30,7 +30,7 @@ impl<E: Engine> AsUser<'_, E> {
         let mut change = AttributeChange { size: set.size, ..AttributeChange::default() };
         let now = self.now([id]);
         if let Some(size) = set.size {
-            // A write through an open handle needs no other rights than those of the open.
+            // A change of the size through a writable handle needs only the rights of the handle.
             let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));
             let unchanged = if is_open {
                 self.check_size_of_open(id, size)?;
@@ -60,7 +60,7 @@ impl<E: Engine> AsUser<'_, E> {
                 return Err(Errno::OPNOTSUPP.into());
             }
             change.mode = Some(access::chmod(self.credentials(), &protection, mode)?);
-            // The new mode decides about the set-id bits, as if it was set last.
+            // The new mode decides about the set-id bits, as if the call set the mode last.
             change.set_ids = SetIds::Keep;
         }
         if set.sets_times() {
@@ -100,7 +100,7 @@ impl<E: Engine> Nodes<E> {
     ///
     /// Reads, listings and [`readlink`](Nodes::readlink) through nodes set no access times, because only the
     /// front-end knows if its user has opened the object with `O_NOATIME`. So the front-end makes this call
-    /// after a read that counts.
+    /// after each read that may set the access time.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {

@@ -450,8 +450,8 @@ fn latest_change_counts_per_times_version() {
     });
     let summary = directory.summary().expect("sound");
     assert_eq!(summary.changed, Some(Time::new(900, 0)));
-    // The stamp of the removal has another version, so its time does not count here. But the page may have
-    // lost the latest time that counts.
+    // The stamp of the removal has another version, so `modified` does not include its time. But this stamp
+    // may have replaced the stamp with the latest time of the version.
     assert!(summary.modified <= Some(Time::new(249, 1)));
 }
 

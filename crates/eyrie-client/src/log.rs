@@ -1,0 +1,205 @@
+//! The client's side of its change log ([`eyrie_engine::change_log`]).
+//!
+//! A word in the memory of the lanes has the position after the last entry, a bit that seals the log, and a
+//! number that changes with each grant and with each request of the session. A client appends an entry in
+//! four steps:
+//!
+//! 1. It loads this word. If the log is not sealed, this session holds the grant.
+//! 2. It decides that the Op succeeds, and writes the entry behind the last one.
+//! 3. It moves the position by a compare-and-exchange. The service seals the log before it takes the grant
+//!    back, and while it handles a request of another thread of this client. If the log was sealed at any
+//!    time since step 1, the exchange fails, and the entry does not exist. So nothing has changed since step
+//!    1 except by entries of this log, and one thread appends at a time.
+//! 4. It stores the position in the file of the log, and then looks if the next owner has closed the file. If
+//!    not, the next owner will see the entry.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use eyrie_engine::access::Credentials;
+use eyrie_engine::change_log::{
+    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, RING_BYTES, TAIL,
+};
+use eyrie_engine::op::encode::encode_unsummed;
+use eyrie_engine::{ObjectId, Op, Result};
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::sync::{Mutex, lock};
+use zerocopy::IntoBytes;
+
+use crate::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
+
+/// Number of looks at the applied position before the client makes a request. They take a few microseconds.
+const SPINS: u32 = 500;
+/// Storage that an entry may need in addition to its bytes, in bytes: pages that it fills in part, and nodes
+/// of the tree of its file.
+const COST_OF_ENTRY: u64 = 32 << 10;
+
+/// The change log of a session.
+pub struct ChangeLog {
+    lanes: Arc<SharedMemory>,
+    file: SharedMemory,
+    /// The credentials that the service has for this session.
+    pub who: Credentials,
+    pub appender: Mutex<Appender>,
+}
+
+/// The state of the thread that appends.
+#[derive(Default)]
+pub struct Appender {
+    /// The files that entries change, since the log was last seen without entries to apply.
+    pending: HashMap<ObjectId, Pending>,
+    /// Upper bound of the storage that these entries need, in bytes.
+    cost: u64,
+    /// Position of the last wake of the service.
+    woken_at: u64,
+    op: Vec<u8>,
+}
+
+/// A file that an entry changes.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// Position after the last entry.
+    end: u64,
+    /// Size of the file after that entry, in bytes.
+    size: u64,
+}
+
+/// The result of [`ChangeLog::append`].
+pub enum Appended {
+    /// The change is made. `true` if the log fills up, so the service should not sleep much longer.
+    Yes(bool),
+    /// The change is not made: the log is full or sealed, or storage may run short.
+    No,
+    /// The next owner may have seen the entry that ends at this position.
+    InDoubt(u64),
+}
+
+impl ChangeLog {
+    /// Maps the file of a log.
+    pub fn map(file: File, lanes: Arc<SharedMemory>, who: Credentials) -> Result<ChangeLog> {
+        let file = SharedMemory::map_own(file.into(), LOG_FILE_BYTES, SharedAccess::ReadWrite)?;
+        Ok(ChangeLog { lanes, file, who, appender: Mutex::default() })
+    }
+
+    /// Returns the word with the position after the last entry. `None` if the log is sealed.
+    pub fn word(&self) -> Option<LogWord> {
+        let word = LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire));
+        (!word.is_sealed()).then_some(word)
+    }
+
+    /// Returns the position up to which the service has applied the log.
+    fn applied(&self) -> u64 {
+        self.lanes.word(LOG_APPLIED).load(Ordering::Acquire)
+    }
+
+    /// True if the service could not make a change that this client has taken for made.
+    pub fn has_failed(&self) -> bool {
+        self.lanes.word(LOG_FAILED).load(Ordering::Acquire) != 0
+    }
+
+    /// Returns the size of a file after the last entry that changes it. `None` if all such entries are
+    /// applied.
+    pub fn size_of(&self, appender: &Appender, id: ObjectId) -> Option<u64> {
+        let pending = appender.pending.get(&id)?;
+        (pending.end > self.applied()).then_some(pending.size)
+    }
+
+    /// Appends an entry that leaves the file `id` with `size` bytes. The caller has got `word` from
+    /// [`ChangeLog::word`] before it decided that the Op succeeds.
+    pub fn append(
+        &self,
+        appender: &mut Appender,
+        word: LogWord,
+        op: &Op<'_>,
+        size_before: u64,
+        (id, size): (ObjectId, u64),
+    ) -> Appended {
+        let Appender { pending, cost, woken_at, op: record } = appender;
+        record.clear();
+        encode_unsummed(op, record);
+        let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u64;
+        let (tail, applied) = (word.position(), self.applied());
+        if applied == tail {
+            pending.clear();
+            *cost = 0;
+        }
+        let rest = RING_BYTES - tail % RING_BYTES;
+        let at = if bytes > rest { tail + rest } else { tail };
+        let end = at + bytes;
+        let added = COST_OF_ENTRY + bytes.next_multiple_of(4096);
+        let has_room = end.checked_sub(applied).is_some_and(|used| used <= RING_BYTES)
+            && *cost + added <= self.lanes.word(LOG_BUDGET).load(Ordering::Relaxed);
+        if !has_room || bytes > ENTRY_BYTES_MAX as u64 || end > LogWord::POSITION_MAX {
+            return Appended::No;
+        }
+        if at > tail {
+            let filler = EntryHead { bytes: rest as u32, op_bytes: 0, size_before: 0 };
+            self.write(tail, filler.as_bytes());
+        }
+        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before };
+        self.write(at, head.as_bytes());
+        self.write(at + ENTRY_HEAD_BYTES as u64, record);
+        // Other threads of this process read the map before they read the volume.
+        let before = pending.insert(id, Pending { end, size });
+        if !self.advance(word, end) {
+            match before {
+                Some(before) => pending.insert(id, before),
+                None => pending.remove(&id),
+            };
+            return Appended::No;
+        }
+        *cost += added;
+        // The exchange is a full fence: the next owner first closes the file and then reads the position, so
+        // it sees the position, or this client sees that the file is closed.
+        self.file.word_to_store(TAIL).swap(end, Ordering::SeqCst);
+        if self.file.word(CLOSED).load(Ordering::SeqCst) != 0 && !broken(SafetyRule::ClosedLogIsInDoubt) {
+            return Appended::InDoubt(end);
+        }
+        let fills_up = end - applied > RING_BYTES / 2 && end - *woken_at > RING_BYTES / 8;
+        if fills_up {
+            *woken_at = end;
+        }
+        Appended::Yes(fills_up)
+    }
+
+    /// Moves the position after the last entry. Returns false if the service has sealed the log since `word`
+    /// was loaded.
+    fn advance(&self, word: LogWord, end: u64) -> bool {
+        let (tail, next) = (self.lanes.word_to_store(LOG_TAIL), word.with_position(end).raw());
+        if broken(SafetyRule::SealStopsAppends) {
+            tail.store(next, Ordering::SeqCst);
+            return true;
+        }
+        tail.compare_exchange(word.raw(), next, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn write(&self, position: u64, bytes: &[u8]) {
+        self.file.write(HEAD_BYTES + (position % RING_BYTES) as usize, bytes);
+    }
+
+    /// Returns true if no entry that changes the file `id` waits for the service, at once or after a moment.
+    pub fn is_applied(&self, id: ObjectId) -> bool {
+        let tail = LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire)).position();
+        if self.applied() == tail {
+            return true;
+        }
+        let Some(end) = lock(&self.appender).pending.get(&id).map(|pending| pending.end) else { return true };
+        for _ in 0..SPINS {
+            if self.applied() >= end {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Returns true if the next owner has applied the entry that ends at this position, false if it has not.
+    /// `None` if it did not find the log.
+    pub fn outcome(&self, end: u64) -> Option<bool> {
+        let last = self.file.word(FINAL).load(Ordering::Acquire).checked_sub(1)?;
+        Some(last >= end)
+    }
+}

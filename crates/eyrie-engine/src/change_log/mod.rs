@@ -1,0 +1,60 @@
+//! Change logs: changes that a client of a service has made, and that the service has not applied yet.
+//!
+//! A client that holds the *grant* of the volume ([`Board::granted_to`](crate::board::Board::granted_to))
+//! appends encoded Ops to a log, and does not wait for the service. The service applies the entries in order.
+//! A change counts as made as soon as its entry is in the log, so a log outlives the client and the service:
+//! it is a file in the directory of the volume. Each process that opens the volume to change it first applies
+//! the entries that a dead service has left ([`Scm::open`](crate::scm::Scm::open)).
+//!
+//! A log is a ring of entries behind a head of one page. The client maps the file. The service reads it by
+//! calls of the host, because a client could shorten the file. The table of the logs
+//! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
+//!
+//! An entry begins with an [`EntryHead`]. Its Op is absolute: to apply it again, right after the first time,
+//! changes nothing. So the entry that a killed service was applying is applied again.
+//!
+//! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
+//! the ring: an entry without an Op fills the rest.
+
+mod read;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use self::read::{LogDamaged, LogReader};
+
+/// Bytes of the ring of a log.
+pub const RING_BYTES: u64 = 2 << 20;
+/// Bytes before the ring.
+pub const HEAD_BYTES: usize = 4096;
+/// Size of the file of a log, in bytes.
+pub const LOG_FILE_BYTES: usize = HEAD_BYTES + RING_BYTES as usize;
+/// Largest size of an entry with an Op, in bytes.
+pub const ENTRY_BYTES_MAX: usize = 68 << 10;
+
+/// Index of the word in the head of a log at which the client stores the position after its last entry.
+pub const TAIL: usize = 0;
+/// Index of the word that the next owner sets to 1 before it reads the position. A client that finds 1 after
+/// its store of the position does not know if the next owner has seen the entry.
+pub const CLOSED: usize = 8;
+/// Index of the word that the next owner sets to one more than the position up to which it has applied the
+/// log.
+pub const FINAL: usize = 16;
+
+/// The size of a file in an [`EntryHead`] if the Op does not depend on it.
+pub const ANY_SIZE: u64 = u64::MAX;
+
+/// The start of an entry.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EntryHead {
+    /// Bytes of the entry with its head, a multiple of 16.
+    pub bytes: u32,
+    /// Bytes of the encoded Op. 0 for an entry that fills the rest of the ring.
+    pub op_bytes: u32,
+    /// Size of the file before the Op, in bytes, as the client has answered it. [`ANY_SIZE`] if the answer of
+    /// the client did not depend on it.
+    pub size_before: u64,
+}
+
+/// Size of the head of an entry, in bytes.
+pub const ENTRY_HEAD_BYTES: usize = size_of::<EntryHead>();

@@ -1,0 +1,248 @@
+//! The table of the change logs of a service, and the files of the logs.
+//!
+//! The file `sessions` in the directory of the volume has a slot for each place of a session on the board:
+//! the key of the session, the position up to which its log is applied, and its user. The key is stored last
+//! and cleared first, so a slot with a key is whole. The service maps the table, and gives no client access
+//! to it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_medium::{Fault, host};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::place::HostPlace;
+use crate::access::Credentials;
+use crate::board::{MOST_SESSIONS, SessionKey};
+use crate::change_log::{CLOSED, FINAL, LOG_FILE_BYTES, TAIL};
+use crate::{Error, Result};
+
+/// Name of the table in the directory of its volume.
+const TABLE: &str = "sessions";
+const SLOT_BYTES: usize = 4096;
+const SLOT_WORDS: usize = SLOT_BYTES / 8;
+const KEY: usize = 0;
+const APPLIED: usize = 1;
+const IDS: usize = 2;
+const GROUPS: usize = 3;
+const FIRST_GROUP: usize = 4;
+/// Largest number of supplementary groups of a user who can have a log.
+const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
+
+/// A slot of the table.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Slot([u64; SLOT_WORDS]);
+
+fn io_fault(what: &str, source: io::Error) -> Error {
+    Error::Fault(Fault::Io { what: what.to_owned(), source })
+}
+
+/// Returns the path of the log of the session at a place of the board.
+fn log_path(directory: &Path, place: usize) -> PathBuf {
+    directory.join(format!("log-{place:03}"))
+}
+
+/// Returns the options that open a file of the volume's own user.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// Makes the host provide the memory of a log, so that no store of its client fails.
+///
+/// # Errors
+/// `Fault` if the host is full.
+pub fn provision_log(log: &File) -> Result<()> {
+    let mode = rustix::fs::FallocateFlags::empty();
+    host::call(|| rustix::fs::fallocate(log, mode, 0, LOG_FILE_BYTES as u64))
+        .map_err(|errno: rustix::io::Errno| io_fault("providing memory for a change log", errno.into()))
+}
+
+/// The table of the logs of a service.
+#[derive(Debug)]
+pub struct LogTable {
+    slots: SharedMemory,
+    directory: PathBuf,
+}
+
+impl LogTable {
+    /// Makes the table in the directory of a volume whose logs are all applied.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn create(directory: &Path) -> Result<LogTable> {
+        let bytes = MOST_SESSIONS * SLOT_BYTES;
+        let path = directory.join(TABLE);
+        let mut options = private();
+        let file = host::open(options.create(true).truncate(true), &path)
+            .map_err(|source| io_fault("making the table of the change logs", source))?;
+        let mode = rustix::fs::FallocateFlags::empty();
+        host::call(|| rustix::fs::fallocate(&file, mode, 0, bytes as u64)).map_err(
+            |errno: rustix::io::Errno| io_fault("making the table of the change logs", errno.into()),
+        )?;
+        let slots = SharedMemory::map_own(file.into(), bytes, SharedAccess::ReadWrite)?;
+        Ok(LogTable { slots, directory: directory.to_owned() })
+    }
+
+    fn store(&self, place: usize, word: usize, value: u64) {
+        self.slots.word_to_store(place * SLOT_WORDS + word).store(value, Ordering::Release);
+    }
+
+    /// Makes the empty log of a session. Returns `None` for a user with too many groups.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn begin(&self, key: SessionKey, who: &Credentials) -> Result<Option<File>> {
+        let (place, groups) = (key.place(), who.groups());
+        if groups.len() > GROUPS_MAX {
+            return Ok(None);
+        }
+        let failed = |source| io_fault("making a change log", source);
+        let mut options = private();
+        let path = log_path(&self.directory, place);
+        let file = host::open(options.create(true).truncate(true), path).map_err(failed)?;
+        host::set_len(&file, LOG_FILE_BYTES as u64).map_err(failed)?;
+        self.store(place, APPLIED, 0);
+        self.store(place, IDS, u64::from(who.uid()) | u64::from(who.gid()) << 32);
+        self.store(place, GROUPS, groups.len() as u64);
+        for (number, &group) in groups.iter().enumerate() {
+            self.store(place, FIRST_GROUP + number, group.into());
+        }
+        self.store(place, KEY, key.raw());
+        Ok(Some(file))
+    }
+
+    /// Notes the position up to which the log of a session is applied.
+    #[inline]
+    pub fn set_applied(&self, key: SessionKey, position: u64) {
+        self.store(key.place(), APPLIED, position);
+    }
+
+    /// Removes the log of a session, which is applied.
+    pub fn end(&self, key: SessionKey) {
+        self.store(key.place(), KEY, 0);
+        // A log without a key is removed by the next owner.
+        let _ = host::call(|| fs::remove_file(log_path(&self.directory, key.place())));
+    }
+}
+
+impl Drop for LogTable {
+    fn drop(&mut self) {
+        // Each session has ended, so each log is applied. A table with a key stays for the next owner.
+        let words = self.slots.words();
+        if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
+            let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
+        }
+    }
+}
+
+/// A log that a dead service has left.
+pub(crate) struct LeftLog {
+    /// The file of the log.
+    pub(crate) file: File,
+    /// The user of the log.
+    pub(crate) who: Credentials,
+    /// Position up to which the log is applied.
+    pub(crate) applied: u64,
+    table: File,
+    place: usize,
+}
+
+/// Returns the logs that a dead service has left in the directory of a volume. If `to_change` is false, the
+/// files are opened only for reading.
+pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool) -> Result<Vec<LeftLog>> {
+    let HostPlace::Directory(directory) = place else { return Ok(Vec::new()) };
+    let mut options = private();
+    options.write(to_change);
+    let failed = |source| io_fault("reading the change logs of the volume", source);
+    let table = match host::open(&options, directory.join(TABLE)) {
+        Ok(table) => table,
+        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let mut logs = Vec::new();
+    for place in 0..MOST_SESSIONS {
+        let mut slot = Slot::new_zeroed();
+        let read = host::read_exact_at(&table, slot.as_mut_bytes(), (place * SLOT_BYTES) as u64);
+        match read {
+            Ok(()) if slot.0[KEY] != 0 => {}
+            // A service that died while it made the table had no client yet.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Ok(()) => continue,
+            Err(error) => return Err(failed(error)),
+        }
+        let file = match host::open(&options, log_path(directory, place)) {
+            Ok(file) => file,
+            // An earlier owner has applied and removed this log.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        let count = (slot.0[GROUPS] as usize).min(GROUPS_MAX);
+        let groups: Vec<u32> = slot.0[FIRST_GROUP..][..count].iter().map(|&group| group as u32).collect();
+        let who = Credentials::new(slot.0[IDS] as u32, (slot.0[IDS] >> 32) as u32, &groups);
+        let table = host::try_clone(&table).map_err(failed)?;
+        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], table, place });
+    }
+    Ok(logs)
+}
+
+/// True if a dead service has left a table of logs in the directory of a volume.
+pub(crate) fn has_left_logs(place: HostPlace<'_>) -> bool {
+    matches!(place, HostPlace::Directory(directory) if directory.join(TABLE).exists())
+}
+
+/// Removes the table and all logs, which are applied.
+pub(crate) fn remove_left(place: HostPlace<'_>) {
+    let HostPlace::Directory(directory) = place else { return };
+    if !has_left_logs(place) {
+        return;
+    }
+    for place in 0..MOST_SESSIONS {
+        let _ = host::call(|| fs::remove_file(log_path(directory, place)));
+    }
+    // The table goes last, so that an owner that is killed here leaves nothing that the next one misses.
+    let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
+}
+
+impl LeftLog {
+    /// Returns the position after the last entry that counts. If `to_change` is true, first closes the log,
+    /// so that its client appends nothing more.
+    pub(crate) fn tail(&self, to_change: bool) -> Result<u64> {
+        let failed = |source| io_fault("reading a change log", source);
+        if to_change {
+            self.write_word(CLOSED, 1)?;
+        }
+        let mut tail = [0; 8];
+        match host::read_exact_at(&self.file, &mut tail, TAIL as u64 * 8) {
+            // The client has shortened its file.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
+            read => read.map_err(failed).map(|()| u64::from_le_bytes(tail)),
+        }
+    }
+
+    /// Notes the position up to which the log is applied.
+    pub(crate) fn set_applied(&self, position: u64) -> Result<()> {
+        let at = (self.place * SLOT_BYTES + APPLIED * 8) as u64;
+        host::write_all_at(&self.table, &position.to_le_bytes(), at)
+            .map_err(|source| io_fault("noting the state of a change log", source))
+    }
+
+    /// Tells the client up to which position the log is applied. Nothing more will be applied.
+    pub(crate) fn finish(&self, position: u64) -> Result<()> {
+        self.write_word(FINAL, position + 1)
+    }
+
+    fn write_word(&self, word: usize, value: u64) -> Result<()> {
+        host::write_all_at(&self.file, &value.to_le_bytes(), word as u64 * 8)
+            .map_err(|source| io_fault("closing a change log", source))
+    }
+}

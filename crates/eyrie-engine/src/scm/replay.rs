@@ -1,0 +1,318 @@
+//! Applies the entries of change logs: those of a live client in its service, and those that a dead service
+//! has left, at the next open.
+
+use std::time::SystemTime;
+
+use super::Scm;
+use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
+use crate::change_log::{ANY_SIZE, EntryHead, LogReader, RING_BYTES};
+use crate::host::{HostPlace, left_logs, remove_left};
+use crate::op::encode::decode_unsummed;
+use crate::{Applied, Engine, Error, Op, Result, Time};
+
+impl Scm {
+    /// Applies the Op of an entry of a change log, for its user. Only Ops that a client may log are applied:
+    /// writes, and puts of keys that exist.
+    ///
+    /// # Errors
+    /// `Invalid` for an entry that no client writes that keeps the protocol, and the errors of the Op. No
+    /// client that keeps the protocol logs an Op that fails.
+    pub fn apply_logged(
+        &self,
+        who: &Credentials,
+        entry: &EntryHead,
+        op: &[u8],
+        now: Time,
+    ) -> Result<Applied> {
+        let (decoded, length) =
+            decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
+        if length != op.len() {
+            return Err(Error::Invalid("bytes after the Op of an entry"));
+        }
+        let op =
+            Requester { engine: self, who, rules: AccessRules::default(), now }.authorize(&decoded.op())?;
+        match op {
+            Op::Write { id, .. } => {
+                if entry.size_before != ANY_SIZE && self.attributes(id)?.size != entry.size_before {
+                    return Err(Error::Invalid("a log with another size of the file"));
+                }
+            }
+            // The id of a new key could be that of any header.
+            Op::Put { dir, name, .. } if self.lookup(dir, name)?.is_some() => {}
+            _ => return Err(Error::Invalid("an Op that is not logged")),
+        }
+        if may_exceed_limits(who) { self.apply_above_limits(&op) } else { self.apply(&op) }
+    }
+
+    /// Returns the storage that logged changes may need until they are applied, in bytes: a quarter of the
+    /// free storage, without the last fiftieth of the volume. `None` if changes of this volume must not be
+    /// deferred, because a client cannot decide that they succeed: they count for a quota, or a write takes a
+    /// capability from its file.
+    pub fn budget_of_deferral(&self) -> Option<u64> {
+        let board = self.volume.board();
+        if board.has_quotas() || board.has_capabilities() {
+            return None;
+        }
+        let usage = self.space();
+        Some(usage.free.checked_sub(usage.total / 50)? / 4)
+    }
+
+    /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
+    /// An owner that is killed meanwhile leaves the rest to the next one. A volume that is opened to be read
+    /// applies them to its copy, and leaves the files.
+    pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
+        let mut reader = LogReader::default();
+        for log in left_logs(place, to_change)? {
+            let tail = log.tail(to_change)?;
+            let (mut applied, mut noted) = (log.applied, Ok(()));
+            let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, entry, op| {
+                // The entry that was being applied at the death of the service may be applied again. A file
+                // that such an entry has made longer has its new size already.
+                let entry = EntryHead { size_before: ANY_SIZE, ..*entry };
+                if let Err(error) = self.apply_logged(&log.who, &entry, op, SystemTime::now().into()) {
+                    tracing::error!(%error, "a change of a client could not be made");
+                }
+                applied = position;
+                if to_change && noted.is_ok() {
+                    noted = log.set_applied(position);
+                }
+            });
+            noted?;
+            if read.is_err() {
+                tracing::error!("a change log of a client is damaged; its rest is dropped");
+            }
+            if to_change {
+                log.finish(applied)?;
+            }
+        }
+        if to_change {
+            remove_left(place);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+    use std::rc::Rc;
+
+    use eyrie_medium::host::{self, HostObserver};
+    use eyrie_medium::{Caller, PagedOptions, SiteKind};
+    use rustix::io::Errno;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::board::SessionKey;
+    use crate::change_log::{ENTRY_HEAD_BYTES, FINAL, HEAD_BYTES, LOG_FILE_BYTES, TAIL};
+    use crate::host::LogTable;
+    use crate::op::encode::encode_unsummed;
+    use crate::volume::{MediumChoice, Options};
+    use crate::{Content, Kind, ObjectId, Owner, SetIds};
+
+    const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+    const TIME: Time = Time::new(5, 0);
+
+    /// A volume whose service was killed, with a log of one session.
+    struct Killed {
+        place: tempfile::TempDir,
+        log: File,
+        file: ObjectId,
+        root: ObjectId,
+        /// Position after the last entry.
+        tail: u64,
+    }
+
+    impl Killed {
+        fn new(who: &Credentials) -> Killed {
+            let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("room");
+            let options =
+                Options { medium: MediumChoice::Dram, ..Options::random(TIME).expect("random numbers") };
+            let path = place.path().join("v");
+            let engine = Scm::create(&path, Some(8 << 20), &options, OWNER, TIME).expect("a volume");
+            let root = engine.root();
+            let make = |name| {
+                let id = engine.reserve(Kind::File).expect("room");
+                let content = Content::Empty;
+                let op = Op::Create { dir: root, name, id, owner: OWNER, content, time: TIME };
+                engine.apply(&op).expect("room");
+                id
+            };
+            let (file, _) = (make(b"file"), make(b"key"));
+            let table = LogTable::create(&path).expect("room");
+            let log = table.begin(SessionKey::new(1, 1, 3), who).expect("room").expect("few groups");
+            Killed { place, log, file, root, tail: 0 }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.place.path().join("v")
+        }
+
+        fn append_bytes(&mut self, entry: EntryHead, op: &[u8]) {
+            let bytes = [entry.as_bytes(), op].concat();
+            self.log.write_all_at(&bytes, HEAD_BYTES as u64 + self.tail % RING_BYTES).expect("room");
+            self.tail += u64::from(entry.bytes);
+            self.log.write_all_at(&self.tail.to_le_bytes(), TAIL as u64 * 8).expect("room");
+        }
+
+        fn append(&mut self, op: &Op<'_>) {
+            let mut record = Vec::new();
+            encode_unsummed(op, &mut record);
+            let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
+            let entry = EntryHead { bytes, op_bytes: record.len() as u32, size_before: ANY_SIZE };
+            self.append_bytes(entry, &record);
+        }
+
+        fn write(&mut self, offset: u64, data: &[u8]) {
+            self.append(&Op::Write { id: self.file, offset, data, set_ids: SetIds::Keep, time: TIME });
+        }
+
+        fn put(&mut self, name: &[u8], data: &[u8]) {
+            let id = ObjectId::new(1 << 20, Kind::File);
+            self.append(&Op::Put { dir: self.root, name, id, owner: OWNER, data, time: TIME });
+        }
+
+        fn open(&self) -> Result<Scm> {
+            Scm::open(&self.path(), PagedOptions::for_host())
+        }
+    }
+
+    fn bytes_of(engine: &Scm, name: &[u8]) -> Vec<u8> {
+        let id = engine.lookup(engine.root(), name).expect("sound").expect("there");
+        let mut bytes = vec![0; 100];
+        let count = engine.read(id, 0, &mut bytes).expect("sound");
+        bytes.truncate(count);
+        bytes
+    }
+
+    fn assert_is_clean(engine: &Scm) {
+        let report = engine.check().expect("sound");
+        assert!(report.is_clean(), "{:?}", report.findings);
+    }
+
+    /// Fails all calls of the host from some call on, as a kill ends them.
+    struct KillAtCall(Cell<u32>);
+
+    impl HostObserver for KillAtCall {
+        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
+            match self.0.get() {
+                0 => Err(Errno::IO),
+                left => {
+                    self.0.set(left - 1);
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// The next owner is killed before each of its calls of the host. The owner after it finds every change.
+    #[test]
+    fn left_log_is_applied_although_its_owners_are_killed() {
+        let mut kills = 0;
+        for calls in 0.. {
+            let mut killed = Killed::new(&Credentials::root());
+            for (offset, data) in [(0, &b"blue"[..]), (4, b" egg"), (0, b"grey")] {
+                killed.write(offset, data);
+            }
+            killed.put(b"key", b"value");
+            let observer = Rc::new(KillAtCall(Cell::new(calls)));
+            let opened = host::observed_by(observer.clone(), || killed.open().map(drop));
+            kills += u32::from(opened.is_err());
+            let engine = killed.open().expect("sound");
+            assert_eq!(
+                (bytes_of(&engine, b"file"), bytes_of(&engine, b"key")),
+                (b"grey egg".to_vec(), b"value".to_vec())
+            );
+            assert_is_clean(&engine);
+            let path = killed.path();
+            assert!(!path.join("sessions").exists() && !path.join("log-003").exists());
+            let mut last = [0; 8];
+            killed.log.read_exact_at(&mut last, FINAL as u64 * 8).expect("a log");
+            assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that all is applied");
+            if opened.is_ok() && observer.0.get() > 0 {
+                break;
+            }
+        }
+        assert!(kills > 10, "{kills} owners were killed");
+    }
+
+    #[test]
+    fn open_that_only_reads_sees_a_left_log() {
+        let mut killed = Killed::new(&Credentials::root());
+        killed.write(0, b"blue");
+        for _ in 0..2 {
+            let engine = Scm::open_read_only(&killed.path(), PagedOptions::for_host()).expect("sound");
+            assert_eq!(bytes_of(&engine, b"file"), b"blue");
+        }
+        assert!(killed.path().join("log-003").exists());
+    }
+
+    #[test]
+    fn entry_without_a_right_changes_nothing() {
+        let mut killed = Killed::new(&Credentials::new(7, 7, &[8]));
+        killed.write(0, b"blue");
+        killed.put(b"key", b"value");
+        let engine = killed.open().expect("sound");
+        assert_eq!((bytes_of(&engine, b"file"), bytes_of(&engine, b"key")), (vec![], vec![]));
+        assert_is_clean(&engine);
+    }
+
+    #[test]
+    fn entries_that_no_client_logs_change_nothing() {
+        let mut killed = Killed::new(&Credentials::root());
+        killed.put(b"new", b"value");
+        let (dir, id, content) = (killed.root, ObjectId::new(1 << 20, Kind::File), Content::Empty);
+        killed.append(&Op::Create { dir, name: b"new", id, owner: OWNER, content, time: TIME });
+        killed.append(&Op::Unlink { dir, name: b"key", time: TIME });
+        killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, size_before: ANY_SIZE }, &[0x55; 16]);
+        killed.write(0, b"blue");
+        let engine = killed.open().expect("sound");
+        assert_eq!(engine.lookup(engine.root(), b"new").expect("sound"), None);
+        assert_eq!((bytes_of(&engine, b"file"), bytes_of(&engine, b"key")), (b"blue".to_vec(), vec![]));
+        assert_is_clean(&engine);
+    }
+
+    /// Each damage ends a log. The entries before it count.
+    #[test]
+    fn damaged_log_ends_at_its_damage() {
+        let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, size_before: ANY_SIZE };
+        let heads = [head(0, 0), head(16, 0), head(15, 1), head(32, 17), head(u32::MAX, 1), head(1 << 20, 8)];
+        for damage in heads {
+            let mut killed = Killed::new(&Credentials::root());
+            killed.write(0, b"blue");
+            let after = killed.tail + 32;
+            killed.append_bytes(damage, &[0; 16]);
+            killed.tail = after;
+            killed.write(0, b"grey");
+            let engine = killed.open().expect("sound");
+            assert_eq!(bytes_of(&engine, b"file"), b"blue", "{damage:?}");
+        }
+        for length in [0, 8, HEAD_BYTES as u64, LOG_FILE_BYTES as u64] {
+            for tail in [64, RING_BYTES + 16, u64::MAX] {
+                let killed = Killed::new(&Credentials::root());
+                killed.log.write_all_at(&tail.to_le_bytes(), TAIL as u64 * 8).expect("room");
+                killed.log.set_len(length).expect("a file");
+                let engine = killed.open().expect("sound");
+                assert_eq!(bytes_of(&engine, b"file"), b"", "{length} {tail}");
+                assert_is_clean(&engine);
+            }
+        }
+    }
+
+    /// A log whose entries are all applied goes on at the start of the ring.
+    #[test]
+    fn log_goes_on_at_the_start_of_its_ring() {
+        let mut killed = Killed::new(&Credentials::root());
+        let start = RING_BYTES - 48;
+        killed.tail = start;
+        let table = File::options().write(true).open(killed.path().join("sessions")).expect("a table");
+        table.write_all_at(&start.to_le_bytes(), 3 * 4096 + 8).expect("room");
+        killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, size_before: 0 }, &[]);
+        killed.write(0, b"blue");
+        let engine = killed.open().expect("sound");
+        assert_eq!(bytes_of(&engine, b"file"), b"blue");
+    }
+}

@@ -1,0 +1,332 @@
+//! The change logs of the sessions, and the grant of the volume.
+//!
+//! One session at a time may hold the grant. Its client then logs some of its changes and goes on, and the
+//! service applies them in the order of the log. The grant is sticky: the service takes it back only before a
+//! request of another session, when the client has logged nothing for a while, or when storage runs short. To
+//! take it back, the service seals the log, applies everything up to the position that it then sees, and
+//! clears the grant on the board. The client has no part in this, so it may be stopped or dead.
+//!
+//! A session gets the grant after several changes in a row. If others need the volume soon after, the next
+//! grant comes later, up to a second, so that sessions in contention have their changes applied at once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use eyrie_client::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
+use eyrie_engine::Result;
+use eyrie_engine::access::Credentials;
+use eyrie_engine::board::SessionKey;
+use eyrie_engine::change_log::{LogReader, RING_BYTES};
+use eyrie_engine::scm::{LogTable, Scm, provision_log};
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::shared::SharedMemory;
+
+use crate::clock::Clock;
+
+/// Number of changes in a row after which a session gets the grant.
+const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
+/// Shortest and longest time between the loss of a grant to another session and the next grant.
+const PAUSES: (Duration, Duration) = if cfg!(feature = "shuttle") {
+    (Duration::ZERO, Duration::ZERO)
+} else {
+    (Duration::from_millis(1), Duration::from_secs(1))
+};
+/// Maximum time for which entries wait while the service sleeps.
+const LOOK: Duration = Duration::from_millis(10);
+/// Time without an entry after which a service that is about to sleep takes the grant back.
+const IDLE: Duration = Duration::from_millis(100);
+/// Bytes of a log that one sweep applies at most, so that other sessions have their turn.
+const SWEEP_BYTES: u64 = 128 << 10;
+/// Number of entries after which the service looks at the free storage again.
+const ENTRIES_BEFORE_LOOK: u32 = 256;
+/// Smallest budget of a grant, in bytes. Tests under the scheduler have small volumes.
+const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 4 << 20 };
+
+/// The log of a session.
+struct ServedLog {
+    key: SessionKey,
+    who: Credentials,
+    lanes: Arc<SharedMemory>,
+    file: File,
+    /// Position up to which the log is applied.
+    applied: u64,
+    /// True once the host has provided all memory of the file.
+    is_provisioned: bool,
+    /// True if the client has broken the protocol, or if the host has no memory for the log.
+    is_useless: bool,
+}
+
+impl ServedLog {
+    /// Returns the word of the log.
+    fn word(&self) -> LogWord {
+        LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire))
+    }
+
+    /// Seals the log. Each exchange of the client fails that began before, until [`ServedLog::unseal`].
+    /// Returns the position after the last entry.
+    fn seal(&self) -> u64 {
+        let sealed = self.lanes.word_to_store(LOG_TAIL).fetch_or(LogWord::SEALED, Ordering::SeqCst);
+        LogWord::from_raw(sealed).position()
+    }
+
+    /// Lets the client append to its log, which is applied.
+    fn unseal(&self) {
+        let word = self.word().renewed(self.applied).raw();
+        self.lanes.word_to_store(LOG_TAIL).store(word, Ordering::SeqCst);
+    }
+}
+
+/// The change logs of all sessions.
+#[derive(Default)]
+pub struct Logs {
+    /// `None` if the service defers no changes.
+    table: Option<LogTable>,
+    /// The logs by the numbers of their sessions.
+    logs: BTreeMap<u64, ServedLog>,
+    /// The session that holds the grant.
+    holder: Option<u64>,
+    /// The session that made the latest change, and the number of its changes in a row.
+    latest: (u64, u32),
+    /// Times of the latest grant and of the latest entry. `None` before the first grant.
+    granted: Option<Instant>,
+    last_entry: Option<Instant>,
+    /// No grant is given before this time.
+    not_before: Option<Instant>,
+    pause: Duration,
+    /// Number of entries since the last look at the free storage.
+    entries: u32,
+    reader: LogReader,
+}
+
+impl Logs {
+    /// Begins to defer changes of the volume in this directory.
+    ///
+    /// # Errors
+    /// `Fault` if the table of the logs cannot be made.
+    pub fn begin(&mut self, directory: &Path) -> Result<()> {
+        (self.table, self.pause) = (Some(LogTable::create(directory)?), PAUSES.0);
+        Ok(())
+    }
+
+    /// Makes the log of a session. Returns the file for its client. Without a file, the client waits for each
+    /// change.
+    pub fn join(
+        &mut self,
+        number: u64,
+        key: SessionKey,
+        who: &Credentials,
+        lanes: &Arc<SharedMemory>,
+    ) -> Option<&File> {
+        let made = self.table.as_ref()?.begin(key, who);
+        let file = made.inspect_err(|error| tracing::warn!(%error, "a session has no change log")).ok()??;
+        let log = ServedLog {
+            key,
+            who: who.clone(),
+            lanes: Arc::clone(lanes),
+            file,
+            applied: 0,
+            is_provisioned: false,
+            is_useless: false,
+        };
+        log.seal();
+        self.logs.insert(number, log);
+        self.logs.get(&number).map(|log| &log.file)
+    }
+
+    /// Applies the log of a session that ends, and removes it.
+    pub fn end(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        if self.holder == Some(number) {
+            self.take_back(engine, clock);
+        }
+        if let (Some(log), Some(table)) = (self.logs.remove(&number), &self.table) {
+            table.end(log.key);
+        }
+    }
+
+    /// Applies some entries of the session that holds the grant. Returns true if there were any.
+    #[inline]
+    pub fn sweep(&mut self, engine: &Scm, clock: &mut Clock) -> bool {
+        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return false };
+        let tail = log.word().position();
+        if tail == log.applied {
+            return false;
+        }
+        self.apply(engine, clock, tail, SWEEP_BYTES);
+        self.last_entry = Some(Instant::now());
+        if self.entries >= ENTRIES_BEFORE_LOOK {
+            self.look_at_storage(engine, clock);
+        }
+        true
+    }
+
+    /// Makes everything visible that clients have logged, before a request of a session is handled. If
+    /// another session holds the grant, takes the grant back.
+    #[inline]
+    pub fn before_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        match self.holder {
+            None => {}
+            Some(holder) if holder == number => {
+                // Another thread of the client decides on an entry by what it sees. Its exchange fails if the
+                // request is handled meanwhile.
+                let Some(log) = self.logs.get(&holder) else { return };
+                let is_unsealed = broken(SafetyRule::RequestsStopAppends);
+                let tail = if is_unsealed { log.word().position() } else { log.seal() };
+                self.apply(engine, clock, tail, RING_BYTES);
+            }
+            Some(_) => {
+                self.take_back(engine, clock);
+                let held = self.granted.map_or(Duration::ZERO, |at| at.elapsed());
+                let pause = if held > 10 * self.pause { PAUSES.0 } else { (2 * self.pause).min(PAUSES.1) };
+                (self.pause, self.not_before) = (pause, Some(Instant::now() + pause));
+            }
+        }
+    }
+
+    /// Lets the client that holds the grant append again, after a request of its session was handled.
+    #[inline]
+    pub fn after_request(&mut self, number: u64) {
+        if let Some(log) = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it))
+            && log.word().is_sealed()
+        {
+            log.unseal();
+        }
+    }
+
+    /// Notes that the service has applied a change of a session, and gives the session the grant if it is
+    /// time.
+    #[inline]
+    pub fn changed(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        if self.table.is_none() {
+            return;
+        }
+        let (latest, count) = self.latest;
+        self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
+        match self.holder {
+            // The change may have set a feature of the volume with which nothing is deferred.
+            Some(_) => self.look_at_storage(engine, clock),
+            None if self.latest.1 >= CHANGES_BEFORE_GRANT => self.grant(engine, number),
+            None => {}
+        }
+    }
+
+    /// Returns the longest time for which the service may sleep. `None` if it may sleep until a request.
+    /// Takes back the grant of a client that has logged nothing for a while.
+    pub fn limit_of_sleep(&mut self, engine: &Scm, clock: &mut Clock) -> Option<Duration> {
+        self.holder?;
+        if self.last_entry.is_none_or(|at| at.elapsed() >= IDLE) {
+            self.take_back(engine, clock);
+            return None;
+        }
+        Some(LOOK)
+    }
+
+    /// Gives the grant to a session whose log is applied.
+    fn grant(&mut self, engine: &Scm, number: u64) {
+        let now = Instant::now();
+        if self.not_before.is_some_and(|time| now < time) {
+            return;
+        }
+        let Some(log) = self.logs.get_mut(&number).filter(|log| !log.is_useless) else { return };
+        // A refused session asks again only after further changes.
+        self.latest.1 = 0;
+        if !log.is_provisioned {
+            log.is_provisioned = true;
+            if let Err(error) = provision_log(&log.file) {
+                tracing::warn!(%error, "a session has no change log");
+                log.is_useless = true;
+                return;
+            }
+        }
+        let Some(budget) = budget(engine, &log.file) else { return };
+        log.lanes.word_to_store(LOG_BUDGET).store(budget, Ordering::Relaxed);
+        let board = engine.volume().board();
+        if broken(SafetyRule::GrantComesFirst) {
+            log.unseal();
+        }
+        // From the first entry on, other clients see that this session holds the grant.
+        board.grant_to(Some(log.key));
+        log.unseal();
+        (self.holder, self.granted, self.last_entry) = (Some(number), Some(now), Some(now));
+    }
+
+    /// Takes the grant back.
+    fn take_back(&mut self, engine: &Scm, clock: &mut Clock) {
+        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return };
+        let tail = log.seal();
+        if broken(SafetyRule::GrantEndsAfterItsEntries) {
+            engine.volume().board().grant_to(None);
+        }
+        self.apply(engine, clock, tail, RING_BYTES);
+        engine.volume().board().grant_to(None);
+        (self.holder, self.latest.1) = (None, 0);
+    }
+
+    /// Renews the budget of the session that holds the grant. Takes the grant back if storage runs short.
+    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock) {
+        self.entries = 0;
+        let Some(log) = self.holder.and_then(|holder| self.logs.get(&holder)) else { return };
+        match budget(engine, &log.file) {
+            Some(budget) => log.lanes.word_to_store(LOG_BUDGET).store(budget, Ordering::Relaxed),
+            None => self.take_back(engine, clock),
+        }
+    }
+
+    /// Applies the entries of the session that holds the grant, up to position `tail` or until about `limit`
+    /// bytes are applied.
+    fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) {
+        let (Some(table), Some(holder)) = (&self.table, self.holder) else { return };
+        let Some(log) = self.logs.get_mut(&holder) else { return };
+        let ServedLog { key, who, lanes, file, applied, .. } = log;
+        let (mut failed, entries) = (false, &mut self.entries);
+        let note = |position| {
+            table.set_applied(*key, position);
+            lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
+        };
+        let read = self.reader.read(file, *applied, tail, limit, |position, entry, op| {
+            if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
+                note(position);
+            }
+            if let Err(error) = engine.apply_logged(who, entry, op, clock.next()) {
+                tracing::error!(%error, "a logged change of a client could not be made");
+                failed = true;
+            }
+            *entries += 1;
+            *applied = position;
+            note(position);
+        });
+        match read {
+            // An entry without an Op may be the last one.
+            Ok(position) if position != *applied => {
+                *applied = position;
+                note(position);
+            }
+            Ok(_) => {}
+            Err(_) => failed = true,
+        }
+        if failed {
+            lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
+        }
+        if read.is_err() {
+            // The client has broken the protocol. Its log ends here.
+            tracing::warn!("a change log is damaged");
+            log.is_useless = true;
+            log.seal();
+            engine.volume().board().grant_to(None);
+            (self.holder, self.latest.1) = (None, 0);
+        }
+    }
+}
+
+/// Returns the storage that logged changes may need until they are applied, in bytes. `None` if changes of
+/// the volume must not be deferred.
+fn budget(engine: &Scm, log: &File) -> Option<u64> {
+    let of_volume = engine.budget_of_deferral()?;
+    // The log and the volume are on one file system of the host.
+    let host = rustix::fs::fstatvfs(log).ok()?;
+    let of_host = host.f_bavail.saturating_mul(host.f_frsize) / 4;
+    Some(of_volume.min(of_host)).filter(|&budget| budget >= LEAST_BUDGET)
+}

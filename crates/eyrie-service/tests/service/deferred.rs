@@ -1,0 +1,171 @@
+//! Deferred changes: a client logs them and goes on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use std::os::unix::fs::FileExt;
+
+use eyrie::{OpenFlags, Posix, PosixExt};
+use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED, LOG_TAIL, LogWord};
+use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, RING_BYTES};
+use eyrie_engine::op::encode::encode_unsummed;
+use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
+use zerocopy::IntoBytes;
+
+use crate::Served;
+use crate::hostile::RawSession;
+
+const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+const TIME: Time = Time::new(1, 0);
+
+/// A session that holds the grant, and its file `/egg` with a byte of 5.
+struct RawHolder {
+    session: RawSession,
+    file: ObjectId,
+}
+
+impl RawHolder {
+    fn new(served: &Served, name: &[u8]) -> RawHolder {
+        let session = RawSession::open(served);
+        let (dir, id, content) = (session.root, session.reserve(Kind::File), Content::Empty);
+        assert_eq!(session.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }), 0);
+        let holder = RawHolder { session, file: id };
+        while holder.word().is_sealed() {
+            assert_eq!(holder.session.apply(&holder.write(&[5])), 0);
+        }
+        holder
+    }
+
+    fn write<'a>(&self, data: &'a [u8]) -> Op<'a> {
+        Op::Write { id: self.file, offset: 0, data, set_ids: SetIds::Keep, time: TIME }
+    }
+
+    fn word(&self) -> LogWord {
+        LogWord::from_raw(self.session.lanes.words()[LOG_TAIL].load(Ordering::SeqCst))
+    }
+
+    fn move_tail(&self, to: u64) {
+        self.session.lanes.words()[LOG_TAIL].store(self.word().with_position(to).raw(), Ordering::SeqCst);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.session.lanes.words()[LOG_FAILED].load(Ordering::SeqCst) != 0
+    }
+
+    /// Writes bytes at the start of the ring.
+    fn store(&self, bytes: &[u8]) {
+        self.session.files[3].write_all_at(bytes, HEAD_BYTES as u64).unwrap();
+    }
+
+    /// Returns the entry of an Op.
+    fn entry(op: &Op<'_>) -> Vec<u8> {
+        let mut record = Vec::new();
+        encode_unsummed(op, &mut record);
+        let bytes = (16 + record.len()).next_multiple_of(16);
+        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before: u64::MAX };
+        let mut entry = [head.as_bytes(), &record].concat();
+        entry.resize(bytes, 0);
+        entry
+    }
+}
+
+/// Each damage of a log ends the grant of its session. Others read what was written before, and the session
+/// makes requests from then on.
+#[test]
+fn damaged_logs_end_only_their_grant() {
+    let (mut served, [files, other]) = Served::with_clients(256 << 20);
+    let damages: [&dyn Fn(&RawHolder); 6] = [
+        &|holder| holder.move_tail(RING_BYTES + 16),
+        &|holder| holder.move_tail(LogWord::POSITION_MAX),
+        &|holder| {
+            holder.store(&[0x55; 64]);
+            holder.move_tail(64);
+        },
+        &|holder| {
+            holder.session.files[3].set_len(HEAD_BYTES as u64).unwrap();
+            holder.move_tail(64);
+        },
+        &|holder| {
+            // A part of an entry.
+            holder.store(&RawHolder::entry(&holder.write(&[6; 100])));
+            holder.move_tail(32);
+        },
+        &|holder| {
+            // An Op that no client logs.
+            let entry = RawHolder::entry(&Op::Unlink { dir: holder.session.root, name: b"keep", time: TIME });
+            holder.store(&entry);
+            holder.move_tail(entry.len() as u64);
+        },
+    ];
+    files.write("/keep", "blue").unwrap();
+    for (number, damage) in damages.iter().enumerate() {
+        let name = format!("/egg-{number}");
+        let holder = RawHolder::new(&served, &name.as_bytes()[1..]);
+        damage(&holder);
+        assert_eq!(other.read(&name).unwrap(), [5], "damage {number}");
+        assert!(holder.has_failed(), "damage {number}");
+        assert_eq!(holder.session.apply(&holder.write(&[7])), 0);
+        assert_eq!(other.read(&name).unwrap(), [7]);
+        assert_eq!(other.read("/keep").unwrap(), b"blue");
+    }
+    drop((files, other));
+    served.stop();
+}
+
+/// A client that goes on to append to a sealed log changes nothing.
+#[test]
+fn appends_to_a_sealed_log_change_nothing() {
+    let (mut served, [files, _other]) = Served::with_clients(256 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    // The read takes the grant back.
+    assert_eq!(files.read("/egg").unwrap(), [5]);
+    assert!(holder.word().is_sealed());
+    let entry = RawHolder::entry(&holder.write(&[6]));
+    holder.store(&entry);
+    holder.session.lanes.words()[LOG_TAIL].store(entry.len() as u64 / 16, Ordering::SeqCst);
+    for _ in 0..100 {
+        assert_eq!(files.read("/egg").unwrap(), [5]);
+        assert_eq!(holder.session.apply(&holder.write(&[5])), 0);
+    }
+    assert_eq!(holder.session.lanes.words()[LOG_APPLIED].load(Ordering::SeqCst), 0);
+    drop(files);
+    served.stop();
+}
+
+/// A client writes numbers to a file, and other clients read it. No reader sees a number below one whose
+/// write had returned before its read began.
+#[test]
+fn readers_see_every_change_that_was_answered() {
+    let (mut served, [writer, reader]) = Served::with_clients(256 << 20);
+    let (answered, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    writer.write("/number", 0_u64.to_le_bytes()).unwrap();
+    let read = |files: &eyrie::Pxfs<eyrie_client::Client>| {
+        let least = answered.load(Ordering::SeqCst);
+        let number = u64::from_le_bytes(files.read("/number").unwrap().try_into().unwrap());
+        assert!(number >= least, "{number} after {least}");
+        number
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let (mut reads, mut last) = (0, 0);
+            while !is_done.load(Ordering::SeqCst) {
+                let number = read(&reader);
+                assert!(number >= last, "{number} after {last}");
+                (reads, last) = (reads + 1, number);
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+            reads
+        });
+        let file = writer.open("/number".into(), OpenFlags::WRITE, 0).unwrap();
+        for number in 1..30_000_u64 {
+            writer.write_at(&file, &number.to_le_bytes(), 0).unwrap();
+            answered.store(number, Ordering::SeqCst);
+            if number % 1000 == 0 {
+                assert_eq!(read(&writer), number);
+            }
+        }
+        is_done.store(true, Ordering::SeqCst);
+        assert!(other.join().unwrap() > 10);
+    });
+    drop((writer, reader));
+    served.stop();
+}
