@@ -49,6 +49,7 @@ enum Storage {
     },
     Directory {
         host: Host,
+        /// The whole path of the directory.
         path: PathBuf,
         mount: Option<HostMount>,
     },
@@ -331,7 +332,9 @@ impl Side {
     /// # Errors
     /// Fails if the directory cannot be opened.
     pub fn of_directory(path: &Path) -> Result<Side> {
-        let storage = Storage::Directory { host: Host::new(path)?, path: path.to_owned(), mount: None };
+        let cannot_use = |error| Error::host(format!("cannot use {}", path.display()), error);
+        let path = &path.canonicalize().map_err(cannot_use)?;
+        let storage = Storage::Directory { host: Host::new(path)?, path: path.clone(), mount: None };
         Ok(Side {
             information: SideInformation {
                 name: file_system_name(path).to_owned(),
@@ -348,10 +351,14 @@ impl Side {
     /// # Errors
     /// As [`FileWork::worker`]. Fails on a side without files.
     pub fn file_worker(&self, work: &impl FileWork, part: ThreadPart) -> Result<Box<dyn Worker>> {
+        let whole_paths = |root: &Path| {
+            let directory = format!("{}{}", root.display(), part.directory());
+            work.worker(Host::new("/")?, directory, part)
+        };
         match &*self.shared.storage {
-            Storage::Volume { mount: Some((host, _)), .. } => work.worker(host.clone(), part),
-            Storage::Volume { files, .. } => work.worker(files.clone(), part),
-            Storage::Directory { host, .. } => work.worker(host.clone(), part),
+            Storage::Volume { mount: Some((_, mount)), .. } => whole_paths(mount.path()),
+            Storage::Volume { files, .. } => work.worker(files.clone(), part.directory(), part),
+            Storage::Directory { path, .. } => whole_paths(path),
             Storage::Peer { .. } => Err(Error::Request("this side has no files".to_owned())),
         }
     }

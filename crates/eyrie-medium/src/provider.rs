@@ -10,6 +10,8 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
 use crate::host;
 use crate::mapping::Mapping;
 use crate::sync::unpoisoned;
@@ -155,6 +157,15 @@ fn block_signals() {
     }
 }
 
+/// Lets this thread run on every processor on which the first thread of the process may run. A new thread
+/// inherits the processors of the thread that starts it, which a program may have pinned to one processor.
+fn leave_processor() {
+    if let Ok(processors) = sched_getaffinity(Some(rustix::process::getpid())) {
+        // If the kernel refuses, the thread only provides memory later.
+        let _ = sched_setaffinity(None, &processors);
+    }
+}
+
 /// The request in progress. Dropping the value ends the request, also if the call to the host panics.
 /// Otherwise [`Provider::recall`] would wait for ever.
 struct RequestInProgress<'q> {
@@ -179,6 +190,7 @@ impl Drop for RequestInProgress<'_> {
 /// Runs the thread: provides the requested ranges until the medium is dropped.
 fn provide(queue: &RequestQueue, provision: impl Fn(u64) -> bool) {
     block_signals();
+    leave_processor();
     let mut state = queue.lock();
     while !state.stop {
         let Some(offset) = state.asked.pop_front() else {
@@ -200,7 +212,25 @@ fn provide(queue: &RequestQueue, provision: impl Fn(u64) -> bool) {
 mod tests {
     use std::sync::mpsc::channel;
 
+    use rustix::thread::CpuSet;
+
     use super::*;
+
+    #[test]
+    fn thread_leaves_the_processor_of_its_starter() {
+        let first = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())).expect("a process");
+        let pinned = std::thread::spawn(move || {
+            let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| first.is_set(cpu)).expect("a processor");
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            sched_setaffinity(None, &one).expect("the processor is permitted");
+            let (send, found) = channel();
+            let provider = Provider::new();
+            assert!(provider.ask_for(0, move |_| send.send(sched_getaffinity(None)).is_ok()));
+            assert_eq!(found.recv().expect("the thread runs").expect("a thread"), first);
+        });
+        pinned.join().expect("the checks hold");
+    }
 
     #[test]
     fn panic_of_the_thread_withdraws_all_requests() {

@@ -80,6 +80,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_thread_runs_on_one_processor() {
+        let processors = machine::processors();
+        let count = processors.len();
+        let found = Crew::new(count + 1).run((0..=count).map(|_| machine::processors).collect());
+        assert!(found.iter().all(|pinned| pinned.len() == 1), "{found:?}");
+        // Neighbouring threads share no processor until every processor has a thread.
+        let mut first: Vec<usize> = found[..count].concat();
+        assert_eq!(found[count], found[0]);
+        first.sort_unstable();
+        assert_eq!(first, processors);
+    }
+
+    #[test]
     fn results_have_the_order_of_the_tasks() {
         let crew = Crew::new(3);
         for round in 0..3 {

@@ -280,3 +280,85 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
     let among = row.targets.among * threads as u64;
     Ok(Row { name: row.name.clone(), threads, unit: row.targets.unit, among, touched, sides })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::coverage::Targets;
+    use super::*;
+
+    /// The names of the sides and the rows, in the order of the rounds.
+    type Order = Arc<Mutex<Vec<(&'static str, usize)>>>;
+
+    /// A side whose calls take at least `ms`.
+    struct Sleeper {
+        name: &'static str,
+        ms: u64,
+        order: Order,
+    }
+
+    impl Worker for Sleeper {
+        fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
+            self.order.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((self.name, row));
+            let ms = self.ms;
+            watch.time(2, |_| {
+                std::thread::sleep(Duration::from_millis(ms));
+                Ok(())
+            })?;
+            watch.touch(0);
+            Ok(true)
+        }
+
+        fn prove(&mut self, _watch: &mut Stopwatch) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn contestant(name: &'static str, ms: u64, order: &Order) -> Contestant {
+        let worker = Sleeper { name, ms, order: Arc::clone(order) };
+        let workers: Vec<Box<dyn Worker>> = vec![Box::new(worker)];
+        Contestant { name: name.to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false }
+    }
+
+    #[test]
+    fn rounds_of_the_sides_alternate() {
+        let order = Order::default();
+        let row = |name: &str| RowPlan::new(name, Targets::each("calls", 1));
+        let plan = Plan { groups: vec![vec![row("one"), row("two")], vec![row("three")]] };
+        let sides = vec![contestant("first", 0, &order), contestant("second", 2, &order)];
+        let control = Control { rounds: Rounds::exactly(2), stop: || false, progress: &mut |_| {} };
+        let rows = measure(&plan, sides, control).expect("the sides do not fail");
+        // A round that warms up, two counted rounds, and the round for the latency.
+        let group = |rows: std::ops::Range<usize>| {
+            let both = |row| [("first", row), ("second", row)];
+            (0..4).flat_map(move |_| rows.clone().flat_map(both))
+        };
+        let expected: Vec<_> = group(0..2).chain(group(2..3)).collect();
+        assert_eq!(*order.lock().expect("no thread panicked"), expected);
+        for row in rows {
+            let [first, second] = [0, 1].map(|side| row.sides[side].clone().expect("the row was measured"));
+            assert_eq!((second.rounds, second.operations), (2, 4));
+            assert!(second.us >= 2000.0 && second.ratio > Some(1.0), "{second:?}");
+            assert_eq!(first.ratio, None);
+        }
+    }
+
+    #[test]
+    fn ratio_is_the_median_over_pairs_of_rounds() {
+        let samples = |us: [f64; 3]| Some(Samples { us: us.to_vec(), operations: 3, ..Samples::default() });
+        let bench = |name: &str| Bench {
+            name: name.to_owned(),
+            stations: Vec::new(),
+            count: Arc::new(|| Ok(None)),
+            orders: false,
+        };
+        let row = RowPlan::new("row", Targets::each("calls", 1));
+        let all = [samples([1.0, 2.0, 4.0]), samples([4.0, 8.0, 2.0])];
+        let row = result(&row, &all, &[bench("first"), bench("second")], 0).expect("the row is right");
+        let second = row.sides[1].as_ref().expect("the row was measured");
+        // The ratio of the medians is 2.
+        assert_eq!((second.us, second.ratio), (4.0, Some(4.0)));
+        assert_eq!(second.ratio_quartiles, Some([2.25, 4.0]));
+    }
+}

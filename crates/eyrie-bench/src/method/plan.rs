@@ -98,7 +98,7 @@ impl ThreadPart {
         (all / self.threads).max(1)
     }
 
-    /// Returns the name of the directory of this thread.
+    /// Returns the path of the directory of this thread, below the root of its side.
     pub fn directory(self) -> String {
         if self.shared { "/bench".to_owned() } else { format!("/bench-{}", self.thread) }
     }
@@ -121,11 +121,12 @@ pub trait Worker: Send {
 
 /// A workload on files.
 pub trait FileWork {
-    /// Makes the worker of one thread on the file system `fs`.
+    /// Makes the worker of one thread on the file system `fs`. All of its files are in `directory`, which the
+    /// worker makes.
     ///
     /// # Errors
     /// As the calls that make its directories.
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync;

@@ -172,12 +172,11 @@ struct BpfsWorker<P: Posix + Clone> {
 }
 
 impl FileWork for Bpfs {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        let directory = part.directory();
         make_dir(&fs, &directory)?;
         make_dir(&fs, &format!("{directory}/new-{}", part.thread))?;
         let path = |name: &str| format!("{directory}/{name}-{}", part.thread);
@@ -264,8 +263,8 @@ impl<P: Posix + Clone> BpfsWorker<P> {
         (0..files).try_for_each(|file| Ok(self.fs.unlink(names.path(file).into())?))
     }
 
-    /// Makes the mails, makes the transactions, and deletes the mails. All of these calls are timed, but only
-    /// a transaction counts as an operation.
+    /// Makes the mails, makes the transactions, compares the mails, and deletes them. All of these calls but
+    /// the comparison are timed, and only a transaction counts as an operation.
     fn mail(&mut self, watch: &mut Stopwatch) -> Result<()> {
         self.mailed += 1;
         let mut names = NumberedName::new(&format!("{}/mail-{}-", self.directory, self.part.thread));
@@ -303,6 +302,13 @@ impl<P: Posix + Clone> BpfsWorker<P> {
                 })?;
                 sizes[file as usize] += bytes;
             }
+        }
+        for (file, &size) in (0..).zip(&sizes) {
+            watch.check()?;
+            buffer.resize(size + 1, 0);
+            let count = read_file(fs, names.path(file), &mut buffer)?;
+            let right = count == size && pattern(file).matches(&buffer[..count], 0);
+            watch.require(right, || format!("mail {file} is wrong before its removal"))?;
         }
         for file in 0..MAILS {
             watch.time_whole(0, || Ok(fs.unlink(names.path(file).into())?))?;

@@ -64,12 +64,11 @@ struct CatdWorker<P> {
 }
 
 impl FileWork for Catd {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        let directory = part.directory();
         make_dir(&fs, &directory)?;
         let names = NumberedName::new(&format!("{directory}/file-"));
         let buffer = vec![0; BLOCK_BYTES + 1];

@@ -110,12 +110,11 @@ struct JobsWorker<P: Posix + Clone> {
 }
 
 impl FileWork for Jobs {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        let directory = part.directory();
         make_dir(&fs, &directory)?;
         let path = |name: &str| format!("{directory}/{name}-{}", part.thread);
         let (database, journal) = (open(&fs, &path("database"))?, open(&fs, &path("journal"))?);

@@ -11,6 +11,7 @@ use crate::side::{SharedStorage, Side};
 use crate::values::{Chooser, NumberedName, Pattern};
 
 mod scan;
+mod view;
 
 /// Number of calls that are timed together. Their results are kept, and compared afterwards.
 const TIMED_CALLS: usize = 16;
@@ -418,29 +419,6 @@ impl KeyWorker {
             for (number, found) in numbers.into_iter().zip(&found) {
                 watch.touch(number);
                 watch.require(store.is_right(number, found), || format!("key {number} has a wrong value"))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn view(&mut self, at: usize, calls: u64, watch: &mut Stopwatch) -> Result<()> {
-        for _ in 0..calls.div_ceil(TIMED_CALLS as u64) {
-            let numbers = self.random_keys(at);
-            let store = &mut self.stores[at];
-            let first = store.first;
-            let session = store.session()?;
-            let mut found = [(0, [0; 8]); TIMED_CALLS];
-            watch.time(TIMED_CALLS, |at| {
-                session.view(self.key.key(first + numbers[at]), &mut |value| {
-                    found[at] = (value.len(), value.first_chunk().copied().unwrap_or_default());
-                })?;
-                Ok(())
-            })?;
-            for (number, (length, word)) in numbers.into_iter().zip(found) {
-                watch.touch(number);
-                let head = &word[..length.min(8)];
-                let right = length == store.value_bytes && store.content(number).matches(head, 0);
-                watch.require(right, || format!("key {number} has a wrong value"))?;
             }
         }
         Ok(())

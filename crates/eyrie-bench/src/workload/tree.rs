@@ -171,8 +171,21 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes all files and directories.
-    pub fn remove<P: Posix>(&self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
+    fn compare<P: Posix>(&mut self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
+        for file in 0..self.files.len() {
+            watch.check()?;
+            self.buffer.resize(self.files[file].bytes + 1, 0);
+            let count = read_file(fs, Path::new(&self.files[file].path), &mut self.buffer)?;
+            let right = self.is_right(file, &self.buffer[..count]);
+            watch.require(right, || format!("file {file} of the tree is wrong before its removal"))?;
+        }
+        Ok(())
+    }
+
+    /// Compares all files, because no other row reads the bytes of a patch. Then removes all files and
+    /// directories.
+    pub fn remove<P: Posix>(&mut self, fs: &P, watch: &mut Stopwatch) -> Result<()> {
+        self.compare(fs, watch)?;
         let files = &self.files;
         watch.time(files.len(), |at| Ok(fs.unlink(Path::new(&files[at].path).into())?))?;
         let last = self.directories.len();

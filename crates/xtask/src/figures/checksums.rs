@@ -2,12 +2,14 @@
 //! alternate.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, MediumChoice, PosixExt, Volume};
 
-use super::disk::{COLD_BYTES, COLD_FILE, DiskCalls, make_cold, make_cold_file, read_through};
-use super::figure::{Figure, median};
+use super::disk::{
+    COLD_BYTES, COLD_FILE, DiskCalls, cold_block, compare_cold_file, make_cold, make_cold_file, read_through,
+};
+use super::figure::{Figure, Measured, median};
 use crate::run::Result;
 
 const ROUNDS: usize = 9;
@@ -36,7 +38,10 @@ pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
     figures.push(compare("cold sequential read", &paths, |path| {
         make_cold()?;
         let volume = Volume::open(path)?;
-        read_through(&volume.files(Credentials::of_process()))
+        let files = volume.files(Credentials::of_process());
+        let seconds = read_through(&files)?;
+        compare_cold_file(&files)?;
+        Ok(seconds)
     })?);
     figures.push(compare("cold random reads of 4 KiB", &paths, |path| {
         make_cold()?;
@@ -66,8 +71,8 @@ fn compare(name: &str, paths: &[PathBuf; 2], measure: impl Fn(&Path) -> Result<f
 }
 
 fn figure(name: &str, [plain, checked]: [Vec<f64>; 2]) -> Figure {
-    let (plain, checked) = (median(plain), median(checked));
-    Figure::at_most(format!("checksums: {name}"), SLOWER, checked / plain, " × without checksums")
+    let ratio = Measured::of_ratios(&checked, &plain);
+    Figure::at_most(format!("checksums: {name}"), SLOWER, ratio, " × without checksums")
 }
 
 /// Measures calls that are made durable one by one.
@@ -86,11 +91,13 @@ fn durable_calls(paths: &[PathBuf; 2]) -> Result<Vec<Figure>> {
         let mut times = [Vec::new(), Vec::new()];
         for round in 0..ROUNDS {
             for side in sides(round) {
+                let mut round_times = Vec::new();
                 for number in round * CALLS..(round + 1) * CALLS {
                     let started = Instant::now();
                     call(&calls[side], number)?;
-                    times[side].push(started.elapsed().as_secs_f64());
+                    round_times.push(started.elapsed().as_secs_f64());
                 }
+                times[side].push(median(&round_times));
             }
         }
         figures.push(figure(name, times));
@@ -103,11 +110,16 @@ fn read_at_random(files: &eyrie::Files) -> Result<f64> {
     let file = files.options().read(true).open(COLD_FILE)?;
     let mut buffer = [0; BLOCK];
     let blocks = COLD_BYTES / BLOCK as u64;
-    let started = Instant::now();
+    let mut spent = Duration::ZERO;
     for number in 0..READS as u64 {
         // The factor is odd, and the number of blocks is a power of two, so no block is read twice.
         let offset = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks * BLOCK as u64;
+        let started = Instant::now();
         file.read_exact_at(&mut buffer, offset)?;
+        spent += started.elapsed();
+        if buffer[..] != cold_block(offset, BLOCK) {
+            return Err(format!("the block at {offset} is wrong").into());
+        }
     }
-    Ok(started.elapsed().as_secs_f64())
+    Ok(spent.as_secs_f64())
 }

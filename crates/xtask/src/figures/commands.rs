@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, Posix, PosixExt, Volume};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::in_scratch;
 use crate::run::{Result, eyrie_command};
 
@@ -167,10 +167,10 @@ fn compare(path: &Path, (count, rounds): (u32, usize)) -> Result<Vec<Figure>> {
     }
     let mut figures = Vec::new();
     for (command, (on_ours, on_theirs)) in DirectoryCommand::ALL.into_iter().zip(times) {
-        let (ours, theirs) = (median(on_ours), median(on_theirs));
+        let (ours, theirs) = (median(&on_ours), median(&on_theirs));
         let name = format!("{}, of {count}", command.words().join(" "));
         println!("{name:24}{:>18}", format!("{:.1} / {:.1}", ours * 1e3, theirs * 1e3));
-        figures.push(Figure::at_most(name, RATIO, ours / theirs, " × GNU"));
+        figures.push(Figure::at_most(name, RATIO, Measured::of_ratios(&on_ours, &on_theirs), " × GNU"));
     }
     Ok(figures)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, File, Files, PosixExt, Store, Volume};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::in_scratch;
 use super::shared::{Service, on_one_processor};
 use crate::run::{Result, eyrie_command};
@@ -159,8 +159,10 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<V
                 sustained.push(long);
             }
         }
-        let us = median(bursts.iter().map(|(ours, _)| *ours).collect());
-        let ratio = |pairs: &[(f64, f64)]| median(pairs.iter().map(|(ours, shared)| shared / ours).collect());
+        let us = median(&bursts.iter().map(|(ours, _)| *ours).collect::<Vec<_>>());
+        let ratio = |pairs: &[(f64, f64)]| {
+            Measured::of(&pairs.iter().map(|(ours, shared)| shared / ours).collect::<Vec<_>>())
+        };
         let limit = if place.is_empty() { 1.5 } else { 2.5 };
         let limit = if change == DeferredChange::SmallPut || !place.is_empty() { limit } else { 2.0 };
         if place.is_empty() {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use crate::run::{Result, eyrie_command, output};
 
 /// Number of calls of each kind. Each call is made durable before the next call.
@@ -21,6 +21,8 @@ pub(super) const COLD_FILE: &str = "/cold";
 pub(super) const COLD_BYTES: u64 = 512 << 20;
 /// Number of bytes of one read of [`COLD_FILE`].
 const READ_BYTES: usize = 128 << 10;
+/// Number of bytes that are written and compared at once.
+const PIECE_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 5;
 /// Number of rounds of reading. Both sides are as fast as the disk, so noise would decide the result of a few
 /// rounds.
@@ -28,11 +30,22 @@ const COLD_ROUNDS: usize = 15;
 const VOLUME_BYTES: u64 = 4 << 30;
 const TREE: &str = "/usr/share";
 
-/// The cost of a call: its time in µs, and the number of bytes that the disk wrote for each changed byte.
-#[derive(Clone, Copy)]
+/// Minimum speed of a cold sequential read, and of a second read from memory, relative to the host.
+const COLD_READ: f64 = 1.2;
+const WARM_READ: f64 = 1.0;
+
+/// The cost of a call.
 struct Cost {
-    us: f64,
+    /// The median time of each round, in µs.
+    rounds: Vec<f64>,
+    /// The number of bytes that the disk wrote for each changed byte.
     written: f64,
+}
+
+impl Cost {
+    fn us(&self) -> f64 {
+        median(&self.rounds)
+    }
 }
 
 /// Measures both sides in the directory `disk`.
@@ -61,7 +74,7 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
     make_cold_file(&volume.files(Credentials::of_process()))?;
     volume.close()?;
     make_cold_file(&host)?;
-    figures.push(cold_read(volume_path, host_path)?);
+    figures.extend(reads(volume_path, host_path)?);
     figures.push(import(volume_path, host_path)?);
     Ok(figures)
 }
@@ -86,9 +99,14 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
         for (name, eyrie, host) in calls {
             let (eyrie, host) = alternate(&device, eyrie, host)?;
             let name =
-                format!("disk: {name} ({:.0} µs, {:.2} bytes written a byte)", eyrie.us, eyrie.written);
-            let wanted = format!(" × host ({:.0} µs, {:.2} bytes)", host.us, host.written);
-            figures.push(Figure::at_least(name, 1.0, host.us / eyrie.us, &wanted));
+                format!("disk: {name} ({:.0} µs, {:.2} bytes written a byte)", eyrie.us(), eyrie.written);
+            let wanted = format!(" × host ({:.0} µs, {:.2} bytes)", host.us(), host.written);
+            figures.push(Figure::at_least(
+                name,
+                1.0,
+                Measured::of_ratios(&host.rounds, &eyrie.rounds),
+                &wanted,
+            ));
             written = [written[0] + eyrie.written, written[1] + host.written];
         }
     }
@@ -114,24 +132,21 @@ fn alternate(
     host: &dyn Fn(usize) -> Result<()>,
 ) -> Result<(Cost, Cost)> {
     let batch = CALLS / ROUNDS;
-    let (mut times, mut written) = ([Vec::new(), Vec::new()], [0.0, 0.0]);
+    let [mut ours, mut theirs] = [(); 2].map(|()| Cost { rounds: Vec::new(), written: 0.0 });
     for round in 0..ROUNDS {
-        for (side, call) in [eyrie, host].into_iter().enumerate() {
+        for (cost, call) in [(&mut ours, eyrie), (&mut theirs, host)] {
             let before = device.written()?;
+            let mut times = Vec::new();
             for number in round * batch..(round + 1) * batch {
                 let started = Instant::now();
                 call(number)?;
-                times[side].push(started.elapsed().as_secs_f64() * 1e6);
+                times.push(started.elapsed().as_secs_f64() * 1e6);
             }
-            written[side] += device.written()? - before;
+            cost.rounds.push(median(&times));
+            cost.written += (device.written()? - before) / (CALLS * BLOCK) as f64;
         }
     }
-    let [ours, theirs] = times;
-    let bytes = (CALLS * BLOCK) as f64;
-    Ok((
-        Cost { us: median(ours), written: written[0] / bytes },
-        Cost { us: median(theirs), written: written[1] / bytes },
-    ))
+    Ok((ours, theirs))
 }
 
 /// The file system of one side, and the open files for its calls.
@@ -174,17 +189,46 @@ impl<'a, P: Posix + Clone> DiskCalls<'a, P> {
     }
 }
 
+/// Returns `bytes` bytes of [`COLD_FILE`] from `offset` on. Both are multiples of 8. No two blocks of the
+/// file are equal.
+pub(super) fn cold_block(offset: u64, bytes: usize) -> Vec<u8> {
+    let words = offset / 8..(offset + bytes as u64) / 8;
+    words.flat_map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+}
+
 /// Makes [`COLD_FILE`].
 pub(super) fn make_cold_file(fs: &impl Posix) -> Result<()> {
+    fill(fs, COLD_BYTES)
+}
+
+fn fill(fs: &impl Posix, bytes: u64) -> Result<()> {
     let file = fs.options().write(true).create(true).open(COLD_FILE)?;
-    let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
-    for offset in (0..COLD_BYTES).step_by(filling.len()) {
-        file.write_all_at(&filling, offset)?;
+    for offset in (0..bytes).step_by(PIECE_BYTES) {
+        file.write_all_at(&cold_block(offset, PIECE_BYTES), offset)?;
     }
     Ok(file.sync_all()?)
 }
 
-/// Reads [`COLD_FILE`] from its start to its end, and returns the time in seconds.
+/// Fails if a byte of [`COLD_FILE`] is wrong. The file is in memory since its last read, so this shows the
+/// bytes that the read has brought there.
+pub(super) fn compare_cold_file(fs: &impl Posix) -> Result<()> {
+    compare_bytes(fs, COLD_BYTES)
+}
+
+fn compare_bytes(fs: &impl Posix, bytes: u64) -> Result<()> {
+    let file = fs.options().read(true).open(COLD_FILE)?;
+    let mut found = vec![0; PIECE_BYTES];
+    for offset in (0..bytes).step_by(PIECE_BYTES) {
+        file.read_exact_at(&mut found, offset)?;
+        if found != cold_block(offset, PIECE_BYTES) {
+            return Err(format!("the file to be read has wrong bytes after {offset}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Reads [`COLD_FILE`] from its start to its end, and returns the time in seconds. The caller compares the
+/// bytes afterwards, because a comparison between the reads would give the read-ahead time.
 pub(super) fn read_through(fs: &impl Posix) -> Result<f64> {
     let started = Instant::now();
     let file = fs.options().read(true).open(COLD_FILE)?;
@@ -197,23 +241,39 @@ pub(super) fn read_through(fs: &impl Posix) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// Compares sequential reads of a file that is not in memory.
-fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let read_ours = || -> Result<f64> {
+/// Reads [`COLD_FILE`] twice, and compares its bytes. Returns the times of both reads, in seconds.
+fn read_twice(fs: &impl Posix) -> Result<[f64; 2]> {
+    let seconds = [read_through(fs)?, read_through(fs)?];
+    compare_cold_file(fs)?;
+    Ok(seconds)
+}
+
+/// Compares sequential reads of a file that is not in memory, and reads of the same file right afterwards.
+fn reads(volume_path: &Path, host_path: &Path) -> Result<[Figure; 2]> {
+    let read_ours = || -> Result<[f64; 2]> {
         let volume = Volume::open(volume_path)?;
-        let seconds = read_through(&volume.files(Credentials::of_process()))?;
+        let seconds = read_twice(&volume.files(Credentials::of_process()))?;
         volume.close()?;
         Ok(seconds)
     };
+    let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for _ in 0..COLD_ROUNDS {
         make_cold()?;
-        ours.push(read_ours()?);
+        let on_ours = read_ours()?;
         make_cold()?;
-        theirs.push(read_through(&Host::new(host_path)?)?);
+        let on_theirs = read_twice(&Host::new(host_path)?)?;
+        for read in [0, 1] {
+            ours[read].push(on_ours[read]);
+            theirs[read].push(on_theirs[read]);
+        }
     }
-    let ratio = median(theirs) / median(ours);
-    Ok(Figure::at_least("disk: cold sequential read", 1.0, ratio, " × host"))
+    let figure = |name, read: usize, wanted| {
+        Figure::at_least(name, wanted, Measured::of_ratios(&theirs[read], &ours[read]), " × host")
+    };
+    Ok([
+        figure("disk: cold sequential read", 0, COLD_READ),
+        figure("disk: second read, from memory", 1, WARM_READ),
+    ])
 }
 
 /// Drops files from memory, and makes the hypervisor provide the memory into which they are read again.
@@ -254,7 +314,7 @@ fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
             theirs.push(copied);
         }
     }
-    let ratio = median(theirs) / median(ours);
+    let ratio = Measured::of_ratios(&theirs, &ours);
     Ok(Figure::at_least(format!("disk: import of {TREE}"), 1.0, ratio, " × host (cp -a, syncfs)"))
 }
 
@@ -275,5 +335,25 @@ impl Device {
         let stat = std::fs::read_to_string(&self.0)?;
         let sectors = stat.split_whitespace().nth(6).ok_or("no count of sectors")?;
         Ok(sectors.parse::<f64>()? * 512.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_byte_is_noticed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let host = Host::new(place.path()).expect("the directory can be opened");
+        let bytes = 3 * PIECE_BYTES as u64;
+        fill(&host, bytes).expect("the file can be written");
+        compare_bytes(&host, bytes).expect("the bytes are right");
+        let file = host.options().write(true).open(COLD_FILE).expect("the file exists");
+        file.write_all_at(&[1], bytes - 8).expect("the file can be written");
+        let error = compare_bytes(&host, bytes).expect_err("a byte is wrong").to_string();
+        assert!(error.ends_with("wrong bytes after 2097152"), "{error}");
+        file.set_len(bytes - 8).expect("the file can be cut");
+        compare_bytes(&host, bytes).expect_err("the file is short");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Store, Volume};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::in_scratch;
 use crate::run::Result;
 
@@ -19,6 +19,8 @@ const LISTINGS: u32 = 5;
 const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time of `stat` of a directory and of `len` of a store, in µs.
 const STAT_US: f64 = 1.0;
+/// Minimum speed of a listing, relative to tmpfs.
+const LISTING: f64 = 2.0;
 
 /// A call on one entry, or on the directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,16 +186,19 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     for (call, row) in EntryCall::ALL.into_iter().zip(rows) {
         let mut cells = String::new();
         for (times, count) in row.into_iter().zip(COUNTS) {
-            let (ours, theirs) = (median(times.ours), median(times.theirs));
+            let (ours, theirs) = (median(&times.ours), median(&times.theirs));
             let cell =
                 if theirs.is_nan() { format!("{ours:.3}") } else { format!("{ours:.3} / {theirs:.3}") };
             cells += &format!("{cell:>18}");
             let name = format!("{}, of {count}", call.name());
             match call {
                 EntryCall::StatDirectory | EntryCall::Len => {
-                    figures.push(Figure::at_most(name, STAT_US, ours, " µs"))
+                    figures.push(Figure::at_most(name, STAT_US, Measured::of(&times.ours), " µs"))
                 }
-                EntryCall::List => figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs")),
+                EntryCall::List => {
+                    let ratio = Measured::of_ratios(&times.theirs, &times.ours);
+                    figures.push(Figure::at_least(name, LISTING, ratio, " × tmpfs"))
+                }
                 EntryCall::Open | EntryCall::Stat | EntryCall::Create | EntryCall::Unlink => {}
             }
         }

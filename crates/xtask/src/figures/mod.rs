@@ -1,18 +1,19 @@
 //! The task `figures` measures the promised figures, and reports which of them are missed.
 
+mod bench;
 mod checksums;
 mod commands;
 mod deferred;
 mod disk;
 mod entries;
 mod figure;
+mod files;
 mod fsync;
 mod mount;
 mod nodes;
 mod scale;
 mod scans;
 mod shared;
-mod speed;
 mod stalls;
 mod threads;
 
@@ -26,16 +27,22 @@ use crate::run::{Result, directory};
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FigureGroup {
-    /// Single calls, measured by `eyrie tour`
+    /// Single calls on files, compared with tmpfs by `eyrie bench micro`
     Speed,
+    /// Calls on keys, compared with LMDB by `eyrie bench kv`
+    Keys,
+    /// Application profiles, compared with tmpfs by `eyrie bench profile`
+    Profiles,
     /// Volumes of a million files
     Scale,
     /// Calls in directories of 10 to 1,000,000 entries, compared with tmpfs
     Entries,
     /// `eyrie ls`, `find`, `du` and `rm -r` of 100,000 files, compared with the GNU commands
     Commands,
-    /// Creates by 1, 2 and 4 threads in one directory, compared with a volume for each thread and with tmpfs
+    /// Changes by 1, 2 and 4 threads in one directory, compared with a volume for each thread and with tmpfs
     Threads,
+    /// Reads and writes by two threads on separate files, compared with copies of memory
+    Files,
     /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
     Scans,
     /// Calls on a volume that a service shares, compared with an embedded volume
@@ -107,58 +114,50 @@ fn in_scratch<T>(memory: &Path, name: &str, measure: impl FnOnce(&Path) -> Resul
     done
 }
 
+impl FigureGroup {
+    fn measure(self, arguments: &FiguresArgs) -> Result<Vec<Figure>> {
+        let memory = || directory(&arguments.memory);
+        let disk = || directory(&arguments.disk);
+        match self {
+            FigureGroup::Speed => bench::calls(),
+            FigureGroup::Keys => bench::keys(),
+            FigureGroup::Profiles => bench::profiles(),
+            FigureGroup::Scale => scale::measure(&memory()?),
+            FigureGroup::Entries => entries::measure(&memory()?),
+            FigureGroup::Commands => commands::measure(&memory()?, arguments.long),
+            FigureGroup::Threads => threads::measure(&memory()?),
+            FigureGroup::Files => files::measure(&memory()?),
+            FigureGroup::Scans => scans::measure(&memory()?),
+            FigureGroup::Shared => shared::measure(&memory()?),
+            FigureGroup::Deferred => deferred::measure(&memory()?),
+            FigureGroup::Stalls => stalls::measure(&memory()?),
+            FigureGroup::Disk => {
+                let disk = disk()?;
+                Ok([disk::measure(&disk)?, bench::durable_puts(&disk)?].concat())
+            }
+            FigureGroup::Checksums => checksums::measure(&disk()?),
+            FigureGroup::Fsync => fsync::measure(&disk()?),
+            FigureGroup::Nodes => nodes::measure(&memory()?),
+            FigureGroup::Mount => mount::measure(&memory()?),
+        }
+    }
+}
+
 /// Measures the figures and prints them. Returns an error if a figure is missed.
 pub fn run(arguments: &FiguresArgs) -> Result<()> {
-    let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
-    let mut figures = Vec::new();
-    if wants(FigureGroup::Mount) {
+    let wants = |group: &&FigureGroup| arguments.only.is_empty() || arguments.only.contains(group);
+    let groups: Vec<_> = FigureGroup::value_variants().iter().filter(wants).collect();
+    if groups.contains(&&FigureGroup::Mount) {
         mount::check_programs()?;
     }
-    if wants(FigureGroup::Speed) {
-        figures.extend(speed::measure()?);
-    }
-    if wants(FigureGroup::Scale) {
-        figures.extend(scale::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Entries) {
-        figures.extend(entries::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Commands) {
-        figures.extend(commands::measure(&directory(&arguments.memory)?, arguments.long)?);
-    }
-    if wants(FigureGroup::Threads) {
-        figures.extend(threads::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Scans) {
-        figures.extend(scans::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Shared) {
-        figures.extend(shared::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Deferred) {
-        figures.extend(deferred::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Stalls) {
-        figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Disk) {
-        figures.extend(disk::measure(&directory(&arguments.disk)?)?);
-    }
-    if wants(FigureGroup::Checksums) {
-        figures.extend(checksums::measure(&directory(&arguments.disk)?)?);
-    }
-    if wants(FigureGroup::Fsync) {
-        figures.extend(fsync::measure(&directory(&arguments.disk)?)?);
-    }
-    if wants(FigureGroup::Nodes) {
-        figures.extend(nodes::measure(&directory(&arguments.memory)?)?);
-    }
-    if wants(FigureGroup::Mount) {
-        figures.extend(mount::measure(&directory(&arguments.memory)?)?);
+    let mut figures = Vec::new();
+    for group in groups {
+        figures.extend(group.measure(arguments)?);
     }
     let widest = |cell: fn(&Figure) -> &str| figures.iter().map(|figure| cell(figure).chars().count()).max();
     let (name, wanted) = (widest(|figure| &figure.name), widest(|figure| &figure.wanted));
     let (name, wanted) = (name.unwrap_or(0), wanted.unwrap_or(0));
+    println!("the figure, its limit, and its median (with the quartiles of the rounds)");
     for figure in &figures {
         let verdict = if figure.met { "" } else { "  MISSED" };
         println!("{:name$}  {:>wanted$}  {}{verdict}", figure.name, figure.wanted, figure.measured);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, getrlimit};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::in_scratch;
 use crate::packages::{self, Packaged};
 use crate::run::{Result, eyrie_command, output, serve};
@@ -202,8 +202,8 @@ fn alternate(
 /// Prints the median times of both sides. Returns the figure, which is the median of the ratios of the
 /// rounds.
 fn figure(name: &str, limit: f64, ours: &[f64], theirs: &[f64], against: &str) -> Figure {
-    let ratio = median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
-    let (ours, theirs) = (median(ours.to_vec()), median(theirs.to_vec()));
+    let ratio = Measured::of_ratios(ours, theirs);
+    let (ours, theirs) = (median(ours), median(theirs));
     println!("{name:28}{:>18}", format!("{ours:.2} / {theirs:.2}"));
     Figure::at_most(format!("mount: {name}"), limit, ratio, &format!(" × {against}"))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use eyrie::{Credentials, HostStore, KeyRange, KeyValueStore, Order, PosixExt, Store, Volume};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::in_scratch;
 use crate::run::Result;
 
@@ -15,6 +15,9 @@ const VALUE_BYTES: usize = 100;
 /// Number of rounds. There are few rounds, because a scan of the largest store takes long.
 const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 4 << 30;
+
+/// Keys, and their values if a scan gave them.
+type Pairs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// A kind of scan.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,47 @@ fn key(number: u32) -> String {
     format!("key-{:08x}", number.wrapping_mul(0x9e37_79b1))
 }
 
+/// Returns the value of a key: its bytes, again and again.
+fn value(key: &[u8]) -> Vec<u8> {
+    key.iter().copied().cycle().take(VALUE_BYTES).collect()
+}
+
+/// Returns the keys and values of a scan, in the order of the scan. A scan of keys alone has no values.
+/// Returns `None` if the side lacks the scan.
+fn pairs(store: &dyn KeyValueStore, volume: Option<&Store>, kind: ScanKind) -> Result<Option<Pairs>> {
+    let all = KeyRange::all();
+    let found: eyrie::Result<Pairs> = match (kind, volume) {
+        (ScanKind::Keys(order), _) => store.scan(all, order)?.map(|key| Ok((key?, None))).collect(),
+        (ScanKind::Values(order), _) => {
+            store.scan_values(all, order)?.map(|pair| pair.map(|(key, value)| (key, Some(value)))).collect()
+        }
+        (ScanKind::InPlace, Some(store)) => {
+            let pin = store.pin();
+            let scan = store.scan_in_place(all, Order::Unordered, &pin);
+            scan.map(|pair| pair.map(|(key, value)| (key.to_vec(), Some(value.to_vec())))).collect()
+        }
+        (ScanKind::InPlace, None) => return Ok(None),
+    };
+    Ok(Some(found?))
+}
+
+/// Fails unless the pairs are those of all keys of a store of `count` keys.
+fn compare_pairs(pairs: Option<Pairs>, count: u32) -> Result<()> {
+    let Some(mut pairs) = pairs else { return Ok(()) };
+    let is_right =
+        |(key, found): &(Vec<u8>, Option<Vec<u8>>)| found.as_ref().is_none_or(|found| *found == value(key));
+    if let Some((key, _)) = pairs.iter().find(|pair| !is_right(pair)) {
+        return Err(format!("a scan gave another value of {}", String::from_utf8_lossy(key)).into());
+    }
+    pairs.sort_unstable();
+    let mut keys: Vec<String> = (0..count).map(key).collect();
+    keys.sort_unstable();
+    if !pairs.iter().map(|(key, _)| &key[..]).eq(keys.iter().map(String::as_bytes)) {
+        return Err(format!("a scan of {count} keys gave other keys").into());
+    }
+    Ok(())
+}
+
 /// Measures both sides below `memory`, a directory of a tmpfs.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     in_scratch(memory, "scans", |path| compare(&path.join("volume"), &path.join("host")))
@@ -107,8 +151,9 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
         let ours = volume.store(format!("/{dir}"), Credentials::of_process())?;
         let theirs = HostStore::open(host.join(&dir))?;
         for number in 0..count {
-            ours.put(key(number), [7; VALUE_BYTES])?;
-            theirs.put(key(number), [7; VALUE_BYTES])?;
+            let key = key(number);
+            ours.put(&key, value(key.as_bytes()))?;
+            theirs.put(&key, value(key.as_bytes()))?;
         }
         for (kind, row) in ScanKind::ALL.into_iter().zip(&mut rows) {
             let (mut on_ours, mut on_theirs) = (Vec::new(), Vec::new());
@@ -116,13 +161,16 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
                 on_ours.extend(time(&ours, Some(&ours), kind, count)?);
                 on_theirs.extend(time(&theirs, None, kind, count)?);
             }
-            let (ours, theirs) = (median(on_ours), median(on_theirs));
+            compare_pairs(pairs(&ours, Some(&ours), kind)?, count)?;
+            compare_pairs(pairs(&theirs, None, kind)?, count)?;
+            let ratio = Measured::of_ratios(&on_theirs, &on_ours);
+            let (ours, theirs) = (median(&on_ours), median(&on_theirs));
             let cell =
                 if theirs.is_nan() { format!("{ours:.3}") } else { format!("{ours:.3} / {theirs:.3}") };
             *row += &format!("{cell:>18}");
             if let ScanKind::Values(Order::Unordered) = kind {
                 let name = format!("scan with values, of {count}");
-                figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs"));
+                figures.push(Figure::at_least(name, 1.0, ratio, " × tmpfs"));
             }
         }
     }
@@ -134,4 +182,23 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     drop(files);
     volume.close()?;
     Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_keys_and_values_are_noticed() {
+        let pair = |number| (key(number).into_bytes(), Some(value(key(number).as_bytes())));
+        let right: Pairs = (0..3).rev().map(pair).collect();
+        compare_pairs(Some(right.clone()), 3).expect("all pairs are right");
+        let mut changed = right.clone();
+        changed[1].1.as_mut().expect("a value")[VALUE_BYTES - 1] ^= 1;
+        let error = |pairs: Pairs| compare_pairs(Some(pairs), 3).expect_err("a pair is wrong").to_string();
+        assert!(error(changed).starts_with("a scan gave another value of key-"));
+        for wrong in [right[1..].to_vec(), [&right[..2], &right[..1]].concat()] {
+            assert_eq!(error(wrong), "a scan of 3 keys gave other keys");
+        }
+    }
 }

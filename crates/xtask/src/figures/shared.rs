@@ -14,7 +14,7 @@ use eyrie::{Credentials, Files, OpenFlags, Posix, PosixExt, Store, Volume};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::figure::{Figure, median};
+use super::figure::{Figure, Measured, median};
 use super::{ChildStep, in_scratch};
 use crate::run::{Result, eyrie_command, start_service};
 
@@ -258,13 +258,14 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
     }
     let mut figures = Vec::new();
     for (call, name) in LOOK_UPS {
-        let mut times = Vec::new();
+        let (mut on_ours, mut on_shared) = (Vec::new(), Vec::new());
         // The first round brings the caches to their usual state, so it does not count.
         for round in 0..=ROUNDS {
-            times.push((ours.look_up(call, round)?, shared.look_up(call, round)?));
+            on_ours.push(ours.look_up(call, round)?);
+            on_shared.push(shared.look_up(call, round)?);
         }
-        let ratio = median(times[1..].iter().map(|(ours, shared)| shared / ours).collect());
-        let us = median(times[1..].iter().map(|(ours, _)| *ours).collect());
+        let ratio = Measured::of_ratios(&on_shared[1..], &on_ours[1..]);
+        let us = median(&on_ours[1..]);
         figures.push(Figure::at_most(format!("{name} ({us:.2} µs embedded)"), 1.05, ratio, " × embedded"));
     }
     let mut times = [(); CHANGES.len()].map(|()| Vec::new());
@@ -277,10 +278,10 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
         }
     }
     for ((_, name), times) in CHANGES.into_iter().zip(times) {
-        let more = median(times.iter().map(|(ours, shared)| shared - ours).collect());
-        let us = median(times.iter().map(|(ours, _)| *ours).collect());
+        let more: Vec<f64> = times.iter().map(|(ours, shared)| shared - ours).collect();
+        let us = median(&times.iter().map(|(ours, _)| *ours).collect::<Vec<_>>());
         let name = format!("{name}, service awake ({us:.2} µs embedded)");
-        figures.push(Figure::at_most(name, 0.9, more, " µs more"));
+        figures.push(Figure::at_most(name, 0.9, Measured::of(&more), " µs more"));
     }
     // After the pause the processor of this program has to wake too, and its caches are cold.
     let mut paused = [Vec::new(), Vec::new()];
@@ -294,8 +295,8 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
             side.files.unlink((&name).into())?;
         }
     }
-    let [us, paused] = paused.map(median);
-    let name = format!("create, service asleep ({us:.0} µs embedded)");
+    let [us, paused] = paused.map(|times| Measured::of(&times));
+    let name = format!("create, service asleep ({:.0} µs embedded)", us.median);
     figures.push(Figure::at_most(name, 60.0, paused, " µs"));
     let mut joins = Vec::new();
     for _ in 0..JOINS {
@@ -304,7 +305,7 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
         joins.push(started.elapsed().as_secs_f64() * 1e3);
         volume.close()?;
     }
-    figures.push(Figure::at_most("join a session", 1.0, median(joins), " ms"));
+    figures.push(Figure::at_most("join a session", 1.0, Measured::of(&joins), " ms"));
     // The service has gone to sleep when the measured time begins.
     std::thread::sleep(Duration::from_millis(200));
     let before = service.processor_time()?;
@@ -342,7 +343,8 @@ fn create_on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
         }
     }
     shared.close()?;
-    Ok(vec![Figure::at_most("create, client and service on one processor", 12.0, median(times), " µs")])
+    let name = "create, client and service on one processor";
+    Ok(vec![Figure::at_most(name, 12.0, Measured::of(&times), " µs")])
 }
 
 /// Compares the rates of one and of two processes that read the served volume, or private memory.
@@ -354,7 +356,7 @@ fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
         parts.push(scaling("read-served")? / scaling("copy-memory")?);
     }
     let name = "two processes that read 4 KiB, relative to one process";
-    Ok(vec![Figure::at_least(name, 0.95, median(parts), " of the scaling of memcpy")])
+    Ok(vec![Figure::at_least(name, 0.95, Measured::of(&parts), " of the scaling of memcpy")])
 }
 
 /// Runs `count` processes at the same time, and returns the sum of their rates, in blocks a second.

@@ -7,9 +7,9 @@
 //!   only on the earlier calls of the run, so this work recurs at the same place of each run. Busy calls that
 //!   recur in all of [`RUNS`] runs count against Eyrie. Other busy calls come from the host: the time in
 //!   which a hypervisor provides memory or runs another machine also counts as processor time.
-//! - If most runs have clearly more calls above the limit than the run on tmpfs, the number of calls above
-//!   the limit in the worst run counts against Eyrie. A thread that sleeps may wait for another program or
-//!   the hypervisor, as on tmpfs, or for work of the kernel that Eyrie requested.
+//! - If most runs have clearly more calls above the limit than the run on tmpfs before them, the number of
+//!   calls above the limit in the worst run counts against Eyrie. A thread that sleeps may wait for another
+//!   program or the hypervisor, as on tmpfs, or for work of the kernel that Eyrie requested.
 //!
 //! Each measurement first makes the hypervisor provide memory, so that the hypervisor causes fewer slow
 //! calls.
@@ -21,7 +21,7 @@ use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::figure::Figure;
+use super::figure::{Figure, Measured};
 use crate::run::Result;
 
 const FILES: u32 = 1_000_000;
@@ -37,7 +37,7 @@ const WARM_BYTES: usize = 6 << 30;
 /// Maximum time of a call, in ns.
 const LONGEST: u64 = 5_000_000;
 
-/// Number of runs on Eyrie.
+/// Number of runs on each side.
 const RUNS: usize = 3;
 
 /// Two calls of different runs are at the same place if their numbers differ by less than this number. A
@@ -160,12 +160,13 @@ impl Calls {
 }
 
 /// Returns the number of calls above [`LONGEST`] that count against Eyrie, by the two rules of this module.
-fn not_the_hosts(runs: &[Calls], theirs: &Calls) -> u64 {
+fn not_the_hosts(runs: &[Calls], theirs: &[Calls]) -> u64 {
     let [first, others @ ..] = runs else { return 0 };
     let has_near = |run: &Calls, call: u64| run.busy.iter().any(|near| near.abs_diff(call) < PLACE);
     let recurs = |call: &&u64| others.iter().all(|run| has_near(run, **call));
     let recurring = first.busy.iter().filter(recurs).count() as u64;
-    let slow = runs.iter().filter(|run| !run.is_like(theirs)).map(|run| run.above(LONGEST));
+    let pairs = runs.iter().zip(theirs);
+    let slow = pairs.filter(|(run, theirs)| !run.is_like(theirs)).map(|(run, _)| run.above(LONGEST));
     // The host may cause one slow run. Eyrie counts as the cause only if most runs are slow.
     let slow: Vec<u64> = slow.collect();
     if 2 * slow.len() > runs.len() { slow.iter().copied().fold(recurring, u64::max) } else { recurring }
@@ -232,18 +233,19 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
             let _ = std::fs::remove_dir_all(&path);
             done
         };
-        let mut ours = Vec::new();
-        let theirs = measure(on_host)?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
+            theirs.push(measure(on_host)?);
             ours.push(measure(on_volume)?);
         }
         ours.iter().for_each(|run| run.print("Eyrie", load));
-        theirs.print("tmpfs", load);
+        theirs.iter().for_each(|run| run.print("tmpfs", load));
         let name = |what: &str| format!("{}: {what}", load.name());
         let against_us = not_the_hosts(&ours, &theirs) as f64;
         figures.push(Figure::at_most(name("calls above 5 ms, without the host's"), 0.0, against_us, ""));
-        ours.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-        let ratio = theirs.seconds / ours[RUNS / 2].seconds;
+        let [ours, theirs] =
+            [ours, theirs].map(|runs| runs.iter().map(|run| run.seconds).collect::<Vec<_>>());
+        let ratio = Measured::of_ratios(&theirs, &ours);
         figures.push(Figure::at_least(name("first use of memory"), 1.0, ratio, " × tmpfs"));
     }
     Ok(figures)
@@ -263,7 +265,7 @@ mod tests {
 
     fn against_eyrie(runs: [(u64, &[u64]); RUNS], tmpfs: u64) -> u64 {
         let runs = runs.map(|(long, busy)| calls_with(long, busy));
-        not_the_hosts(&runs, &calls_with(tmpfs, &[]))
+        not_the_hosts(&runs, &[(); RUNS].map(|()| calls_with(tmpfs, &[])))
     }
 
     #[test]

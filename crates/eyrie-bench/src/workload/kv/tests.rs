@@ -11,6 +11,7 @@ use crate::method::{Contestant, Control, Rounds, measure};
 enum Defect {
     LosesAPut,
     ReturnsAnotherValue,
+    LendsAnotherEnd,
     KeepsAnErasedKey,
     ScansTooLittle,
 }
@@ -37,7 +38,11 @@ impl KeySession for MapSession {
     }
 
     fn view(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        Ok(self.find(key).map(|value| visit(value)).is_some())
+        let mut value = self.find(key).cloned();
+        if let Some(last) = value.as_mut().and_then(|value| value.last_mut()) {
+            *last ^= u8::from(self.has(Defect::LendsAnotherEnd));
+        }
+        Ok(value.map(|value| visit(&value)).is_some())
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -104,6 +109,7 @@ fn store_with_wrong_results_fails_the_run() {
         (Defect::LosesAPut, Put, "2000 of 2000 keys were found, and"),
         (Defect::ReturnsAnotherValue, Get, "has a wrong value"),
         (Defect::ReturnsAnotherValue, View, "has a wrong value"),
+        (Defect::LendsAnotherEnd, View, "has a wrong value in place"),
         (Defect::KeepsAnErasedKey, Erase, "has a value after its erase"),
         (Defect::ScansTooLittle, Scan, "a scan found 1999 keys"),
         (Defect::ScansTooLittle, ScanSorted, "a scan found 1999 keys"),

@@ -301,6 +301,7 @@ struct MicroWorker<P: Posix + Clone> {
     amounts: Amounts,
     share: Share,
     part: ThreadPart,
+    directory: String,
     large: File<P>,
     scattered: File<P>,
     growing: File<P>,
@@ -320,16 +321,16 @@ struct MicroWorker<P: Posix + Clone> {
 }
 
 impl FileWork for Micro {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        let (amounts, dir) = (self.amounts, part.directory());
+        let amounts = self.amounts;
         for below in ["", "/few", "/many"] {
-            make_dir(&fs, &format!("{dir}{below}"))?;
+            make_dir(&fs, &format!("{directory}{below}"))?;
         }
-        let open = |name: &str| super::files::open(&fs, &format!("{dir}/{name}"));
+        let open = |name: &str| super::files::open(&fs, &format!("{directory}/{name}"));
         let blocks = |bytes: u64| part.share(bytes / BLOCK_BYTES as u64);
         let share = Share {
             blocks: blocks(amounts.large_bytes),
@@ -354,6 +355,7 @@ impl FileWork for Micro {
             chooser: Chooser::new(part.thread),
             buffers: vec![vec![0; BLOCK_BYTES]; blocks::TIMED_CALLS],
             fs,
+            directory,
         }))
     }
 }
@@ -404,8 +406,9 @@ impl Workload for Micro {
     fn notes(&self) -> Vec<String> {
         let Amounts { large_bytes, scattered_bytes, few, many, .. } = self.amounts;
         vec![format!(
-            "large file of {} MiB, scattered file of {} MiB, directories of {} and {} files of 4 KiB, paths \
-             of three components",
+            "large file of {} MiB, scattered file of {} MiB, directories of {} and {} files of 4 KiB; paths \
+             of three components in a volume; the kernel gets whole paths, with those of the side's \
+             directory before",
             large_bytes >> 20,
             scattered_bytes >> 20,
             thousands(few),

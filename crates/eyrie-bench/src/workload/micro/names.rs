@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use eyrie::{OpenFlags, Posix, PosixExt, RenameMode, Target};
+use eyrie::{OpenFlags, Posix, RenameMode, Target};
 
 use super::{MicroWorker, Scale};
 use crate::error::Result;
@@ -31,11 +31,11 @@ fn ranges(count: u64) -> impl Iterator<Item = (u64, u64)> {
 
 impl<P: Posix + Clone> MicroWorker<P> {
     fn directory(&self, scale: Scale) -> String {
-        let dir = if scale == Scale::Few { "few" } else { "many" };
-        format!("{}/{dir}", self.part.directory())
+        let below = if scale == Scale::Few { "few" } else { "many" };
+        format!("{}/{below}", self.directory)
     }
 
-    /// Returns paths of three components, of which the last is `base` and a number.
+    /// Returns paths whose last component is `base` and a number.
     fn names(&self, scale: Scale, base: &str) -> NumberedName {
         NumberedName::new(&format!("{}/{base}", self.directory(scale)))
     }
@@ -304,7 +304,6 @@ impl<P: Posix + Clone> MicroWorker<P> {
             let found = count_names(&self.fs, &self.directory(scale))?;
             watch.require(found == wanted, || format!("{found} names instead of {wanted}"))?;
         }
-        self.fs.metadata(self.part.directory())?;
         Ok(())
     }
 }

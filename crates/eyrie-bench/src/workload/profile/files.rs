@@ -26,12 +26,11 @@ struct FileProfile<P: Posix> {
 }
 
 impl FileWork for Filebench {
-    fn worker<P>(&self, fs: P, part: ThreadPart) -> Result<Box<dyn Worker>>
+    fn worker<P>(&self, fs: P, directory: String, part: ThreadPart) -> Result<Box<dyn Worker>>
     where
         P: Posix + Clone + Send + Sync + 'static,
         P::Handle: Send + Sync,
     {
-        let directory = part.directory();
         make_dir(&fs, &directory)?;
         let mut set = FileSet::new(self.numbers, part, directory);
         for file in 0..set.members.len() {
@@ -41,10 +40,8 @@ impl FileWork for Filebench {
                 continue;
             }
             let path = set.path(file).to_owned();
-            let levels: Vec<(usize, char)> = path.match_indices('/').map(|(at, _)| (at, '/')).collect();
-            // The first slash is the root, and the path before the second slash is the directory of the
-            // thread, which exists.
-            for (at, _) in levels.into_iter().skip(2) {
+            // The path before the first of these slashes is the directory of the thread, which exists.
+            for (at, _) in path.match_indices('/').filter(|(at, _)| *at > set.directory.len()) {
                 make_dir(&fs, &path[..at])?;
             }
         }
