@@ -10,7 +10,7 @@ use eyrie_service::{ServeOptions, Service};
 use tempfile::TempDir;
 
 /// Serves a new volume of `bytes` for all users while `body` runs with the path of the socket. On a disk, the
-/// service has a page cache of 1 MiB. Returns the directory with the volume.
+/// service has a page cache of 1 MiB. In memory, it defers changes. Returns the directory with the volume.
 ///
 /// # Panics
 /// Panics if `/dev/shm` has no room, or if the service fails.
@@ -22,6 +22,7 @@ pub fn served(bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) -> Tem
     let mut options = ServeOptions::default();
     options.users = None;
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
+    options.defers_changes = true;
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let (stopper, socket) = (service.stopper(), service.socket().to_owned());
     let serving = std::thread::spawn(move || service.run());
