@@ -21,7 +21,7 @@ use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
 use eyrie_engine::scm::{LogTable, Scm, provision_log};
-use eyrie_engine::{Error, Result};
+use eyrie_engine::{Engine, Error, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 
@@ -230,12 +230,16 @@ impl Logs {
         }
     }
 
-    /// Lets the client that holds the grant append again, after a request of its session was handled.
+    /// Lets the client that holds the grant append again, after a request of its session was handled. A log
+    /// with an entry that waits for storage stays sealed.
     #[inline]
     pub fn after_request(&mut self, number: u64) {
-        if let Some(log) = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it))
-            && log.word().is_sealed()
-        {
+        let Some(log) = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it))
+        else {
+            return;
+        };
+        let word = log.word();
+        if word.is_sealed() && word.position() == log.applied {
             log.unseal();
         }
     }
@@ -356,7 +360,12 @@ impl Logs {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 note(position);
             }
-            match engine.apply_logged(who, entry, op, clock.next()) {
+            let mut apply = || engine.apply_logged(who, entry, op, clock.next());
+            let made = match apply() {
+                Err(Error::NoSpace) if engine.reclaim() => apply(),
+                made => made,
+            };
+            match made {
                 // An object that is gone has no name and is not open, so nobody misses the change.
                 Ok(_) | Err(Error::Stale) => {}
                 Err(Error::NoSpace) if may_wait => {

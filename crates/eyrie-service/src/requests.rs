@@ -138,10 +138,15 @@ impl Requests {
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
         let sees_changes = call.is_some_and(sees_changes);
-        if sees_changes && !self.logs.before_request(engine, &mut self.clock, joined.number) {
+        let is_ready = !sees_changes || self.logs.before_request(engine, &mut self.clock, joined.number);
+        if !is_ready && waits_for_room {
             return false;
         }
-        let done = if request.data_bytes <= room as u64 {
+        let done = if !is_ready {
+            // A logged change still waits for storage. The pin of this request may be the one that holds it
+            // back, so the client repeats the call under another pin.
+            Err(Error::Stale)
+        } else if request.data_bytes <= room as u64 {
             self.buffer.resize(request.data_bytes as usize, 0);
             joined.lanes.read(start, &mut self.buffer);
             self.handle(engine, who, joined, lane, &request)
@@ -183,7 +188,9 @@ impl Requests {
         }
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
-        self.logs.after_request(joined.number);
+        if is_ready {
+            self.logs.after_request(joined.number);
+        }
         true
     }
 
