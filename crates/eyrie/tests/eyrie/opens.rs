@@ -184,6 +184,7 @@ fn direct_opens_of_files_read_and_write_at_any_offset() {
 
 #[test]
 fn regression_long_name_in_a_removed_directory_is_enoent() {
+    let _tests = side_by_side();
     let (_place, volume) = small_volume();
     let files = volume.files(Credentials::root());
     files.create_dir("/dir").unwrap();
