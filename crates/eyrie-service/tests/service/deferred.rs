@@ -173,7 +173,7 @@ fn readers_see_every_change_that_was_answered() {
             number += 1;
             writer.write_at(&file, &number.to_le_bytes(), 0).unwrap();
             answered.store(number, Ordering::SeqCst);
-            if number % 1000 == 0 {
+            if number.is_multiple_of(1000) {
                 assert_eq!(read(&writer), number);
             }
         }
