@@ -1,6 +1,7 @@
 //! Volumes whose service defers changes: a client that is alone logs its changes and goes on.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -18,6 +19,8 @@ use crate::served::{Program, Service, eventually};
 const TAIL: u64 = 0;
 /// Offset of the ring of entries in the file of a log.
 const RING: u64 = 4096;
+/// Offset of the mark that the session at the first place holds the grant, in the table of logs.
+const GRANTED: u64 = 32;
 /// Number of changes after which a client surely has the grant.
 const CHANGES: u64 = 200;
 
@@ -52,6 +55,25 @@ impl Holder {
     }
 }
 
+/// Suspends a service while its only program holds the grant. On a busy host, the service may have taken the
+/// grant back since the last change of the program.
+fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program) {
+    let table = fs::File::open(sandbox.path("vol/sessions")).unwrap();
+    for _ in 0..100 {
+        let file = program.files.options().write(true).create(true).open("/scratch").unwrap();
+        (0..CHANGES).for_each(|word| _ = file.write_at(&word.to_le_bytes(), 0).unwrap());
+        drop(file);
+        service.suspend();
+        let mut granted = [0; 8];
+        table.read_exact_at(&mut granted, GRANTED).unwrap();
+        if u64::from_le_bytes(granted) == 1 {
+            return;
+        }
+        service.resume();
+    }
+    panic!("the program never holds the grant");
+}
+
 fn append(mut file: &File<Files>, word: u64) {
     assert_eq!(file.write(&word.to_le_bytes()).unwrap(), 8);
 }
@@ -76,7 +98,7 @@ fn logged_changes_need_no_service() {
     store.put("key", "old").unwrap();
     let other = program.files.options().write(true).create(true).open("/other").unwrap();
     (0..CHANGES).for_each(|word| append(file, CHANGES + word));
-    service.suspend();
+    suspend_beside_grant(sandbox, service, program);
     (2 * CHANGES..1000).for_each(|word| append(file, word));
     assert!(!store.put("key", "new").unwrap());
     other.write_at(b"bytes", 3).unwrap();
@@ -90,12 +112,110 @@ fn logged_changes_need_no_service() {
     holder.end(1000);
 }
 
+/// Number of files that [`change_names`] makes.
+const MADE: u32 = 200;
+
+/// Makes a directory, and files in it, so that the client has enough reserved ids.
+fn prepare_names(files: &Files) {
+    files.mkdir("/dir".into(), 0o755).unwrap();
+    (0..70).for_each(|file| files.write(format!("/dir/old{file}"), b"old").unwrap());
+}
+
+/// Makes, moves and removes names, without a look at bytes or attributes. Returns a file that has no name.
+fn change_names(program: &Program) -> File<Files> {
+    let files = &program.files;
+    let make = |path: &str| files.options().write(true).create_new(true).open(path);
+    for file in 0..MADE {
+        let name = format!("/dir/{file}");
+        let made = make(&name).unwrap();
+        made.write_at(name.as_bytes(), 0).unwrap();
+        assert_eq!(make(&name).unwrap_err().errno(), Errno::EXIST);
+        if file % 3 == 0 {
+            files.rename(&name, format!("/dir/moved{file}")).unwrap();
+        }
+        if file % 3 == 1 {
+            files.unlink(name.as_str().into()).unwrap();
+            assert_eq!(files.options().read(true).open(&name).unwrap_err().errno(), Errno::NOENT);
+        }
+    }
+    (0..70).step_by(2).for_each(|file| files.unlink(format!("/dir/old{file}").as_str().into()).unwrap());
+    // The name of a removed object is free, and a rename replaces a file.
+    make("/dir/1").unwrap().set_len(5).unwrap();
+    files.rename("/dir/2", "/dir/5").unwrap();
+    let store = program.volume.store("/dir", Credentials::of_process()).unwrap();
+    for key in 0..20 {
+        assert!(store.put(format!("key{key}"), "value").unwrap(), "new");
+        assert!(key % 2 == 0 || store.erase(format!("key{key}")).unwrap());
+    }
+    let unnamed = make("/dir/unnamed").unwrap();
+    unnamed.write_at(b"no name", 0).unwrap();
+    files.unlink("/dir/unnamed".into()).unwrap();
+    unnamed
+}
+
+/// Compares the names and the bytes after [`change_names`].
+fn assert_names(files: &Files) {
+    let mut expected: BTreeMap<String, Vec<u8>> =
+        (1..70).step_by(2).map(|file| (format!("old{file}"), b"old".to_vec())).collect();
+    for file in (0..MADE).filter(|file| ![2, 5].contains(file) && file % 3 != 1) {
+        let name = if file % 3 == 0 { format!("moved{file}") } else { file.to_string() };
+        expected.insert(name, format!("/dir/{file}").into_bytes());
+    }
+    expected.insert("1".to_owned(), vec![0; 5]);
+    expected.insert("5".to_owned(), b"/dir/2".to_vec());
+    expected.extend((0..20).step_by(2).map(|key| (format!("key{key}"), b"value".to_vec())));
+    let entries = files.read_dir("/dir").unwrap().map(|entry| entry.unwrap().into_name());
+    let found: BTreeMap<String, Vec<u8>> = entries
+        .map(|name| name.into_string().unwrap())
+        .map(|name| (name.clone(), files.read(format!("/dir/{name}")).unwrap()))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn names_need_no_service() {
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    prepare_names(&program.files);
+    suspend_beside_grant(&sandbox, &service, &program);
+    let unnamed = change_names(&program);
+    service.resume();
+    assert_names(&program.files);
+    assert_eq!((unnamed.metadata().unwrap().size, unnamed.metadata().unwrap().links), (7, 0));
+    drop(unnamed);
+    Holder { sandbox, service, program, file }.end(CHANGES);
+}
+
+/// The service is killed while it has not applied the log. The next owner, a command or a service, applies
+/// it, and files that are open stay open.
+#[test]
+fn names_outlive_the_service() {
+    for by_command in [false, true] {
+        let Holder { sandbox, service, program, file } = Holder::start("256M");
+        prepare_names(&program.files);
+        suspend_beside_grant(&sandbox, &service, &program);
+        let mut open = program.files.options().read(true).write(true).create(true).open("/open").unwrap();
+        open.write_all(b"kept").unwrap();
+        drop(change_names(&program));
+        service.kill();
+        if by_command {
+            sandbox.succeed(["touch", "vol:/applied"]);
+            sandbox.succeed(["fsck", "vol"]);
+        }
+        let service = start(&sandbox);
+        assert_names(&program.files);
+        open.write_all(b" open").unwrap();
+        assert_eq!(program.files.read("/open").unwrap(), b"kept open");
+        drop(open);
+        Holder { sandbox, service, program, file }.end(CHANGES);
+    }
+}
+
 /// The service is killed while it has not applied the log, and the program makes no call any more. A command
 /// opens the volume next.
 #[test]
 fn logged_changes_outlive_the_service() {
     let Holder { sandbox, service, program, file } = Holder::start("256M");
-    service.suspend();
+    suspend_beside_grant(&sandbox, &service, &program);
     (CHANGES..1000).for_each(|word| append(&file, word));
     service.kill();
     (1000..1100).for_each(|word| append(&file, word));
@@ -121,7 +241,7 @@ fn log_of_a_removed_file_harms_no_other_file() {
     program.files.unlink("/removed".into()).unwrap();
     let kept = program.files.options().write(true).create(true).open("/kept").unwrap();
     (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
-    service.suspend();
+    suspend_beside_grant(&sandbox, &service, &program);
     (0..64).for_each(|page| kept.write_all_at(&[2; 4096], page << 12).unwrap());
     // Short writes at places that exist are made in place.
     (0..64).for_each(|page| removed.write_all_at(&[3; 8], page << 12).unwrap());
@@ -146,7 +266,7 @@ fn lost_change_fails_all_later_syncs() {
         log.read_exact_at(&mut end, TAIL).unwrap();
         u64::from_le_bytes(end)
     };
-    service.suspend();
+    suspend_beside_grant(&sandbox, &service, &program);
     let before = end();
     append(&file, CHANGES);
     assert_ne!(end(), before, "the change is in the log");
@@ -213,7 +333,7 @@ thread_local! {
 #[test]
 fn entry_in_a_closed_log_is_made_again() {
     let Holder { sandbox, service, program, file } = Holder::start("256M");
-    service.suspend();
+    suspend_beside_grant(&sandbox, &service, &program);
     append(&file, CHANGES);
     let (service, touch) =
         (Mutex::new(Some(service)), Mutex::new(sandbox.command(["touch", "vol:/applied"])));

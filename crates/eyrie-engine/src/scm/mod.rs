@@ -62,6 +62,7 @@ pub use handover::RequestOutcome;
 use locks::Locks;
 use opens::Opens;
 use quotas::Quotas;
+pub use replay::{LoggedEntry, sets_only_times};
 use summaries::Summaries;
 
 /// The engine: one volume, which this process holds alone.
@@ -142,9 +143,9 @@ impl Scm {
         self.sound(read(&self.volume))
     }
 
-    /// Runs a read of the bytes or the size of an object. Here, each change that was answered is visible.
+    /// Runs a read of an object. Here, each change that was answered is visible.
     #[inline(always)]
-    fn reading_bytes<'a, T>(
+    fn reading_object<'a, T>(
         &'a self,
         _id: ObjectId,
         read: impl FnOnce(&'a VolumeView) -> Result<T>,

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::check_entry;
 use super::counts::EntryChange;
-use super::create::Inserted;
+use super::create::{Creation, Inserted};
 use super::locks::{EntryLock, HeldLocks, LockedParent, PeekedEntry};
 use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Header, HotChange};
@@ -115,7 +115,8 @@ impl Scm {
         Whiteout { id, owner }: Whiteout,
         time: Time,
     ) -> Result<()> {
-        self.add_object(transaction, dir.id, id, owner, Content::Device(0), false, time)?;
+        let new = Creation { id, owner, generation: None, time };
+        self.add_object(transaction, dir.id, new, Content::Device(0), false)?;
         self.inherit(transaction, dir, id, owner)
     }
 

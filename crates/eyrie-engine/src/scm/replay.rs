@@ -1,58 +1,135 @@
 //! Applies the entries of change logs: those of a live client in its service, and those that a dead service
 //! has left, at the next open.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::time::SystemTime;
 
-use eyrie_medium::Fault;
 use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Fault};
 
 use super::Scm;
 use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
-use crate::change_log::{ANY_SIZE, EntryHead, LogError, LogReader, RING_BYTES};
+use crate::change_log::{
+    EntryHead, GENERATIONS, LogError, LogReader, NO_DETAIL, RING_BYTES, storage_of_entry,
+};
 use crate::host::{HostPlace, left_logs, remove_left};
 use crate::op::encode::decode_unsummed;
-use crate::{Applied, Engine, Error, Op, Result, Time};
+use crate::{AttributeChange, Engine, Error, ObjectId, Op, RenameMode, Result, Time};
+
+const NOT_LOGGED: Error = Error::Invalid("an Op that is not logged");
+
+/// An entry of a change log.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedEntry<'a> {
+    /// The user of the log.
+    pub who: &'a Credentials,
+    /// The start of the entry.
+    pub head: &'a EntryHead,
+    /// The encoded Op.
+    pub op: &'a [u8],
+    /// The time of the change.
+    pub now: Time,
+    /// True if a dead service has left the log. This entry may then be applied already, if it is the first
+    /// one.
+    pub is_left: bool,
+}
+
+/// True for a change of attributes that sets nothing but times.
+pub fn sets_only_times(change: &AttributeChange) -> bool {
+    let &AttributeChange { accessed, modified, .. } = change;
+    *change == AttributeChange { accessed, modified, ..AttributeChange::default() }
+}
+
+/// True for an Op that changes an object, and no name.
+fn is_of_object(op: &Op<'_>) -> bool {
+    matches!(op, Op::Write { .. } | Op::SetSize { .. } | Op::SetAttributes { .. })
+}
 
 impl Scm {
-    /// Applies the Op of an entry of a change log, for its user. Only Ops that a client may log are applied:
-    /// writes, and puts of keys that exist.
+    /// Applies an entry of a change log. Only Ops that a client may log are applied. `may_use` tells if the
+    /// client may give this id and this generation to a new object. Returns the id of the new object, if
+    /// there is one.
     ///
     /// # Errors
     /// `NoSpace` if readers hold back the storage that is free. `Invalid` for an entry that no client writes
     /// that keeps the protocol, and the errors of the Op. No client that keeps the protocol logs an Op that
     /// fails.
-    pub fn apply_logged(&self, who: &Credentials, entry: &EntryHead, op: &[u8], now: Time) -> Result<()> {
-        let apply = || self.apply_entry(who, entry, op, now);
-        let made = match apply() {
-            Err(Error::NoSpace) if self.reclaim() => apply(),
-            made => made,
-        };
-        match made {
-            // An object that is gone has no name and is not open, so nobody misses the change.
-            Ok(_) | Err(Error::Stale) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn apply_entry(&self, who: &Credentials, entry: &EntryHead, op: &[u8], now: Time) -> Result<Applied> {
+    pub fn apply_logged(
+        &self,
+        entry: &LoggedEntry<'_>,
+        may_use: impl FnOnce(ObjectId, u64) -> bool,
+    ) -> Result<Option<ObjectId>> {
+        let &LoggedEntry { who, head, op, now, is_left } = entry;
         let (decoded, length) =
             decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
         if length != op.len() {
             return Err(Error::Invalid("bytes after the Op of an entry"));
         }
-        let op =
-            Requester { engine: self, who, rules: AccessRules::default(), now }.authorize(&decoded.op())?;
-        match op {
+        let requester = Requester { engine: self, who, rules: AccessRules::default(), now };
+        let op = match requester.authorize(&decoded.op()) {
+            // An object that is gone has no name and is not open, so nobody misses the change.
+            Err(Error::Stale) if is_of_object(&decoded.op()) => return Ok(None),
+            authorized => authorized?,
+        };
+        let new = match op {
             Op::Write { id, .. } => {
-                if entry.size_before != ANY_SIZE && self.attributes(id)?.size != entry.size_before {
+                // A file that an earlier attempt has made longer has its new size already.
+                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
                     return Err(Error::Invalid("a log with another size of the file"));
                 }
+                None
             }
-            // The id of a new key could be that of any header.
-            Op::Put { dir, name, .. } if self.lookup(dir, name)?.is_some() => {}
-            _ => return Err(Error::Invalid("an Op that is not logged")),
+            Op::SetSize { .. } => None,
+            Op::SetAttributes { change, .. } if sets_only_times(&change) => None,
+            Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
+            Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
+            Op::Create { dir, name, id, .. } => {
+                if is_left && self.lookup(dir, name)? == Some(id) {
+                    return Ok(None);
+                }
+                Some(id)
+            }
+            Op::Unlink { dir, name, .. }
+            | Op::Erase { dir, name, .. }
+            | Op::Rename {
+                from_dir: dir,
+                from_name: name,
+                mode: RenameMode::Replace | RenameMode::NoReplace,
+                ..
+            } => {
+                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
+                if (is_left || cfg!(debug_assertions))
+                    && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
+                {
+                    return if is_left { Ok(None) } else { Err(Error::Invalid("a log with another name")) };
+                }
+                None
+            }
+            _ => return Err(NOT_LOGGED),
+        };
+        if let Some(id) = new
+            && !may_use(id, head.detail)
+        {
+            return Err(Error::NotReserved);
         }
-        if may_exceed_limits(who) { self.apply_above_limits(&op) } else { self.apply(&op) }
+        let generation = new.map(|_| head.detail);
+        let apply = || self.apply_with(&op, generation);
+        let apply = || if may_exceed_limits(who) { self.above_limits(apply) } else { apply() };
+        let made = match apply() {
+            Err(Error::NoSpace) if self.reclaim() => apply(),
+            made => made,
+        };
+        match (made, new) {
+            (Ok(_), new) => Ok(new),
+            (Err(Error::Stale), None) if is_of_object(&op) => Ok(None),
+            (Err(error), None) => Err(error),
+            (Err(error), Some(id)) => {
+                // The failed Op may have written the header.
+                self.reset_reserved(id);
+                Err(error)
+            }
+        }
     }
 
     /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
@@ -61,6 +138,21 @@ impl Scm {
     pub fn may_defer(&self) -> bool {
         let board = self.volume.board();
         !(board.has_quotas() || board.has_capabilities() || board.has_flags())
+    }
+
+    /// Sets the number of bytes that changes in the logs of clients may still need. Growth of directories
+    /// leaves this storage.
+    pub fn promise_storage(&self, bytes: u64) {
+        self.volume.space().promise(bytes);
+    }
+
+    /// Returns [`GENERATIONS`] numbers for new objects, which this volume never assigned before.
+    ///
+    /// # Errors
+    /// As [`Volume::generations`](crate::volume::Volume::generations).
+    pub fn generations_for_log(&self) -> Result<Range<u64>> {
+        let _gate = self.medium().enter()?;
+        self.volume.generations(GENERATIONS)
     }
 
     /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
@@ -77,7 +169,7 @@ impl Scm {
     /// An owner that is killed meanwhile leaves the rest to the next one. A volume that is opened to be read
     /// applies them to its copy, and leaves the files.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
-        let mut reader = LogReader::default();
+        let (mut reader, space) = (LogReader::default(), self.volume.space());
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
         if !logs.is_empty() && !broken(SafetyRule::ReplayResetsFreeHeaders) {
             // The header of an object without a name is free now, and the log may name the object.
@@ -85,12 +177,27 @@ impl Scm {
         }
         for log in logs {
             let tail = log.tail(to_change)?;
+            // Growth of directories must leave the storage that all entries need.
+            let mut promised = 0;
+            let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
+                promised += storage_of_entry(head.bytes.into());
+                true
+            });
+            space.promise(promised);
             let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
-            let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, entry, op| {
-                // The entry that was being applied at the death of the service may be applied again. A file
-                // that such an entry has made longer has its new size already.
-                let entry = EntryHead { size_before: ANY_SIZE, ..*entry };
-                let made = self.apply_logged(&log.who, &entry, op, SystemTime::now().into());
+            let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
+                let entry =
+                    LoggedEntry { who: &log.who, head, op, now: SystemTime::now().into(), is_left: true };
+                let taken = Cell::new(None);
+                let made = self.apply_logged(&entry, |id, generation| {
+                    let is_free = || space.allocate_header_at(Addr::from_raw(id.place()));
+                    let may_use = log.generations.contains(&generation) && matches!(is_free(), Ok(true));
+                    taken.set(may_use.then_some(id));
+                    may_use
+                });
+                if let (Err(_), Some(id)) = (&made, taken.get()) {
+                    self.unreserve(id);
+                }
                 if let Err(error) = made
                     && !std::mem::replace(&mut failed, true)
                 {
@@ -102,6 +209,7 @@ impl Scm {
                 }
                 true
             });
+            space.promise(0);
             noted?;
             match read {
                 Ok(_) => {}
@@ -197,7 +305,7 @@ mod tests {
             let mut record = Vec::new();
             encode_unsummed(op, &mut record);
             let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
-            let entry = EntryHead { bytes, op_bytes: record.len() as u32, size_before: ANY_SIZE };
+            let entry = EntryHead { bytes, op_bytes: record.len() as u32, detail: NO_DETAIL };
             self.append_bytes(entry, &record);
         }
 
@@ -368,7 +476,7 @@ mod tests {
         let (dir, id, content) = (killed.root, ObjectId::new(1 << 20, Kind::File), Content::Empty);
         killed.append(&Op::Create { dir, name: b"new", id, owner: OWNER, content, time: TIME });
         killed.append(&Op::Unlink { dir, name: b"key", time: TIME });
-        killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, size_before: ANY_SIZE }, &[0x55; 16]);
+        killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, detail: NO_DETAIL }, &[0x55; 16]);
         killed.write(0, b"blue");
         let engine = killed.open().expect("sound");
         assert_eq!(engine.lookup(engine.root(), b"new").expect("sound"), None);
@@ -379,7 +487,7 @@ mod tests {
     /// Each damage ends a log. The entries before it count.
     #[test]
     fn damaged_log_ends_at_its_damage() {
-        let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, size_before: ANY_SIZE };
+        let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, detail: NO_DETAIL };
         let heads = [head(0, 0), head(16, 0), head(15, 1), head(32, 17), head(u32::MAX, 1), head(1 << 20, 8)];
         for damage in heads {
             let mut killed = Killed::new(&Credentials::root());
@@ -411,7 +519,7 @@ mod tests {
         killed.tail = start;
         let table = File::options().write(true).open(killed.path().join("sessions")).expect("a table");
         table.write_all_at(&start.to_le_bytes(), 3 * 4096 + 8).expect("room");
-        killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, size_before: 0 }, &[]);
+        killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, detail: 0 }, &[]);
         killed.write(0, b"blue");
         let engine = killed.open().expect("sound");
         assert_eq!(bytes_of(&engine, b"file"), b"blue");

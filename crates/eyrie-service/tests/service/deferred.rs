@@ -62,7 +62,7 @@ impl RawHolder {
         let mut record = Vec::new();
         encode_unsummed(op, &mut record);
         let bytes = (16 + record.len()).next_multiple_of(16);
-        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before: u64::MAX };
+        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, detail: u64::MAX };
         let mut entry = [head.as_bytes(), &record].concat();
         entry.resize(bytes, 0);
         entry
