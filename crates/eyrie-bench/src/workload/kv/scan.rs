@@ -1,4 +1,4 @@
-//! Scans of a store, and the comparison of what they find.
+//! Scans of a store. Each scan compares the keys and values that it finds with those that were put.
 
 use super::LoadedStore;
 use crate::error::Result;
