@@ -2,8 +2,9 @@
 //! logs them and goes on, and the service applies them later. The calls alternate with those on a volume that
 //! this process has for itself.
 //!
-//! A *burst* is the client's share: as many calls as its log has room for, after a pause. *Sustained* calls
-//! are many more, and their time includes the wait until the service has applied all of them.
+//! A *burst* is a number of calls for which the log of the client has room, after a pause. So its time is
+//! that of the client alone. *Sustained* calls are many more, and their time includes the wait until the
+//! service has applied all of them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
