@@ -140,15 +140,10 @@ impl ChangeLog {
         let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before };
         self.write(at, head.as_bytes());
         self.write(at + ENTRY_HEAD_BYTES as u64, record);
-        // Other threads of this process read the map before they read the volume.
-        let before = pending.insert(id, Pending { end, size });
         if !self.advance(word, end) {
-            match before {
-                Some(before) => pending.insert(id, before),
-                None => pending.remove(&id),
-            };
             return Appended::No;
         }
+        pending.insert(id, Pending { end, size });
         *storage += added;
         // The exchange is a full fence: the next owner first closes the file and then reads the position, so
         // it sees the position, or this client sees that the file is closed.

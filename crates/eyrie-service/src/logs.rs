@@ -20,8 +20,9 @@ use eyrie_client::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogW
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
-use eyrie_engine::scm::{LogTable, Scm, provision_log};
-use eyrie_engine::{Engine, Error, Result};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{LogTable, provision_log};
+use eyrie_engine::{Error, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 
@@ -61,9 +62,8 @@ struct ServedLog {
     look_at: u64,
     /// True once the host has provided all memory of the file.
     is_provisioned: bool,
-    /// True if an entry could not be applied.
-    has_failed: bool,
-    /// True if the client has broken the protocol, or if the host has no memory for the log.
+    /// True if an entry could not be applied, or if the host has no memory for the log. The session then gets
+    /// no further grant.
     is_useless: bool,
 }
 
@@ -162,7 +162,6 @@ impl Logs {
             storage: 0,
             look_at: 0,
             is_provisioned: false,
-            has_failed: false,
             is_useless: false,
         };
         log.seal();
@@ -278,9 +277,7 @@ impl Logs {
         if self.not_before.is_some_and(|time| now < time) {
             return;
         }
-        let Some(log) = self.logs.get_mut(&number).filter(|log| !(log.is_useless || log.has_failed)) else {
-            return;
-        };
+        let Some(log) = self.logs.get_mut(&number).filter(|log| !log.is_useless) else { return };
         // A refused session asks again only after further changes.
         self.latest.1 = 0;
         if !log.is_provisioned {
@@ -297,7 +294,9 @@ impl Logs {
         if broken(SafetyRule::GrantComesFirst) {
             log.unseal();
         }
-        if let Some(table) = &self.table {
+        if let Some(table) = &self.table
+            && !broken(SafetyRule::GrantIsNoted)
+        {
             table.set_granted(log.key, true);
         }
         // From the first entry on, other clients see that this session holds the grant.
@@ -349,7 +348,7 @@ impl Logs {
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(holder)) = (&self.table, self.holder) else { return true };
         let Some(log) = self.logs.get_mut(&holder) else { return true };
-        let ServedLog { key, who, lanes, file, applied, storage, has_failed, .. } = log;
+        let ServedLog { key, who, lanes, file, applied, storage, is_useless, .. } = log;
         let mut is_full = false;
         let may_wait = self.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let note = |position| {
@@ -360,23 +359,17 @@ impl Logs {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 note(position);
             }
-            let mut apply = || engine.apply_logged(who, entry, op, clock.next());
-            let made = match apply() {
-                Err(Error::NoSpace) if engine.reclaim() => apply(),
-                made => made,
-            };
-            match made {
-                // An object that is gone has no name and is not open, so nobody misses the change.
-                Ok(_) | Err(Error::Stale) => {}
+            match engine.apply_logged(who, entry, op, clock.next()) {
+                Ok(()) => {}
                 Err(Error::NoSpace) if may_wait => {
                     is_full = true;
                     return false;
                 }
-                Err(error) if !*has_failed => {
-                    tracing::error!(%error, "a logged change of a client could not be made");
-                    *has_failed = true;
+                Err(error) => {
+                    if !std::mem::replace(is_useless, true) {
+                        tracing::error!(%error, "a logged change of a client could not be made");
+                    }
                 }
-                Err(_) => {}
             }
             *storage += storage_of_entry(entry.bytes.into());
             *applied = position;
@@ -391,10 +384,10 @@ impl Logs {
             }
             Ok(_) => {}
             Err(LogError::Host(_)) if may_wait => is_full = true,
-            Err(_) => *has_failed = true,
+            Err(_) => *is_useless = true,
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
-        if *has_failed {
+        if *is_useless {
             lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
         }
         if read.is_err() && !is_full {

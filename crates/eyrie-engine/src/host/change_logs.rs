@@ -234,11 +234,14 @@ pub(crate) fn remove_left(place: HostPlace<'_>) {
     if !has_left_logs(place) {
         return;
     }
-    for place in 0..MOST_SESSIONS {
-        let _ = host::call(|| fs::remove_file(log_path(directory, place)));
+    let is_gone = |place: usize| match host::call(|| fs::remove_file(log_path(directory, place))) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    // The table goes last. With it, the next owner finds the logs that are left.
+    if (0..MOST_SESSIONS).all(is_gone) {
+        let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
     }
-    // The table goes last, so that an owner that is killed here leaves nothing that the next one misses.
-    let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
 }
 
 impl LeftLog {

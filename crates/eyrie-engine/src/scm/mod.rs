@@ -59,8 +59,6 @@ use crate::object::header::{Header, Hot};
 use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
-
-pub use crate::host::{LogTable, provision_log};
 use locks::Locks;
 use opens::Opens;
 use quotas::Quotas;

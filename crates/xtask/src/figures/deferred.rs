@@ -9,11 +9,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, File, Files, PosixExt, Store, Volume};
+use eyrie::{Credentials, File, Files, PosixExt, Volume};
 
 use super::figure::{Figure, Measured, median};
 use super::in_scratch;
-use super::shared::{Service, on_one_processor};
+use super::shared::{OpenVolume, Service, on_one_processor};
 use crate::run::{Result, eyrie_command};
 
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -46,9 +46,7 @@ const CHANGES: [(DeferredChange, &str); 4] = [
 
 /// An open volume with the files that the calls change.
 struct Side {
-    volume: Volume,
-    files: Files,
-    store: Store,
+    open: OpenVolume,
     log: File<Files>,
     large: File<Files>,
     keys: Vec<String>,
@@ -58,17 +56,21 @@ struct Side {
 
 impl Side {
     fn open(path: &Path) -> Result<Side> {
-        let volume = Volume::open(path)?;
-        let files = volume.files(Credentials::of_process());
+        let open = OpenVolume::open(path)?;
+        let options = || open.files.options();
         Ok(Side {
-            store: volume.store("/keys", Credentials::of_process())?,
-            log: files.options().append(true).create(true).open("/log")?,
-            large: files.options().write(true).open("/large")?,
+            log: options().append(true).read(true).create(true).open("/log")?,
+            large: options().write(true).read(true).open("/large")?,
             keys: (0..KEYS).map(|number| format!("key-{number:04}")).collect(),
             next: 0,
-            files,
-            volume,
+            open,
         })
+    }
+
+    /// Returns the block that the latest call has changed. Neighbouring calls change places that are far
+    /// apart.
+    fn place(&self) -> u64 {
+        self.next.wrapping_mul(0x9e37_79b9) % BLOCKS
     }
 
     /// Makes this number of changes. Returns the mean time of one of them, in µs.
@@ -81,38 +83,47 @@ impl Side {
         let started = Instant::now();
         for _ in 0..count {
             self.next += 1;
-            // Neighbouring calls change places that are far apart.
-            let place = self.next.wrapping_mul(0x9e37_79b9) % BLOCKS;
+            let place = self.place();
             let key = &self.keys[place as usize % KEYS as usize];
             match change {
                 DeferredChange::Append => (&self.log).write_all(&block)?,
                 DeferredChange::Overwrite => self.large.write_all_at(&block, place * BLOCK as u64)?,
-                DeferredChange::Put => _ = self.store.put(key, block)?,
-                DeferredChange::SmallPut => _ = self.store.put(key, &block[..100])?,
+                DeferredChange::Put => _ = self.open.store.put(key, block)?,
+                DeferredChange::SmallPut => _ = self.open.store.put(key, &block[..100])?,
             }
         }
         Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(count))
     }
 
-    /// As [`Side::change`], with the wait until the last change is applied.
+    /// As [`Side::change`], with the wait until the last change is applied. Compares the bytes of that change.
     fn change_and_read(&mut self, change: DeferredChange, count: u32) -> Result<f64> {
+        let byte = self.next as u8;
         let us = self.change(change, count)?;
-        let started = Instant::now();
+        let (started, place) = (Instant::now(), self.place());
+        let mut block = vec![!byte; BLOCK];
         match change {
-            DeferredChange::Append => _ = self.log.metadata()?,
-            DeferredChange::Overwrite => _ = self.large.metadata()?,
+            DeferredChange::Append => {
+                self.log.read_exact_at(&mut block, u64::from(count - 1) * BLOCK as u64)?;
+            }
+            DeferredChange::Overwrite => self.large.read_exact_at(&mut block, place * BLOCK as u64)?,
             DeferredChange::Put | DeferredChange::SmallPut => {
-                for key in &self.keys {
-                    self.store.get(key)?;
+                let key = &self.keys[place as usize % KEYS as usize];
+                if !self.open.store.get_into(key, &mut block)? {
+                    return Err("a key is missing".into());
                 }
             }
         }
-        Ok(us + started.elapsed().as_secs_f64() * 1e6 / f64::from(count))
+        let us = us + started.elapsed().as_secs_f64() * 1e6 / f64::from(count);
+        let wanted = if change == DeferredChange::SmallPut { 100 } else { BLOCK };
+        if block.len() != wanted || block.iter().any(|&read| read != byte) {
+            return Err("a changed block has wrong bytes".into());
+        }
+        Ok(us)
     }
 
     fn close(self) -> Result<()> {
-        drop((self.files, self.store, self.log, self.large));
-        Ok(self.volume.close()?)
+        drop((self.log, self.large));
+        self.open.close()
     }
 }
 
@@ -149,29 +160,40 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<V
     let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
     let mut figures = Vec::new();
     for (change, name) in CHANGES {
-        let [mut bursts, mut sustained] = [(); 2].map(|()| Vec::new());
+        let mut times = [(); 4].map(|()| Vec::new());
         for round in 0..=ROUNDS {
             std::thread::sleep(PAUSE);
-            let burst = (ours.change(change, BURST)?, shared.change(change, BURST)?);
-            let long = (ours.change_and_read(change, SUSTAINED)?, shared.change_and_read(change, SUSTAINED)?);
+            let us = [
+                ours.change(change, BURST)?,
+                shared.change(change, BURST)?,
+                ours.change_and_read(change, SUSTAINED)?,
+                shared.change_and_read(change, SUSTAINED)?,
+            ];
             // In the first round the client gets the grant.
             if round > 0 {
-                bursts.push(burst);
-                sustained.push(long);
+                times.iter_mut().zip(us).for_each(|(times, us)| times.push(us));
             }
         }
-        let us = median(&bursts.iter().map(|(ours, _)| *ours).collect::<Vec<_>>());
-        let ratio = |pairs: &[(f64, f64)]| {
-            Measured::of(&pairs.iter().map(|(ours, shared)| shared / ours).collect::<Vec<_>>())
-        };
+        let [ours_burst, shared_burst, ours_long, shared_long] = &times;
+        let us = median(ours_burst);
         let limit = if place.is_empty() { 1.5 } else { 2.5 };
         let limit = if change == DeferredChange::SmallPut || !place.is_empty() { limit } else { 2.0 };
         if place.is_empty() {
             let name = format!("{name}, burst ({us:.2} µs embedded)");
-            figures.push(Figure::at_most(name, 1.0, ratio(&bursts), " × embedded"));
+            figures.push(Figure::at_most(
+                name,
+                1.0,
+                Measured::of_ratios(shared_burst, ours_burst),
+                " × embedded",
+            ));
         }
         let name = format!("{name}, sustained{place}");
-        figures.push(Figure::at_most(name, limit, ratio(&sustained), " × embedded"));
+        figures.push(Figure::at_most(
+            name,
+            limit,
+            Measured::of_ratios(shared_long, ours_long),
+            " × embedded",
+        ));
     }
     ours.close()?;
     shared.close()?;
