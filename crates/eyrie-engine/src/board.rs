@@ -172,8 +172,8 @@ impl Board {
         self.word(GRANT).load(Ordering::SeqCst)
     }
 
-    /// Gives the grant to the session with this key, or takes it back (`None`). The log of the session that
-    /// held the grant is applied.
+    /// Gives the grant to the session with this key, or takes it back (`None`). Before this call, the caller
+    /// has applied the log of the session that held the grant.
     pub fn grant_to(&self, key: Option<SessionKey>) {
         interleave();
         self.word_to_store(GRANT).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
@@ -264,8 +264,8 @@ impl Board {
         applied
     }
 
-    /// True if every Op is durable of which this thread has seen a part. False if an Op is in progress. The
-    /// owner counts Ops only if a fence of its medium makes stores durable.
+    /// True if every Op of which this thread has seen a part is durable. Also false while any Op is in
+    /// progress. The owner counts Ops only if a fence of its medium makes stores durable.
     #[inline]
     pub fn seen_ops_are_durable(&self) -> bool {
         // The fence orders the reads of the caller before the loads below.

@@ -187,7 +187,7 @@ impl Scm {
         }
     }
 
-    /// Refuses to move an object into another tree with a quota.
+    /// Refuses to move an object into a directory of another tree (a directory with another project id).
     #[inline]
     fn check_trees(&self, request: &MoveRequest<'_>, ready: &LockedMove) -> Result<()> {
         self.check_tree(&ready.to, ready.moved.id)?;

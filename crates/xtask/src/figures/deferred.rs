@@ -2,8 +2,9 @@
 //! logs them and goes on, and the service applies them later. The calls alternate with those on a volume that
 //! this process has for itself.
 //!
-//! A *burst* is the client's share: as many calls as its log has room for, after a pause. *Sustained* calls
-//! are many more, and their time includes the wait until the service has applied all of them.
+//! A *burst* is a number of calls for which the log of the client has room, after a pause. So its time is
+//! that of the client alone. *Sustained* calls are many more, and their time includes the wait until the
+//! service has applied all of them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const KEYS: u32 = 1000;
 const BURST: u32 = 200;
 const SUSTAINED: u32 = 20_000;
 const ROUNDS: usize = 15;
-/// Time in which the service applies the burst before.
+/// Pause before each burst, in which the service ends its work for the calls before.
 const PAUSE: Duration = Duration::from_millis(15);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ struct Side {
     log: File<Files>,
     large: File<Files>,
     keys: Vec<String>,
-    /// Number of the next call.
+    /// Number of calls so far.
     next: u64,
 }
 
@@ -94,7 +95,8 @@ impl Side {
         Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(count))
     }
 
-    /// As [`Side::change`], with the wait until the last change is applied. Compares the bytes of that change.
+    /// As [`Side::change`], with the wait until the last change is applied. Compares the bytes of the last
+    /// change.
     fn change_and_read(&mut self, change: DeferredChange, count: u32) -> Result<f64> {
         let byte = self.next as u8;
         let us = self.change(change, count)?;
