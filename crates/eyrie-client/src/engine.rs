@@ -27,7 +27,7 @@ use crate::shadow::MadeObject;
 
 /// Number of ids that a client reserves at once, without and with the grant. With the grant, a request for
 /// ids is the only one that a create makes.
-const POOLS: (u64, u64) = (32, 512);
+const POOLS: (u64, u64) = (32, if cfg!(feature = "shuttle") { 32 } else { 512 });
 /// A pool with this number of ids or more takes no id back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOLS.1 as usize;
 

@@ -148,16 +148,6 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "An owner that finds a log resets the headers of removed objects before it applies the log.",
             "entries change removed objects, and with them the storage of others";
     }
-    Processes in "eyrie-engine/src/object/collection/grow.rs" {
-        GrowthLeavesPromisedStorage "growth-leaves-promised-storage" on Services, "deferred::":
-            "Growth of a directory leaves the storage that logged changes may still need.",
-            "growth takes it, and a logged change fails";
-    }
-    Processes in "eyrie-client/src/deferred.rs" {
-        RightsAreOfTheLastEntry "rights-are-of-the-last-entry" on ServiceScheduler, "deferred::":
-            "A client that has checked the rights of a change checks them again if another entry came since.",
-            "it appends with rights of an earlier state";
-    }
     Processes in "eyrie-client/src/log.rs" {
         SealStopsAppends "seal-stops-appends" on ServiceScheduler, "deferred::":
             "A client moves the end of its log by a compare-and-exchange, which fails after a seal.",

@@ -1,4 +1,4 @@
-//! Measures deferred changes: changes of the bytes of files by a client that is alone on a served volume. It
+//! Measures deferred changes: changes of files and names by a client that is alone on a served volume. It
 //! logs them and goes on, and the service applies them later. The calls alternate with those on a volume that
 //! this process has for itself.
 //!
@@ -35,14 +35,46 @@ enum DeferredChange {
     Overwrite,
     Put,
     SmallPut,
+    NewKey,
+    Create,
+    Rename,
+    Unlink,
 }
 
-const CHANGES: [(DeferredChange, &str); 4] = [
+const CHANGES: [(DeferredChange, &str); 8] = [
+    (DeferredChange::Create, "create and close"),
+    (DeferredChange::Rename, "rename"),
+    (DeferredChange::Unlink, "unlink"),
+    (DeferredChange::NewKey, "put a new key of 100 B"),
     (DeferredChange::Append, "append 4 KiB"),
     (DeferredChange::Overwrite, "overwrite 4 KiB"),
     (DeferredChange::Put, "replace a value of 4 KiB"),
     (DeferredChange::SmallPut, "replace a value of 100 B"),
 ];
+
+impl DeferredChange {
+    /// True for a put of a small value.
+    fn is_small(self) -> bool {
+        matches!(self, DeferredChange::SmallPut | DeferredChange::NewKey)
+    }
+
+    /// True for a change that logs a block.
+    fn has_block(self) -> bool {
+        matches!(self, DeferredChange::Append | DeferredChange::Overwrite | DeferredChange::Put)
+    }
+}
+
+fn old_name(number: u32) -> String {
+    format!("/names/old-{number}")
+}
+
+fn new_name(number: u32) -> String {
+    format!("/names/new-{number}")
+}
+
+fn new_key(number: u32) -> String {
+    format!("new-{number}")
+}
 
 /// An open volume with the files that the calls change.
 struct Side {
@@ -73,15 +105,52 @@ impl Side {
         self.next.wrapping_mul(0x9e37_79b9) % BLOCKS
     }
 
+    /// Makes the names that the next calls change, and waits until the service has applied everything.
+    fn prepare(&mut self, change: DeferredChange, count: u32) -> Result<()> {
+        if change == DeferredChange::Append {
+            self.log.set_len(0)?;
+        }
+        if matches!(change, DeferredChange::Rename | DeferredChange::Unlink) {
+            for number in 0..count {
+                self.create(&old_name(number))?;
+            }
+        }
+        self.settle_names()
+    }
+
+    fn create(&self, path: &str) -> Result<()> {
+        drop(self.open.files.options().write(true).create_new(true).open(path)?);
+        Ok(())
+    }
+
+    /// Waits until the service has applied all changes of names.
+    fn settle_names(&self) -> Result<()> {
+        self.open.files.metadata("/names")?;
+        Ok(())
+    }
+
+    /// Removes the names that calls have made, and compares their number.
+    fn clear(&self, change: DeferredChange, count: u32) -> Result<()> {
+        let made = match change {
+            DeferredChange::Create | DeferredChange::Rename => "/names",
+            DeferredChange::NewKey => "/keys",
+            _ => return Ok(()),
+        };
+        let names: Vec<_> = self.open.files.read_dir(made)?.collect::<std::result::Result<_, _>>()?;
+        let is_new = |name: &[u8]| name.starts_with(b"new");
+        let new = names.iter().filter(|entry| is_new(entry.name_bytes()));
+        if new.clone().count() != count as usize {
+            return Err("a change of a name is missing".into());
+        }
+        new.into_iter().try_for_each(|entry| Ok(self.open.files.remove_file(entry.path())?))
+    }
+
     /// Makes this number of changes. Returns the mean time of one of them, in µs.
     fn change(&mut self, change: DeferredChange, count: u32) -> Result<f64> {
         use std::io::Write;
         let block = [self.next as u8; BLOCK];
-        if change == DeferredChange::Append {
-            self.log.set_len(0)?;
-        }
         let started = Instant::now();
-        for _ in 0..count {
+        for number in 0..count {
             self.next += 1;
             let place = self.place();
             let key = &self.keys[place as usize % KEYS as usize];
@@ -90,6 +159,10 @@ impl Side {
                 DeferredChange::Overwrite => self.large.write_all_at(&block, place * BLOCK as u64)?,
                 DeferredChange::Put => _ = self.open.store.put(key, block)?,
                 DeferredChange::SmallPut => _ = self.open.store.put(key, &block[..100])?,
+                DeferredChange::NewKey => _ = self.open.store.put(new_key(number), &block[..100])?,
+                DeferredChange::Create => self.create(&new_name(number))?,
+                DeferredChange::Rename => self.open.files.rename(old_name(number), new_name(number))?,
+                DeferredChange::Unlink => self.open.files.remove_file(old_name(number))?,
             }
         }
         Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(count))
@@ -101,7 +174,7 @@ impl Side {
         let byte = self.next as u8;
         let us = self.change(change, count)?;
         let (started, place) = (Instant::now(), self.place());
-        let mut block = vec![!byte; BLOCK];
+        let mut block = vec![byte; BLOCK];
         match change {
             DeferredChange::Append => {
                 self.log.read_exact_at(&mut block, u64::from(count - 1) * BLOCK as u64)?;
@@ -113,9 +186,18 @@ impl Side {
                     return Err("a key is missing".into());
                 }
             }
+            DeferredChange::NewKey => {
+                block.clear();
+                if !self.open.store.get_into(new_key(count - 1), &mut block)? {
+                    return Err("a key is missing".into());
+                }
+            }
+            DeferredChange::Create | DeferredChange::Rename | DeferredChange::Unlink => {
+                self.settle_names()?
+            }
         }
         let us = us + started.elapsed().as_secs_f64() * 1e6 / f64::from(count);
-        let wanted = if change == DeferredChange::SmallPut { 100 } else { BLOCK };
+        let wanted = if change.is_small() { 100 } else { BLOCK };
         if block.len() != wanted || block.iter().any(|&read| read != byte) {
             return Err("a changed block has wrong bytes".into());
         }
@@ -132,6 +214,7 @@ fn fill(path: &Path) -> Result<()> {
     let volume = Volume::create(path, VOLUME_BYTES)?;
     let files = volume.files(Credentials::of_process());
     files.create_dir("/keys")?;
+    files.create_dir("/names")?;
     let store = volume.store("/keys", Credentials::of_process())?;
     for number in 0..KEYS {
         store.put(format!("key-{number:04}"), [5; BLOCK])?;
@@ -164,12 +247,17 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<V
         let mut times = [(); 4].map(|()| Vec::new());
         for round in 0..=ROUNDS {
             std::thread::sleep(PAUSE);
-            let us = [
-                ours.change(change, BURST)?,
-                shared.change(change, BURST)?,
-                ours.change_and_read(change, SUSTAINED)?,
-                shared.change_and_read(change, SUSTAINED)?,
-            ];
+            let mut us = [0.0; 4];
+            for (us, count) in us.chunks_mut(2).zip([BURST, SUSTAINED]) {
+                for (us, side) in us.iter_mut().zip([&mut ours, &mut shared]) {
+                    side.prepare(change, count)?;
+                    *us = match count {
+                        BURST => side.change(change, count)?,
+                        _ => side.change_and_read(change, count)?,
+                    };
+                    side.clear(change, count)?;
+                }
+            }
             // In the first round the client gets the grant.
             if round > 0 {
                 times.iter_mut().zip(us).for_each(|(times, us)| times.push(us));
@@ -178,7 +266,7 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<V
         let [ours_burst, shared_burst, ours_long, shared_long] = &times;
         let us = median(ours_burst);
         let limit = if place.is_empty() { 1.5 } else { 2.5 };
-        let limit = if change == DeferredChange::SmallPut || !place.is_empty() { limit } else { 2.0 };
+        let limit = if change.has_block() && place.is_empty() { 2.0 } else { limit };
         if place.is_empty() {
             let name = format!("{name}, burst ({us:.2} µs embedded)");
             figures.push(Figure::at_most(

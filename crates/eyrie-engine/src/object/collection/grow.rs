@@ -272,7 +272,7 @@ fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Resul
     if table.segment(place.segment, place.step)?.is_none() {
         let bytes = place.step * PAGE_BYTES;
         // The segment is as large as all earlier ones together, and growth is only an optimisation.
-        if !volume.space().leaves_promised(bytes) && !broken(SafetyRule::GrowthLeavesPromisedStorage) {
+        if !volume.space().leaves_promised(bytes) {
             return Err(Error::NoSpace);
         }
         let mut tx = Transaction::begin(volume);
