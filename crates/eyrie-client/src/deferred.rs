@@ -17,6 +17,7 @@ use eyrie_engine::change_log::NO_DETAIL;
 use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::{FILE_MAX, is_target};
 use eyrie_engine::scm::sets_only_times;
+use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Applied, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds};
 use eyrie_medium::Fault;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -177,8 +178,10 @@ impl Client {
         size: u64,
         (log, appender): (&ChangeLog, &mut Appender),
     ) -> Option<Loggable<'o>> {
-        let inherits = self.reading(|view| view.read_guards(dir)).ok()?.has_default_acl;
-        if inherits || owner.mode > 0o7777 || !self.is_alive(dir)? {
+        let may_get_objects = |view: &VolumeView| {
+            Ok(!view.read_guards(dir)?.has_default_acl && !view.read_is_removed(dir)? && owner.mode <= 0o7777)
+        };
+        if !self.reading(may_get_objects).ok()? {
             return None;
         }
         let generation = log.next_generation(appender)?;

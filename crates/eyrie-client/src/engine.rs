@@ -169,7 +169,7 @@ impl Engine for Client {
         // the child joined.
         let count = self.claims.count_to_change(id);
         let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-        if before == Ok(1) && self.board().orphans() != 0 {
+        if before == Ok(1) && self.board().has_orphans(id) {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
         }

@@ -252,9 +252,11 @@ impl Logs {
     }
 
     /// Lets the client that holds the grant append again, after a request of its session was handled. A log
-    /// with an entry that waits for storage stays sealed.
+    /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
     #[inline]
-    pub fn after_request(&mut self, engine: &Scm, number: u64) {
+    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
+        self.look_at_storage(engine, clock);
         let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
         let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
         let word = log.word();

@@ -161,7 +161,7 @@ impl Requests {
         };
         let done = match done {
             Err(Error::NoSpace) if waits_for_room => {
-                self.logs.after_request(engine, joined.number);
+                self.logs.after_request(engine, &mut self.clock, joined.number);
                 return false;
             }
             done => done,
@@ -195,7 +195,7 @@ impl Requests {
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
         if is_ready {
-            self.logs.after_request(engine, joined.number);
+            self.logs.after_request(engine, &mut self.clock, joined.number);
         }
         true
     }

@@ -24,6 +24,8 @@ const BLOCKS: u64 = 4096;
 const KEYS: u32 = 1000;
 /// Number of calls in a burst. Their entries fill about half of a log.
 const BURST: u32 = 200;
+/// Number of changes after which a client that is alone has the grant.
+const GRANTED_AFTER: u32 = 64;
 const SUSTAINED: u32 = 20_000;
 const ROUNDS: usize = 15;
 /// Pause before each burst, in which the service ends its work for the calls before.
@@ -105,8 +107,12 @@ impl Side {
         self.next.wrapping_mul(0x9e37_79b9) % BLOCKS
     }
 
-    /// Makes the names that the next calls change, and waits until the service has applied everything.
+    /// Makes the names that the next calls change. Makes sure that a client has the grant, and waits until the
+    /// service has applied everything.
     fn prepare(&mut self, change: DeferredChange, count: u32) -> Result<()> {
+        for _ in 0..GRANTED_AFTER {
+            self.large.write_all_at(&[5], 0)?;
+        }
         if change == DeferredChange::Append {
             self.log.set_len(0)?;
         }
@@ -115,7 +121,8 @@ impl Side {
                 self.create(&old_name(number))?;
             }
         }
-        self.settle_names()
+        self.settle();
+        Ok(())
     }
 
     fn create(&self, path: &str) -> Result<()> {
@@ -123,10 +130,9 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until the service has applied all changes of names.
-    fn settle_names(&self) -> Result<()> {
-        self.open.files.metadata("/names")?;
-        Ok(())
+    /// Waits until the service has applied all changes, as it does before it handles a request.
+    fn settle(&self) {
+        self.open.volume.stats();
     }
 
     /// Removes the names that calls have made, and compares their number.
@@ -192,9 +198,7 @@ impl Side {
                     return Err("a key is missing".into());
                 }
             }
-            DeferredChange::Create | DeferredChange::Rename | DeferredChange::Unlink => {
-                self.settle_names()?
-            }
+            DeferredChange::Create | DeferredChange::Rename | DeferredChange::Unlink => self.settle(),
         }
         let us = us + started.elapsed().as_secs_f64() * 1e6 / f64::from(count);
         let wanted = if change.is_small() { 100 } else { BLOCK };

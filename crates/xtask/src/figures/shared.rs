@@ -108,7 +108,7 @@ impl Drop for Service {
 pub(super) struct OpenVolume {
     pub(super) files: Files,
     pub(super) store: Store,
-    volume: Volume,
+    pub(super) volume: Volume,
 }
 
 impl OpenVolume {
