@@ -226,7 +226,8 @@ impl Client {
     pub(crate) fn logged_name(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Option<ObjectId>>> {
         let session = self.session.load();
         if self.is_own_grant(session.key) {
-            let known = session.log.as_ref().and_then(|log| log.name(dir, name));
+            let log = session.log.as_ref().filter(|_| !broken(SafetyRule::OwnNamesAreSeen));
+            let known = log.and_then(|log| log.name(dir, name));
             return match known {
                 Some(known) => self.believed(session.key, Ok(Some(known))),
                 None => Ok(None),

@@ -202,6 +202,8 @@ fn names_outlive_the_service() {
             sandbox.succeed(["fsck", "vol"]);
         }
         let service = start(&sandbox);
+        // These files need headers that no file of the log has.
+        (0..MADE).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
         assert_names(&program.files);
         open.write_all(b" open").unwrap();
         assert_eq!(program.files.read("/open").unwrap(), b"kept open");
@@ -284,6 +286,17 @@ fn lost_change_fails_all_later_syncs() {
     append(&file, 2 * CHANGES + 1);
     is_lost();
     Holder { sandbox, service, program, file }.end(2 * CHANGES + 2);
+}
+
+/// A client that spends its budget of storage again and again goes on to log its changes.
+#[test]
+fn spent_budget_is_renewed() {
+    let Holder { sandbox, service, program, file } = Holder::start("32M");
+    (CHANGES..10 * CHANGES).for_each(|word| append(&file, word));
+    suspend_beside_grant(&sandbox, &service, &program);
+    append(&file, 10 * CHANGES);
+    service.resume();
+    Holder { sandbox, service, program, file }.end(10 * CHANGES + 1);
 }
 
 /// Services are killed again and again while a program appends. Each append is made once.

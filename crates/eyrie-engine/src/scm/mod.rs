@@ -31,6 +31,7 @@ mod features;
 mod handover;
 mod keys;
 mod locks;
+mod logged;
 mod open;
 mod opens;
 mod quotas;
@@ -60,9 +61,9 @@ use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
 use locks::Locks;
+pub use logged::{LoggedEntry, sets_only_times};
 use opens::Opens;
 use quotas::Quotas;
-pub use replay::{LoggedEntry, sets_only_times};
 use summaries::Summaries;
 
 /// The engine: one volume, which this process holds alone.

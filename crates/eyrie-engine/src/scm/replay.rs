@@ -1,241 +1,101 @@
-//! Applies the entries of change logs: those of a live client in its service, and those that a dead service
-//! has left, at the next open.
+//! Applies the change logs that a dead service has left, at the next open.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::time::SystemTime;
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
 
 use super::Scm;
-use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
-use crate::change_log::{
-    EntryHead, GENERATIONS, LogError, LogReader, NO_DETAIL, RING_BYTES, storage_of_entry,
-};
-use crate::host::{HostPlace, left_logs, remove_left};
-use crate::op::encode::decode_unsummed;
-use crate::{AttributeChange, Engine, Error, ObjectId, Op, RenameMode, Result, Time};
-
-const NOT_LOGGED: Error = Error::Invalid("an Op that is not logged");
-
-/// An entry of a change log.
-#[derive(Clone, Copy, Debug)]
-pub struct LoggedEntry<'a> {
-    /// The user of the log.
-    pub who: &'a Credentials,
-    /// The start of the entry.
-    pub head: &'a EntryHead,
-    /// The encoded Op.
-    pub op: &'a [u8],
-    /// The time of the change.
-    pub now: Time,
-    /// True if a dead service has left the log. This entry may then be applied already, if it is the first
-    /// one.
-    pub is_left: bool,
-}
-
-/// True for a change of attributes that sets nothing but times.
-pub fn sets_only_times(change: &AttributeChange) -> bool {
-    let &AttributeChange { accessed, modified, .. } = change;
-    *change == AttributeChange { accessed, modified, ..AttributeChange::default() }
-}
-
-/// True for an Op that changes an object, and no name.
-fn is_of_object(op: &Op<'_>) -> bool {
-    matches!(op, Op::Write { .. } | Op::SetSize { .. } | Op::SetAttributes { .. })
-}
+use super::logged::LoggedEntry;
+use crate::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
+use crate::host::{HostPlace, LeftLog, left_logs, remove_left};
+use crate::{Engine, Result};
 
 impl Scm {
-    /// Applies an entry of a change log. Only Ops that a client may log are applied. `may_use` tells if the
-    /// client may give this id and this generation to a new object. Returns the id of the new object, if
-    /// there is one.
-    ///
-    /// # Errors
-    /// `NoSpace` if readers hold back the storage that is free. `Invalid` for an entry that no client writes
-    /// that keeps the protocol, and the errors of the Op. No client that keeps the protocol logs an Op that
-    /// fails.
-    pub fn apply_logged(
-        &self,
-        entry: &LoggedEntry<'_>,
-        may_use: impl FnOnce(ObjectId, u64) -> bool,
-    ) -> Result<Option<ObjectId>> {
-        let &LoggedEntry { who, head, op, now, is_left } = entry;
-        let (decoded, length) =
-            decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
-        if length != op.len() {
-            return Err(Error::Invalid("bytes after the Op of an entry"));
-        }
-        let requester = Requester { engine: self, who, rules: AccessRules::default(), now };
-        let op = match requester.authorize(&decoded.op()) {
-            // An object that is gone has no name and is not open, so nobody misses the change.
-            Err(Error::Stale) if is_of_object(&decoded.op()) => return Ok(None),
-            authorized => authorized?,
-        };
-        let new = match op {
-            Op::Write { id, .. } => {
-                // A file that an earlier attempt has made longer has its new size already.
-                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
-                    return Err(Error::Invalid("a log with another size of the file"));
-                }
-                None
-            }
-            Op::SetSize { .. } => None,
-            Op::SetAttributes { change, .. } if sets_only_times(&change) => None,
-            Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
-            Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
-            Op::Create { dir, name, id, .. } => {
-                if is_left && self.lookup(dir, name)? == Some(id) {
-                    return Ok(None);
-                }
-                Some(id)
-            }
-            Op::Unlink { dir, name, .. }
-            | Op::Erase { dir, name, .. }
-            | Op::Rename {
-                from_dir: dir,
-                from_name: name,
-                mode: RenameMode::Replace | RenameMode::NoReplace,
-                ..
-            } => {
-                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
-                if (is_left || cfg!(debug_assertions))
-                    && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
-                {
-                    return if is_left { Ok(None) } else { Err(Error::Invalid("a log with another name")) };
-                }
-                None
-            }
-            _ => return Err(NOT_LOGGED),
-        };
-        if let Some(id) = new
-            && !may_use(id, head.detail)
-        {
-            return Err(Error::NotReserved);
-        }
-        let generation = new.map(|_| head.detail);
-        let apply = || self.apply_with(&op, generation);
-        let apply = || if may_exceed_limits(who) { self.above_limits(apply) } else { apply() };
-        let made = match apply() {
-            Err(Error::NoSpace) if self.reclaim() => apply(),
-            made => made,
-        };
-        match (made, new) {
-            (Ok(_), new) => Ok(new),
-            (Err(Error::Stale), None) if is_of_object(&op) => Ok(None),
-            (Err(error), None) => Err(error),
-            (Err(error), Some(id)) => {
-                // The failed Op may have written the header.
-                self.reset_reserved(id);
-                Err(error)
-            }
-        }
-    }
-
-    /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
-    /// count for a quota, or if a file may be immutable or append-only. A write may take a capability from
-    /// its file.
-    pub fn may_defer(&self) -> bool {
-        let board = self.volume.board();
-        !(board.has_quotas() || board.has_capabilities() || board.has_flags())
-    }
-
-    /// Sets the number of bytes that changes in the logs of clients may still need. Growth of directories
-    /// leaves this storage.
-    pub fn promise_storage(&self, bytes: u64) {
-        self.volume.space().promise(bytes);
-    }
-
-    /// Returns [`GENERATIONS`] numbers for new objects, which this volume never assigned before.
-    ///
-    /// # Errors
-    /// As [`Volume::generations`](crate::volume::Volume::generations).
-    pub fn generations_for_log(&self) -> Result<Range<u64>> {
-        let _gate = self.medium().enter()?;
-        self.volume.generations(GENERATIONS)
-    }
-
-    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
-    /// without the last fiftieth of the volume. `None` if changes of this volume must not be deferred.
-    pub fn budget_of_deferral(&self) -> Option<u64> {
-        if !self.may_defer() {
-            return None;
-        }
-        let usage = self.space();
-        Some(usage.free.checked_sub(usage.total / 50)? / 4)
-    }
-
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
     /// An owner that is killed meanwhile leaves the rest to the next one. A volume that is opened to be read
     /// applies them to its copy, and leaves the files.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
-        let (mut reader, space) = (LogReader::default(), self.volume.space());
+        let mut reader = LogReader::default();
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
         if !logs.is_empty() && !broken(SafetyRule::ReplayResetsFreeHeaders) {
             // The header of an object without a name is free now, and the log may name the object.
             self.reset_free_headers()?;
         }
         for log in logs {
-            let tail = log.tail(to_change)?;
-            // Growth of directories must leave the storage that all entries need.
-            let mut promised = 0;
-            let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
-                promised += storage_of_entry(head.bytes.into());
-                true
-            });
-            space.promise(promised);
-            let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
-            let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
-                let entry =
-                    LoggedEntry { who: &log.who, head, op, now: SystemTime::now().into(), is_left: true };
-                let taken = Cell::new(None);
-                let made = self.apply_logged(&entry, |id, generation| {
-                    let is_free = || space.allocate_header_at(Addr::from_raw(id.place()));
-                    let may_use = log.generations.contains(&generation) && matches!(is_free(), Ok(true));
-                    taken.set(may_use.then_some(id));
-                    may_use
-                });
-                if let (Err(_), Some(id)) = (&made, taken.get()) {
-                    self.unreserve(id);
-                }
-                if let Err(error) = made
-                    && !std::mem::replace(&mut failed, true)
-                {
-                    tracing::error!(%error, "a logged change of a client could not be made");
-                }
-                applied = position;
-                if to_change && noted.is_ok() {
-                    noted = log.set_applied(position);
-                }
-                true
-            });
-            space.promise(0);
-            noted?;
-            match read {
-                Ok(_) => {}
-                Err(LogError::Damaged) => {
-                    tracing::error!("a change log of a client is damaged; its rest is dropped");
-                    failed = true;
-                }
-                // The log stays for the next open.
-                Err(LogError::Host(source)) => {
-                    return Err(Fault::Io { what: "reading a change log".to_owned(), source }.into());
-                }
-            }
-            if to_change {
-                log.finish(applied, failed)?;
-            }
+            self.replay_log(&mut reader, &log, to_change)?;
         }
         if to_change {
             remove_left(place);
         }
         Ok(())
     }
+
+    fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, to_change: bool) -> Result<()> {
+        let tail = log.tail(to_change)?;
+        // Growth of directories must leave the storage that all entries need. The second read reports errors.
+        let mut needed = 0;
+        let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
+            needed += storage_of_entry(head.bytes.into());
+            true
+        });
+        self.promise_storage(needed);
+        let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
+        let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
+            let now = SystemTime::now().into();
+            let entry = LoggedEntry { who: &log.who, head, op, now, is_left: true };
+            if let Err(error) = self.apply_left(log, &entry)
+                && !std::mem::replace(&mut failed, true)
+            {
+                tracing::error!(%error, "a logged change of a client could not be made");
+            }
+            applied = position;
+            if to_change {
+                noted = log.set_applied(position);
+            }
+            // Only one entry may be applied and not noted, because names depend on the entries before.
+            noted.is_ok()
+        });
+        self.promise_storage(0);
+        noted?;
+        match read {
+            Ok(_) => {}
+            Err(LogError::Damaged) => {
+                tracing::error!("a change log of a client is damaged; its rest is dropped");
+                failed = true;
+            }
+            // The log stays for the next open.
+            Err(LogError::Host(source)) => {
+                return Err(Fault::Io { what: "reading a change log".to_owned(), source }.into());
+            }
+        }
+        if to_change {
+            log.finish(applied, failed)?;
+        }
+        Ok(())
+    }
+
+    /// Applies an entry of a log that a dead service has left.
+    fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>) -> Result<()> {
+        let space = self.volume.space();
+        let taken = Cell::new(None);
+        let made = self.apply_logged(entry, |id, generation| {
+            // The reservations have ended with the service, so the id of a new object is free.
+            let is_free = broken(SafetyRule::ReplayTakesHeaders)
+                || matches!(space.allocate_header_at(Addr::from_raw(id.place())), Ok(true));
+            taken.set(is_free.then_some(id));
+            is_free && log.generations.contains(&generation)
+        });
+        if let (Err(_), Some(id)) = (&made, taken.get()) {
+            self.unreserve(id);
+        }
+        made.map(drop)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
@@ -247,12 +107,15 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
+    use crate::access::Credentials;
     use crate::board::SessionKey;
-    use crate::change_log::{ENTRY_HEAD_BYTES, FINAL, HEAD_BYTES, LOG_FILE_BYTES, TAIL};
+    use crate::change_log::{
+        ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL,
+    };
     use crate::host::LogTable;
     use crate::op::encode::encode_unsummed;
     use crate::volume::{MediumChoice, Options};
-    use crate::{Content, Kind, ObjectId, Owner, SetIds};
+    use crate::{Content, Kind, ObjectId, Op, Owner, RenameMode, SetIds, Time};
 
     const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     const TIME: Time = Time::new(5, 0);
@@ -263,6 +126,9 @@ mod tests {
         log: File,
         file: ObjectId,
         root: ObjectId,
+        /// Ids that a client had reserved, and the first generation that it may use.
+        reserved: [ObjectId; 2],
+        generation: u64,
         /// Position after the last entry.
         tail: u64,
     }
@@ -283,11 +149,15 @@ mod tests {
                 id
             };
             let (file, _) = (make(b"file"), make(b"key"));
+            let reserved = [(); 2].map(|()| engine.reserve(Kind::File).expect("room"));
+            reserved.iter().for_each(|&id| engine.unreserve(id));
+            let generation = engine.generations_for_log().expect("few are used").start;
             let table = LogTable::create(&path).expect("room");
             let key = SessionKey::new(1, 1, 3);
             let log = table.begin(key, who).expect("room").expect("few groups");
             table.set_granted(key, true);
-            Killed { place, log, file, root, tail: 0 }
+            table.set_generations(key, generation);
+            Killed { place, log, file, root, reserved, generation, tail: 0 }
         }
 
         fn path(&self) -> PathBuf {
@@ -302,10 +172,14 @@ mod tests {
         }
 
         fn append(&mut self, op: &Op<'_>) {
+            self.append_with(op, NO_DETAIL);
+        }
+
+        fn append_with(&mut self, op: &Op<'_>, detail: u64) {
             let mut record = Vec::new();
             encode_unsummed(op, &mut record);
             let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
-            let entry = EntryHead { bytes, op_bytes: record.len() as u32, detail: NO_DETAIL };
+            let entry = EntryHead { bytes, op_bytes: record.len() as u32, detail };
             self.append_bytes(entry, &record);
         }
 
@@ -316,6 +190,23 @@ mod tests {
         fn put(&mut self, name: &[u8], data: &[u8]) {
             let id = ObjectId::new(1 << 20, Kind::File);
             self.append(&Op::Put { dir: self.root, name, id, owner: OWNER, data, time: TIME });
+        }
+
+        /// Logs the creation of a file with one of the reserved ids.
+        fn create(&mut self, name: &[u8], number: usize) {
+            let (dir, id, content) = (self.root, self.reserved[number], Content::Bytes(name));
+            let op = Op::Create { dir, name, id, owner: OWNER, content, time: TIME };
+            self.append_with(&op, self.generation + number as u64);
+        }
+
+        fn unlink(&mut self, name: &[u8], id: ObjectId) {
+            self.append_with(&Op::Unlink { dir: self.root, name, time: TIME }, id.raw());
+        }
+
+        fn rename(&mut self, from_name: &[u8], to_name: &[u8], id: ObjectId) {
+            let (from_dir, to_dir, mode, whiteout) = (self.root, self.root, RenameMode::Replace, None);
+            let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: TIME };
+            self.append_with(&op, id.raw());
         }
 
         /// Opens the volume as the service did that has left the log.
@@ -387,6 +278,12 @@ mod tests {
                 killed.write(offset, data);
             }
             killed.put(b"key", b"value");
+            let [first, second] = killed.reserved;
+            killed.create(b"new", 0);
+            killed.rename(b"new", b"moved", first);
+            killed.create(b"new", 1);
+            killed.unlink(b"moved", first);
+            killed.rename(b"new", b"last", second);
             let observer = Rc::new(FailAtCall { left: Cell::new(calls), is_kill });
             let opened = host::observed_by(observer.clone(), || killed.open().map(drop));
             failed += u32::from(opened.is_err());
@@ -395,6 +292,10 @@ mod tests {
                 (bytes_of(&engine, b"file"), bytes_of(&engine, b"key")),
                 (b"grey egg".to_vec(), b"value".to_vec())
             );
+            let id_of = |name: &[u8]| engine.lookup(engine.root(), name).expect("sound");
+            assert_eq!([&b"new"[..], b"moved", b"last"].map(id_of), [None, None, Some(second)]);
+            assert_eq!(bytes_of(&engine, b"last"), b"new");
+            assert_eq!(engine.birth(second).expect("alive").generation, killed.generation + 1);
             assert_is_clean(&engine);
             let path = killed.path();
             assert!(!path.join("sessions").exists() && !path.join("log-003").exists());
@@ -406,6 +307,32 @@ mod tests {
             }
         }
         failed
+    }
+
+    /// A directory grows only as long as the storage is left that logged changes may still need.
+    #[test]
+    fn growth_leaves_promised_storage() {
+        let engine = Killed::new(&Credentials::root()).open_without_logs();
+        let dir = engine.root();
+        let promised = 4 << 20;
+        engine.promise_storage(promised);
+        let mut largest = 0;
+        for number in 0_u32.. {
+            let before = engine.space().free;
+            if before < promised {
+                break;
+            }
+            let id = engine.reserve(Kind::File).expect("room");
+            let name = &number.to_le_bytes().map(|byte| byte | 128);
+            let name = &[&name[..], &number.to_string().into_bytes()].concat();
+            let content = Content::Empty;
+            engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }).expect("room");
+            let taken = before.saturating_sub(engine.space().free);
+            largest = largest.max(taken);
+            assert!(taken < 128 << 10 || before - taken >= promised, "{taken} of {before} bytes");
+        }
+        assert!(largest > 128 << 10, "the directory has grown");
+        assert_is_clean(&engine);
     }
 
     /// The log names an object that had no name any more, and another object needs storage. The storage of

@@ -147,6 +147,14 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         ReplayResetsFreeHeaders "replay-resets-free-headers" on Services, "deferred::log_of_a_removed":
             "An owner that finds a log resets the headers of removed objects before it applies the log.",
             "entries change removed objects, and with them the storage of others";
+        ReplayTakesHeaders "replay-takes-headers" on Services, "deferred::names_outlive":
+            "An owner that finds a log allocates the header of each object that the log has made.",
+            "another object gets the header, too";
+    }
+    Processes in "eyrie-engine/src/scm/logged.rs" {
+        ReplayKeepsGenerations "replay-keeps-generations" on Services, "deferred::names_outlive":
+            "An object that a log has made gets the generation that its client knows.",
+            "it gets another generation";
     }
     Processes in "eyrie-client/src/log.rs" {
         SealStopsAppends "seal-stops-appends" on ServiceScheduler, "deferred::":
@@ -160,6 +168,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         ReadsSettleGrants "reads-settle-grants" on ServiceScheduler, "deferred::":
             "Before a client reads bytes, the service applies the logged changes of them.",
             "it reads at once";
+        OwnNamesAreSeen "own-names-are-seen" on ServiceScheduler, "deferred::readers_see_each_answered_name":
+            "A client looks for a name among its logged changes before it looks in the volume.",
+            "it looks only in the volume";
     }
     Processes in "eyrie-service/src/logs.rs" {
         RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
