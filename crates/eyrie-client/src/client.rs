@@ -428,11 +428,14 @@ impl Client {
     /// Checks that an object has a name, or that an open or a hold keeps it alive. The caller has counted its
     /// own open.
     pub(crate) fn check_alive(&self, id: ObjectId) -> Result<()> {
-        match self.logged_object(id) {
-            // The entry that removes the name, if there will be one, comes after the caller's open.
-            Some(made) if !made.is_removed => return Ok(()),
-            Some(_) => self.settle(id)?,
-            None => {}
+        if self.board().granted_to() != 0 {
+            match self.logged_state(id) {
+                // The entry that removes the name, if there will be one, comes after the caller's open.
+                Some((Some(_), false)) => return Ok(()),
+                Some((None, false)) => {}
+                // The object may have lost its last name.
+                Some((_, true)) | None => self.settle(id)?,
+            }
         }
         if !self.reading(|view| view.read_is_removed(id))? {
             return Ok(());

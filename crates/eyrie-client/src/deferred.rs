@@ -20,6 +20,7 @@ use eyrie_engine::scm::sets_only_times;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Applied, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds};
 use eyrie_medium::Fault;
+use eyrie_medium::epoch::pin_number;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 
@@ -30,6 +31,9 @@ use crate::shadow::{Effect, MadeObject};
 
 /// Largest number of bytes of a deferred write. Larger ones wait for the service, which copies them once.
 const WRITE_MAX: usize = 64 << 10;
+/// Number of attempts to decide about a change before another thread of this client appends an entry. After
+/// these attempts the change waits for the service.
+const MOST_ATTEMPTS: u32 = 16;
 /// Largest size of the bytes of a deferred new object or value: one page. A larger value needs storage in one
 /// piece, which a volume with enough free storage may not have.
 const VALUE_MAX: usize = 4096;
@@ -48,7 +52,7 @@ fn may_be_logged(op: &Op<'_>) -> bool {
     let is_short = |data: &[u8]| data.len() <= VALUE_MAX;
     match *op {
         Op::Write { data, .. } | Op::Append { data, .. } => (1..=WRITE_MAX).contains(&data.len()),
-        Op::Put { data, .. } => is_short(data),
+        Op::Put { owner, data, .. } => owner.mode <= 0o7777 && is_short(data),
         Op::SetSize { id, size, .. } => id.kind() == Kind::File && size <= FILE_MAX,
         Op::SetAttributes { id, change, .. } => !id.is_directory() && sets_only_times(&change),
         Op::Create { id, owner, content, .. } => {
@@ -78,7 +82,16 @@ impl Client {
         if self.key() != key || quiet_watcher() != 0 || self.medium().check().is_err() {
             return None;
         }
+        // The id of a new object belongs to the session of the pin under which it was reserved.
+        if pin_number() == 0 && matches!(op, Op::Create { .. } | Op::Put { .. }) {
+            return None;
+        }
+        let mut attempts = 0;
         let (op, mut appender, word) = loop {
+            attempts += 1;
+            if attempts > MOST_ATTEMPTS {
+                return None;
+            }
             let word = log.word()?;
             // The service sets the time. An Op that this check refuses gets its error from the service.
             let (who, rules) = (&log.who, AccessRules::default());
@@ -178,14 +191,13 @@ impl Client {
         size: u64,
         (log, appender): (&ChangeLog, &mut Appender),
     ) -> Option<Loggable<'o>> {
-        let may_get_objects = |view: &VolumeView| {
-            Ok(!view.read_guards(dir)?.has_default_acl && !view.read_is_removed(dir)? && owner.mode <= 0o7777)
-        };
+        let may_get_objects =
+            |view: &VolumeView| Ok(!view.read_guards(dir)?.has_default_acl && !view.read_is_removed(dir)?);
         if !self.reading(may_get_objects).ok()? {
             return None;
         }
         let generation = log.next_generation(appender)?;
-        let made = MadeObject { owner, generation, is_removed: false };
+        let made = MadeObject { owner, generation };
         let applied = Applied { created: true, generation, offset: generation };
         Some(Loggable { op, detail: generation, effect: Effect::Made { dir, name, id, size, made }, applied })
     }
@@ -238,17 +250,19 @@ impl Client {
 
     /// Returns an object that a logged change of this client has made, until that change is applied.
     pub(crate) fn logged_object(&self, id: ObjectId) -> Option<MadeObject> {
-        if self.board().granted_to() == 0 {
-            return None;
-        }
+        if self.board().granted_to() == 0 { None } else { self.logged_state(id)?.0 }
+    }
+
+    /// Works as [`ChangeLog::object`]. `None` if another session holds the grant.
+    pub(crate) fn logged_state(&self, id: ObjectId) -> Option<(Option<MadeObject>, bool)> {
         let session = self.session.load();
         let log = session.log.as_ref().filter(|_| self.is_own_grant(session.key))?;
-        log.made(id)
+        Some(log.object(id))
     }
 
     /// True if this process has logged changes under the grant of this session. False in a forked child.
     fn is_own_grant(&self, key: SessionKey) -> bool {
-        self.board().granted_to() == key.raw() && self.key() == key && self.medium().check().is_ok()
+        self.board().granted_to() == key.raw() && self.key() == key && self.is_current(key)
     }
 
     /// Waits until no logged change of the object `id`, or of a name in the directory `id`, waits for the

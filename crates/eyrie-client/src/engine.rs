@@ -13,7 +13,7 @@ use eyrie_engine::{
     Op, Owner, Result, SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::Fault;
-use eyrie_medium::epoch::Guard;
+use eyrie_medium::epoch::{Guard, pin_number};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromBytes, IntoBytes};
@@ -280,7 +280,9 @@ impl Engine for Client {
         if session.key != key {
             return Err(Error::Stale);
         }
-        if let Some(id) = lock(&session.pools[kind as usize]).pop() {
+        // The lock is held during the request, so that another thread finds the ids of this one.
+        let mut pool = lock(&session.pools[kind as usize]);
+        if let Some(id) = pool.pop() {
             return Ok(id);
         }
         let is_granted = session.log.as_ref().is_some_and(|log| log.word().is_some());
@@ -289,7 +291,6 @@ impl Engine for Client {
         if self.key() != key {
             return Err(Error::Stale);
         }
-        let mut pool = lock(&session.pools[kind as usize]);
         let ids = data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
         pool.extend(ids.filter_map(ObjectId::from_raw).filter(|id| id.kind() == kind));
         // A pool gives out its last id first. So the order is reversed, and the first id of the answer is the
@@ -305,7 +306,8 @@ impl Engine for Client {
             return;
         }
         let mut pool = lock(&session.pools[id.kind() as usize]);
-        if pool.len() < MOST_POOLED {
+        // Without a pin, the id may belong to an earlier session. The service knows its own ids.
+        if pool.len() < MOST_POOLED && pin_number() != 0 {
             pool.push(id);
             return;
         }

@@ -104,13 +104,15 @@ impl ChangeLog {
         lock(&self.appender).shadow.name(dir, name, applied)
     }
 
-    /// Returns an object that an entry has made. `None` if all entries that change it are applied.
-    pub fn made(&self, id: ObjectId) -> Option<MadeObject> {
+    /// Returns an object that an entry has made, and true if an entry has removed a name of the object. `None`
+    /// and false if no such entry waits for the service.
+    pub fn object(&self, id: ObjectId) -> (Option<MadeObject>, bool) {
         let applied = self.applied();
         if self.last_name.load(Ordering::Acquire) <= applied {
-            return None;
+            return (None, false);
         }
-        lock(&self.appender).shadow.made(id, applied)
+        let appender = lock(&self.appender);
+        (appender.shadow.made(id, applied), appender.shadow.is_removed(id, applied))
     }
 
     /// Returns a generation for a new object. `None` if the service has to give further ones.

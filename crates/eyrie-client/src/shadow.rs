@@ -20,8 +20,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub struct MadeObject {
     pub owner: Owner,
     pub generation: u64,
-    /// True if a later entry has removed a name of the object.
-    pub is_removed: bool,
 }
 
 /// An object that an entry changes. For a directory, the entry changes a name in it.
@@ -33,6 +31,8 @@ struct PendingObject {
     size: Option<u64>,
     /// `Some` if an entry has made the object.
     made: Option<MadeObject>,
+    /// True if an entry has removed a name of the object.
+    is_removed: bool,
 }
 
 /// A name that an entry changes.
@@ -121,17 +121,17 @@ impl Shadow {
             }
             Effect::Made { dir, name, id, size, made } => {
                 let pending = self.set_object(end, id);
-                (pending.size, pending.made) = (Some(size), Some(made));
+                (pending.size, pending.made, pending.is_removed) = (Some(size), Some(made), false);
                 self.set_name(end, dir, name, Some(id));
             }
             Effect::Removed { dir, name, id } => {
-                self.remove_name_of(end, id);
+                self.set_object(end, id).is_removed = true;
                 self.set_name(end, dir, name, None);
             }
             Effect::Moved { from, to, id, replaced } => {
                 self.set_object(end, id);
                 if let Some(replaced) = replaced {
-                    self.remove_name_of(end, replaced);
+                    self.set_object(end, replaced).is_removed = true;
                 }
                 self.set_name(end, from.0, from.1, None);
                 self.set_name(end, to.0, to.1, Some(id));
@@ -144,15 +144,10 @@ impl Shadow {
         self.order.push_back(Item { end, hash, is_name: false });
         let rehash = |pending: &PendingObject| hash_of_object(pending.id);
         let entry = self.objects.entry(hash, |pending| pending.id == id, rehash);
-        let pending = entry.or_insert(PendingObject { id, end, size: None, made: None }).into_mut();
+        let pending =
+            entry.or_insert(PendingObject { id, end, size: None, made: None, is_removed: false }).into_mut();
         pending.end = end;
         pending
-    }
-
-    fn remove_name_of(&mut self, end: u64, id: ObjectId) {
-        if let Some(made) = &mut self.set_object(end, id).made {
-            made.is_removed = true;
-        }
     }
 
     fn set_name(&mut self, end: u64, dir: ObjectId, name: &[u8], id: Option<ObjectId>) {
@@ -175,7 +170,7 @@ impl Shadow {
         self.object(id).map(|pending| pending.end)
     }
 
-    /// Returns the size of a file after all entries. `None` if all entries that change it are applied.
+    /// Returns the size of a file after all entries. `None` if no entry that is not applied changes it.
     pub fn size_of(&self, id: ObjectId, applied: u64) -> Option<u64> {
         self.object(id).filter(|pending| pending.end > applied)?.size
     }
@@ -183,6 +178,11 @@ impl Shadow {
     /// Returns an object that an entry has made, if an entry that changes it is not applied yet.
     pub fn made(&self, id: ObjectId, applied: u64) -> Option<MadeObject> {
         self.object(id).filter(|pending| pending.end > applied)?.made
+    }
+
+    /// True if an entry that is not applied yet may have removed the last name of an object.
+    pub fn is_removed(&self, id: ObjectId, applied: u64) -> bool {
+        self.object(id).is_some_and(|pending| pending.end > applied && pending.is_removed)
     }
 
     /// Returns the object that a name has after all entries. The outer `None` means that all entries that

@@ -2,9 +2,9 @@
 //!
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
-//! keys of the sessions, marks of the stripes of objects that have orphans, marks of features that the volume may use (inode flags,
-//! `security.capability`, quotas and shared extents), the session that holds the grant of the volume, and a
-//! mark that the owner has saved the volume.
+//! keys of the sessions, marks of the stripes of objects that have orphans, marks of features that the volume
+//! may use (inode flags, `security.capability`, quotas and shared extents), the session that holds the grant
+//! of the volume, and a mark that the owner has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are

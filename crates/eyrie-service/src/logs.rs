@@ -9,6 +9,7 @@
 //! A session gets the grant after several changes in a row. If others need the volume soon after, the next
 //! grant comes later, up to a second, so that sessions in contention have their changes applied at once.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
@@ -48,6 +49,9 @@ const SWEEP_BYTES: u64 = 128 << 10;
 /// Maximum time for which an entry waits for free storage. The service ends the sessions that hold storage
 /// back long before.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// The service tells a client once for so many bytes of its log, and at the end of a sweep, that they are
+/// applied.
+const TELL_EVERY: u64 = 1 << 10;
 /// Smallest budget of a grant, in bytes. Tests under the scheduler have small volumes.
 const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 1 << 20 };
 
@@ -66,6 +70,8 @@ struct ServedLog {
     storage: u64,
     /// Value of `storage` from which on the service looks at the free storage again.
     look_at: u64,
+    /// Largest value of `storage` that the client may reach.
+    limit: u64,
     /// True once the host has provided all memory of the file.
     is_provisioned: bool,
     /// True if an entry could not be applied, or if the host has no memory for the log. The session then gets
@@ -94,7 +100,7 @@ impl ServedLog {
             return Ok(());
         }
         self.generations = engine.generations_for_log()?;
-        table.set_generations(self.key, self.generations.start);
+        table.set_generations(self.key, &self.generations);
         self.lanes.word_to_store(LOG_GENERATION).store(self.generations.start, Ordering::Relaxed);
         Ok(())
     }
@@ -102,8 +108,8 @@ impl ServedLog {
     /// Lets the entries from now on need this much storage.
     fn set_budget(&mut self, engine: &Scm, budget: u64) {
         engine.promise_storage(budget);
-        self.look_at = self.storage + budget / 2;
-        self.lanes.word_to_store(LOG_BUDGET).store(self.storage + budget, Ordering::Relaxed);
+        (self.look_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
+        self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
     }
 
     /// Lets the client append to its log, which is applied.
@@ -183,6 +189,7 @@ impl Logs {
             applied: 0,
             storage: 0,
             look_at: 0,
+            limit: 0,
             is_provisioned: false,
             is_useless: false,
         };
@@ -220,7 +227,7 @@ impl Logs {
         if !self.apply(engine, clock, tail, SWEEP_BYTES) {
             return Swept::Full;
         }
-        self.look_at_storage(engine, clock);
+        self.look_at_storage(engine, clock, false);
         Swept::Some
     }
 
@@ -255,8 +262,9 @@ impl Logs {
     /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
     #[inline]
     pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
-        // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
-        self.look_at_storage(engine, clock);
+        // The request may have taken storage. And a client that has spent its budget makes requests, and
+        // appends nothing that a sweep could find.
+        self.look_at_storage(engine, clock, self.holder == Some(number));
         let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
         let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
         let word = log.word();
@@ -356,11 +364,11 @@ impl Logs {
         (self.holder, self.latest.1) = (None, 0);
     }
 
-    /// Renews the budget of the session that holds the grant, if half of it is spent. Takes the grant back if
-    /// storage runs short.
-    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock) {
+    /// Renews the budget of the session that holds the grant, if half of it is spent, or if something else
+    /// than its entries has taken storage that was promised. Takes the grant back if storage runs short.
+    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, after_request: bool) {
         let Some(log) = self.holder.and_then(|holder| self.logs.get_mut(&holder)) else { return };
-        if log.storage < log.look_at {
+        if log.storage < log.look_at && !(after_request && !engine.leaves_promised_storage(0)) {
             return;
         }
         match budget(engine, &log.file) {
@@ -375,60 +383,76 @@ impl Logs {
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(holder)) = (&self.table, self.holder) else { return true };
         let Some(log) = self.logs.get_mut(&holder) else { return true };
-        let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, is_useless, .. } =
-            log;
+        let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
+        let (limit_of_storage, is_useless) = (log.limit, &mut log.is_useless);
         let mut is_full = false;
         let may_wait = self.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
-        let note = |position| {
-            table.set_applied(*key, position);
-            lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
-        };
+        let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
-                note(position);
+                table.set_applied(*key, position);
+                tell(position);
             }
             let entry = LoggedEntry { who, head, op, now: clock.next(), is_left: false };
-            let may_use = |id, generation| lock(reserved).contains(&id) && generations.contains(&generation);
-            match engine.apply_logged(&entry, may_use) {
+            let needed = *storage + storage_of_entry(head.bytes.into());
+            let new = Cell::new(None);
+            let applied_entry = engine.apply_logged(&entry, |id, generation| {
+                new.set(Some(id));
+                lock(reserved).contains(&id) && generations.contains(&generation)
+            });
+            match applied_entry {
                 Ok(None) => {}
                 Ok(Some(id)) => {
-                    generations.start = head.detail + 1;
                     lock(reserved).remove(&id);
+                    generations.start = head.detail + 1;
+                    table.set_generations(*key, generations);
                 }
-                Err(Error::NoSpace) if may_wait => {
+                // A client that keeps to its budget finds storage, as soon as nobody holds it back.
+                Err(Error::NoSpace) if may_wait && !*is_useless && needed <= limit_of_storage => {
                     is_full = true;
                     return false;
                 }
                 Err(error) => {
+                    if let (Error::Fault(_), Some(id)) = (&error, new.get()) {
+                        // The id may be in use. It is leaked until the next recovery.
+                        lock(reserved).remove(&id);
+                    }
                     if !std::mem::replace(is_useless, true) {
                         tracing::error!(%error, "a logged change of a client could not be made");
                     }
                 }
             }
-            *storage += storage_of_entry(head.bytes.into());
+            *storage = needed;
+            table.set_applied(*key, position);
+            // The client looks at this word with each change, so each store costs both sides a cache miss.
+            if position / TELL_EVERY != *applied / TELL_EVERY {
+                tell(position);
+            }
             *applied = position;
-            note(position);
             true
         });
         match read {
             // An entry without an Op may be the last one.
-            Ok(position) if position != *applied => {
+            Ok(position) => {
                 *applied = position;
-                note(position);
+                table.set_applied(*key, position);
             }
-            Ok(_) => {}
             Err(LogError::Host(_)) if may_wait => is_full = true,
-            Err(_) => *is_useless = true,
+            Err(_) => {
+                // The client has broken the protocol. Its log ends here.
+                tracing::warn!("a change log is damaged");
+                *is_useless = true;
+            }
         }
+        tell(*applied);
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
         if *is_useless {
             lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
-        }
-        if read.is_err() && !is_full {
-            // The client has broken the protocol. Its log ends here.
-            tracing::warn!("a change log is damaged");
-            log.is_useless = true;
-            log.seal();
+            // The client logs nothing more, because a later change may depend on the lost one.
+            let tail = log.seal();
+            if read.is_ok() && tail > log.applied {
+                return self.apply(engine, clock, tail, RING_BYTES);
+            }
             self.forget_holder(engine);
         }
         !is_full

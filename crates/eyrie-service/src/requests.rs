@@ -12,6 +12,7 @@ use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
+use eyrie_engine::scm::HEADER_BYTES;
 use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
@@ -138,8 +139,12 @@ impl Requests {
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
-        // An entry that is not applied keeps the id of its new object reserved.
-        let lacks_ids = || lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED;
+        // An entry that is not applied keeps the id of its new object reserved. And ids need storage, which may
+        // be promised to entries.
+        let lacks_ids = || {
+            lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED
+                || !engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
+        };
         let sees_changes = call.is_some_and(|call| match call {
             ServiceCall::Reserve => lacks_ids(),
             call => sees_changes(call),
@@ -351,7 +356,7 @@ impl Requests {
 }
 
 /// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
-/// its effect.
+/// its effect. The caller decides about `Reserve`.
 fn sees_changes(call: ServiceCall) -> bool {
     use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
     !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
@@ -370,10 +375,9 @@ fn reserve(engine: &Scm, joined: &Joined, request: &LaneRequest) -> Result<Done>
     let kind = u8::try_from(request.id).ok().and_then(Kind::from_raw);
     let kind = kind.ok_or(Error::Invalid("an id of an unknown kind"))?;
     let (mut ids, mut reserved) = (Vec::new(), lock(&joined.reserved));
-    for _ in 0..request.number.clamp(1, MOST_IDS) {
-        if reserved.len() >= MOST_RESERVED {
-            break;
-        }
+    // Ids of other kinds must be left.
+    let most = (MOST_RESERVED.saturating_sub(reserved.len()) as u64).div_ceil(2);
+    for _ in 0..request.number.clamp(1, MOST_IDS).min(most) {
         match engine.reserve(kind) {
             Ok(id) => {
                 reserved.insert(id);

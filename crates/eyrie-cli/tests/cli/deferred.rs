@@ -1,7 +1,8 @@
 //! Volumes whose service defers changes: a client that is alone logs its changes and goes on.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -239,14 +240,15 @@ fn logged_changes_outlive_the_service() {
 fn log_of_a_removed_file_harms_no_other_file() {
     let Holder { sandbox, service, program, file } = Holder::start("64M");
     let removed = program.files.options().write(true).create(true).open("/removed").unwrap();
-    removed.write_all_at(&[1; 256 << 10], 0).unwrap();
+    // The next owner takes the storage of other files from that of this file.
+    removed.write_all_at(&vec![1; 24 << 20], 0).unwrap();
     program.files.unlink("/removed".into()).unwrap();
     let kept = program.files.options().write(true).create(true).open("/kept").unwrap();
     (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
     suspend_beside_grant(&sandbox, &service, &program);
     (0..64).for_each(|page| kept.write_all_at(&[2; 4096], page << 12).unwrap());
-    // Short writes at places that exist are made in place.
-    (0..64).for_each(|page| removed.write_all_at(&[3; 8], page << 12).unwrap());
+    // Short writes at places that exist are made in place. 64 pages in a row have one of these places.
+    (0..96).for_each(|piece| removed.write_all_at(&[3; 8], piece << 18).unwrap());
     service.kill();
     sandbox.succeed(["touch", "vol:/applied"]);
     sandbox.succeed(["fsck", "vol"]);
@@ -299,18 +301,41 @@ fn spent_budget_is_renewed() {
     Holder { sandbox, service, program, file }.end(10 * CHANGES + 1);
 }
 
-/// Services are killed again and again while a program appends. Each append is made once.
-/// `EYRIE_TEST_KILLS` sets the number of kills.
+/// Appends a word. With some words also makes a file, moves it, and removes an earlier file.
+fn append_and_name(files: &Files, file: &File<Files>, word: u64) {
+    append(file, word);
+    if word.is_multiple_of(NAMED) {
+        let (made, moved) = (format!("/names/{word}"), format!("/names/moved{word}"));
+        drop(files.options().write(true).create_new(true).open(&made).unwrap());
+        files.rename(&made, &moved).unwrap();
+        if let Some(earlier) = word.checked_sub(LEFT * NAMED) {
+            files.remove_file(format!("/names/moved{earlier}")).unwrap();
+        }
+    }
+}
+
+/// Each word that is a multiple of this number makes a file.
+const NAMED: u64 = 8;
+/// Number of files that are left.
+const LEFT: u64 = 100;
+
+/// Services are killed again and again while a program appends, and makes, moves and removes files. Each
+/// change is made once. `EYRIE_TEST_KILLS` sets the number of kills.
 #[test]
 fn each_logged_change_is_made_once_although_services_are_killed() {
     let kills = std::env::var("EYRIE_TEST_KILLS").map_or(20, |kills| kills.parse().unwrap());
     let Holder { sandbox, mut service, program, file } = Holder::start("1G");
-    let mut next = CHANGES;
+    let files = &program.files;
+    files.mkdir("/names".into(), 0o755).unwrap();
+    (0..LEFT).for_each(|number| files.write(format!("/names/moved{}", number * NAMED), b"").unwrap());
+    let mut next = LEFT * NAMED;
+    (CHANGES..next).for_each(|word| append(&file, word));
     for kill in 0..kills {
         let until = next + 2000;
         let pause = Duration::from_micros(kill * 97 % 3000);
         service = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (next..until).for_each(|word| append(&file, word)));
+            let change = |word| append_and_name(files, &file, word);
+            let writer = scope.spawn(|| (next..until).for_each(change));
             std::thread::sleep(pause);
             service.kill();
             let service = start(&sandbox);
@@ -319,6 +344,9 @@ fn each_logged_change_is_made_once_although_services_are_killed() {
         });
         next = until;
     }
+    let found = files.read_dir("/names").unwrap().map(|entry| entry.unwrap().into_name());
+    let expected = (next / NAMED - LEFT..next / NAMED).map(|file| format!("moved{}", file * NAMED).into());
+    assert_eq!(found.collect::<BTreeSet<OsString>>(), expected.collect());
     Holder { sandbox, service, program, file }.end(next);
 }
 

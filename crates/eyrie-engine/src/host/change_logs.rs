@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::place::HostPlace;
 use crate::access::Credentials;
 use crate::board::{MOST_SESSIONS, SessionKey};
-use crate::change_log::{CLOSED, FAILED, FINAL, GENERATIONS, LOG_FILE_BYTES, TAIL};
+use crate::change_log::{CLOSED, FAILED, FINAL, LOG_FILE_BYTES, TAIL};
 use crate::{Error, Result};
 
 /// Name of the table in the directory of its volume.
@@ -32,9 +32,10 @@ const IDS: usize = 2;
 const GROUPS: usize = 3;
 /// 1 while the session holds the grant. A log without the grant has no entry to apply.
 const GRANTED: usize = 4;
-/// First of the [`GENERATIONS`] numbers that the log may give to new objects.
+/// The next number that the log may give to a new object, and the end of these numbers.
 const GENERATION: usize = 5;
-const FIRST_GROUP: usize = 6;
+const GENERATIONS_END: usize = 6;
+const FIRST_GROUP: usize = 7;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
 
@@ -131,6 +132,7 @@ impl LogTable {
         self.store(place, APPLIED, 0);
         self.store(place, GRANTED, 0);
         self.store(place, GENERATION, 0);
+        self.store(place, GENERATIONS_END, 0);
         self.store(place, IDS, u64::from(who.uid()) | u64::from(who.gid()) << 32);
         self.store(place, GROUPS, groups.len() as u64);
         for (number, &group) in groups.iter().enumerate() {
@@ -152,9 +154,11 @@ impl LogTable {
         self.store(key.place(), GRANTED, is_granted.into());
     }
 
-    /// Notes the first of the [`GENERATIONS`] numbers that the log may give to new objects.
-    pub fn set_generations(&self, key: SessionKey, first: u64) {
-        self.store(key.place(), GENERATION, first);
+    /// Notes the numbers that the log may give to new objects.
+    #[inline]
+    pub fn set_generations(&self, key: SessionKey, numbers: &Range<u64>) {
+        self.store(key.place(), GENERATION, numbers.start);
+        self.store(key.place(), GENERATIONS_END, numbers.end);
     }
 
     /// Removes the log of a session, which is applied.
@@ -229,8 +233,7 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         let groups: Vec<u32> = slot.0[FIRST_GROUP..][..count].iter().map(|&group| group as u32).collect();
         let who = Credentials::new(slot.0[IDS] as u32, (slot.0[IDS] >> 32) as u32, &groups);
         let table = host::try_clone(&table).map_err(failed)?;
-        let first = slot.0[GENERATION];
-        let generations = first..first.saturating_add(GENERATIONS);
+        let generations = slot.0[GENERATION]..slot.0[GENERATIONS_END];
         logs.push(LeftLog { file, who, applied: slot.0[APPLIED], generations, table, place });
     }
     Ok(logs)
@@ -269,7 +272,9 @@ impl LeftLog {
         match host::read_exact_at(&self.file, &mut tail, TAIL as u64 * 8) {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
-            read => read.map_err(failed).map(|()| u64::from_le_bytes(tail)),
+            // The client stores the position here after it has moved the end of the log in the lanes, from which
+            // the service reads it.
+            read => read.map_err(failed).map(|()| u64::from_le_bytes(tail).max(self.applied)),
         }
     }
 

@@ -119,6 +119,8 @@ impl Scm {
             (Ok(_), new) => Ok(new),
             (Err(Error::Stale), None) if is_of_object(&op) => Ok(None),
             (Err(error), None) => Err(error),
+            // The change may have been made, so the id may be in use.
+            (Err(error @ Error::Fault(_)), Some(_)) => Err(error),
             (Err(error), Some(id)) => {
                 // The failed Op may have written the header.
                 self.reset_reserved(id);
@@ -139,6 +141,11 @@ impl Scm {
     /// leaves this storage.
     pub fn promise_storage(&self, bytes: u64) {
         self.volume.space().promise(bytes);
+    }
+
+    /// True if an allocation of this size leaves that storage.
+    pub fn leaves_promised_storage(&self, bytes: u64) -> bool {
+        self.volume.space().leaves_promised(bytes)
     }
 
     /// Returns [`GENERATIONS`] numbers for new objects, which this volume never assigned before.

@@ -57,6 +57,7 @@ use crate::advisory::LockTable;
 use crate::notices::Notices;
 use crate::object::collection::FoundEntry;
 use crate::object::header::{Header, Hot};
+pub use crate::tables::layout::HEADER_BYTES;
 use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;

@@ -10,7 +10,7 @@ use super::Scm;
 use super::logged::LoggedEntry;
 use crate::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
 use crate::host::{HostPlace, LeftLog, left_logs, remove_left};
-use crate::{Engine, Result};
+use crate::{Engine, Error, Result};
 
 impl Scm {
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
@@ -42,10 +42,11 @@ impl Scm {
         });
         self.promise_storage(needed);
         let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
+        let generations = Cell::new(log.generations.start);
         let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
             let now = SystemTime::now().into();
             let entry = LoggedEntry { who: &log.who, head, op, now, is_left: true };
-            if let Err(error) = self.apply_left(log, &entry)
+            if let Err(error) = self.apply_left(log, &entry, &generations)
                 && !std::mem::replace(&mut failed, true)
             {
                 tracing::error!(%error, "a logged change of a client could not be made");
@@ -76,8 +77,9 @@ impl Scm {
         Ok(())
     }
 
-    /// Applies an entry of a log that a dead service has left.
-    fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>) -> Result<()> {
+    /// Applies an entry of a log that a dead service has left. A new object gets the next generation or a later
+    /// one.
+    fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>, next: &Cell<u64>) -> Result<()> {
         let space = self.volume.space();
         let taken = Cell::new(None);
         let made = self.apply_logged(entry, |id, generation| {
@@ -85,10 +87,14 @@ impl Scm {
             let is_free = broken(SafetyRule::ReplayTakesHeaders)
                 || matches!(space.allocate_header_at(Addr::from_raw(id.place())), Ok(true));
             taken.set(is_free.then_some(id));
-            is_free && log.generations.contains(&generation)
+            is_free && (next.get()..log.generations.end).contains(&generation)
         });
-        if let (Err(_), Some(id)) = (&made, taken.get()) {
-            self.unreserve(id);
+        match (&made, taken.get()) {
+            (Ok(Some(_)), _) => next.set(entry.head.detail + 1),
+            // After a fault the id may be in use.
+            (Err(Error::Fault(_)), _) => {}
+            (Err(_), Some(id)) => self.unreserve(id),
+            _ => {}
         }
         made.map(drop)
     }
@@ -156,7 +162,7 @@ mod tests {
             let key = SessionKey::new(1, 1, 3);
             let log = table.begin(key, who).expect("room").expect("few groups");
             table.set_granted(key, true);
-            table.set_generations(key, generation);
+            table.set_generations(key, &(generation..generation + 2));
             Killed { place, log, file, root, reserved, generation, tail: 0 }
         }
 

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use eyrie::{Errno, OpenFlags, Posix, PosixExt};
-use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LogWord};
+use eyrie_client::protocol::{
+    LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
+};
 use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, RING_BYTES};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
@@ -67,12 +70,13 @@ impl RawHolder {
         Op::Create { dir, name: b"forged", id, owner: OWNER, content, time: TIME }
     }
 
-    /// Logs an Op as the first entry.
+    /// Logs an Op as the next entry.
     fn log(&self, op: &Op<'_>, detail: u64) {
         let mut entry = RawHolder::entry(op);
         entry[8..16].copy_from_slice(&detail.to_le_bytes());
-        self.store(&entry);
-        self.move_tail(entry.len() as u64);
+        let tail = self.word().position();
+        self.session.files[3].write_all_at(&entry, HEAD_BYTES as u64 + tail % RING_BYTES).unwrap();
+        self.move_tail(tail + entry.len() as u64);
     }
 
     /// Returns the entry of an Op.
@@ -132,6 +136,11 @@ fn damaged_logs_end_only_their_grant() {
         assert!(holder.has_failed(), "damage {number}");
         assert_eq!(holder.session.apply(&holder.write(&[7])), 0);
         assert_eq!(other.read(&name).unwrap(), [7]);
+        // This session gets no further grant.
+        for _ in 0..100 {
+            assert_eq!(holder.session.apply(&holder.write(&[8])), 0);
+        }
+        assert!(holder.word().is_sealed(), "damage {number}");
         assert_eq!(other.read("/keep").unwrap(), b"blue");
         assert_eq!(other.metadata("/forged").unwrap_err().errno(), Errno::NOENT);
     }
@@ -208,6 +217,83 @@ fn readers_see_every_change_that_was_answered() {
         other.join().unwrap();
     });
     drop((writer, reader));
+    served.stop();
+}
+
+/// The id and the generation of a new object are used up by its entry.
+#[test]
+fn new_object_uses_up_its_id_and_its_generation() {
+    let (mut served, [files, other]) = Served::with_clients(256 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    let (id, generation) = (holder.session.reserve(Kind::File), holder.generation());
+    holder.log(&holder.create(id), generation);
+    let inode = other.metadata("/forged").unwrap().inode;
+    assert!(!holder.has_failed());
+    let call = ServiceCall::Unreserve as u32;
+    holder.session.ask(LaneRequest { call, id: id.raw(), ..LaneRequest::default() }, &[]);
+    assert_ne!(holder.session.reserve(Kind::File), id);
+    assert_eq!(other.metadata("/forged").unwrap().inode, inode);
+    other.remove_file("/forged").unwrap();
+
+    while holder.word().is_sealed() {
+        assert_eq!(holder.session.apply(&holder.write(&[5])), 0);
+    }
+    holder.log(&holder.create(holder.session.reserve(Kind::File)), generation);
+    assert_eq!(other.metadata("/forged").unwrap_err().errno(), Errno::NOENT);
+    assert!(holder.has_failed());
+    drop((files, other));
+    served.stop();
+}
+
+/// The requests of a client take the storage that its logged changes may need. Each change that was answered
+/// is made.
+#[test]
+fn logged_changes_fit_beside_requests() {
+    let mut served = Served::new(32 << 20);
+    let files = served.files();
+    let small = |number: u32| format!("/small-{number:04}");
+    for number in 0..100 {
+        files.write(small(number), [1]).unwrap();
+    }
+    let mut large = files.options().append(true).create(true).open("/large").unwrap();
+    while large.write_all(&[2; 1 << 20]).is_ok() {}
+    while large.write_all(&[2; 70 << 10]).is_ok() {}
+    let made: Vec<u32> =
+        (100..1000).filter(|&number| files.write(small(number), [number as u8; 4000]).is_ok()).collect();
+    assert!(made.len() < 900, "the volume is full");
+    large.sync_all().unwrap();
+    for &number in &made {
+        assert_eq!(files.read(small(number)).unwrap(), [number as u8; 4000], "file {number}");
+    }
+    drop((large, files));
+    served.stop();
+}
+
+/// Many threads that need ids at the same time leave ids for objects of other kinds.
+#[test]
+fn threads_leave_ids_for_other_kinds() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    for number in 0..100 {
+        files.write(format!("/file-{number}"), [1]).unwrap();
+    }
+    let barrier = std::sync::Barrier::new(16);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (files, barrier) = (&files, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for number in 0..50 {
+                    files.write(format!("/thread-{thread}-{number}"), [1]).unwrap();
+                    files.create_dir(format!("/dir-{thread}-{number}")).unwrap();
+                    let link = format!("/link-{thread}-{number}");
+                    files.symlink("target".as_ref(), link.as_str().into()).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(files.read_dir("/").unwrap().count(), 100 + 16 * 150);
+    drop(files);
     served.stop();
 }
 

@@ -116,15 +116,16 @@ fn client_cannot_change_the_board_or_the_volume() {
     let mut served = Served::new(8 << 20);
     let session = RawSession::open(&served);
     let [segment, board, ..] = &session.files[..] else { panic!("{:?}", session.files) };
+    let bytes = board.metadata().unwrap().len() as usize;
     for file in [segment, board] {
         assert!(file.write_at(b"forged", 0).is_err() && file.set_len(0).is_err());
-        assert!(SharedMemory::map(file.try_clone().unwrap().into(), 4096, SharedAccess::ReadWrite).is_err());
+        assert!(SharedMemory::map(file.try_clone().unwrap().into(), bytes, SharedAccess::ReadWrite).is_err());
     }
-    assert!(SharedMemory::map(board.try_clone().unwrap().into(), 4096, SharedAccess::Read).is_ok());
+    assert!(SharedMemory::map(board.try_clone().unwrap().into(), bytes, SharedAccess::Read).is_ok());
     let again = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", board.as_raw_fd()));
     if let Ok(again) = again {
         assert!(again.write_at(b"forged", 0).is_err() && again.set_len(0).is_err());
-        assert!(SharedMemory::map(again.into(), 4096, SharedAccess::ReadWrite).is_err());
+        assert!(SharedMemory::map(again.into(), bytes, SharedAccess::ReadWrite).is_err());
     }
     drop(session);
     served.stop();

@@ -115,6 +115,7 @@ fn make_numbered(client: &Client, name: &[u8], number: usize) {
     let (dir, data) = (client.root(), (number as u64).to_le_bytes());
     let content = Content::Bytes(&data);
     repeated(|| {
+        let _pin = epoch::pin();
         let id = client.reserve(Kind::File)?;
         client.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME })
     });

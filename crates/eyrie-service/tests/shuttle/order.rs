@@ -1,5 +1,6 @@
 //! The order of steps on which two processes rely.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 use eyrie_client::packet;
@@ -97,7 +98,9 @@ impl PinnedClient {
         packet::send(&socket, hello.as_bytes(), &files).unwrap();
         let mut welcome = Welcome::new_zeroed();
         let (_, mut files) = packet::await_packet(&socket, welcome.as_mut_bytes()).unwrap();
-        let board = SharedMemory::map(files.swap_remove(1), 4096, SharedAccess::Read).unwrap();
+        let board = File::from(files.swap_remove(1));
+        let bytes = board.metadata().unwrap().len() as usize;
+        let board = SharedMemory::map(board.into(), bytes, SharedAccess::Read).unwrap();
         PinnedClient { socket, board, key: welcome.key }
     }
 

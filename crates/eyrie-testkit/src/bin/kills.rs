@@ -27,11 +27,12 @@ fn kills(medium: MediumChoice) -> KillSeries {
     KillSeries { medium, volume_bytes: 16 << 20, writers: 2, lives: 5, longest: Duration::from_millis(4) }
 }
 
-fn served_kills() -> ServedKillSeries {
+/// Returns a series with one client, which logs its changes, or with two clients.
+fn served_kills(seed: u64) -> ServedKillSeries {
     ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
-        clients: 2,
+        clients: 1 + seed as usize % 2,
         kills: 50,
         longest: Duration::from_millis(8),
     }
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     let run = |seed| {
         let path = dir.join(format!("eyrie-kills-{}-{seed}", std::process::id()));
         if served {
-            let counts = served_kills().run(&path, seed, &command);
+            let counts = served_kills(seed).run(&path, seed, &command);
             services.fetch_add(counts.services, Ordering::Relaxed);
             return (counts.clients + counts.services, counts.steps);
         }
