@@ -1,10 +1,13 @@
 //! An open file in the style of [`std::fs::File`].
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eyrie_engine::{FallocateMode, InodeFlags};
+use smallvec::SmallVec;
 
 use super::{Posix, SetTime, Stat, Target};
 use crate::{Errno, Error, Result};
@@ -51,8 +54,8 @@ struct OpenFile<P: Posix> {
     fs: P,
     /// `None` only after `close` or `drop` has taken the handle.
     handle: Option<P::Handle>,
-    /// The path that opened the file, for errors. `None` if it is unknown.
-    path: Option<Arc<Path>>,
+    /// The path that opened the file, for errors. Empty if it is unknown. A short path needs no allocation.
+    path: SmallVec<[u8; 40]>,
     /// A read or write through the position holds this lock until it has moved the position.
     position: Mutex<u64>,
     append: bool,
@@ -66,10 +69,7 @@ impl<P: Posix> OpenFile<P> {
 
     #[cold]
     fn with_path(&self, error: Error) -> Error {
-        match &self.path {
-            Some(path) => error.at(path),
-            None => error,
-        }
+        if self.path.is_empty() { error } else { error.at(OsStr::from_bytes(&self.path)) }
     }
 }
 
@@ -93,12 +93,12 @@ impl<P: Posix> File<P> {
     /// # }
     /// ```
     pub fn from_handle(fs: P, handle: P::Handle, append: bool) -> File<P> {
-        File::new(fs, handle, append, None)
+        File::new(fs, handle, append, Path::new(""))
     }
 
     /// Works as [`File::from_handle`], with the path that opened the file.
-    pub(super) fn new(fs: P, handle: P::Handle, append: bool, path: Option<Arc<Path>>) -> File<P> {
-        let position = Mutex::new(0);
+    pub(super) fn new(fs: P, handle: P::Handle, append: bool, path: &Path) -> File<P> {
+        let (path, position) = (SmallVec::from_slice(path.as_os_str().as_bytes()), Mutex::new(0));
         File { open: Arc::new(OpenFile { fs, handle: Some(handle), path, position, append }) }
     }
 

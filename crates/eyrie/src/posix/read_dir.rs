@@ -43,7 +43,7 @@ impl<P: Posix> ReadDir<P> {
     pub(super) fn open(fs: P, path: Arc<Path>) -> Result<ReadDir<P>> {
         let opened = fs.open((&*path).into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0);
         let handle = opened.map_err(|error| error.at(&path))?;
-        let dir = File::new(fs, handle, false, Some(Arc::clone(&path)));
+        let dir = File::new(fs, handle, false, &path);
         let (fetched, fetch) = (Vec::new().into_iter(), FetchSize::first());
         Ok(ReadDir { dir, path, fetched, cookie: 0, fetch_from: Some(0), fetch })
     }
