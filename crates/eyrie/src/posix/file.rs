@@ -122,7 +122,7 @@ impl<P: Posix> File<P> {
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
-    /// let space = file.file_system().statvfs()?;
+    /// let space = file.file_system().statvfs(Target::Open(file.handle()))?;
     /// # Ok(())
     /// # }
     /// ```

@@ -405,6 +405,7 @@ fn calls_on_every_kind_of_target<P: Posix + Clone>(fs: &P) -> Vec<(String, Optio
                 note(&format!("chown{how}"), fs.chown(target, None, None));
                 note(&format!("utimens{how}"), fs.utimens(target, SetTime::Now, SetTime::Now));
                 note(&format!("access{how}"), fs.access(target, Access::READ));
+                note(&format!("statvfs{how}"), fs.statvfs(target).map(drop));
                 note(&format!("truncate{how}"), fs.truncate(target, 3));
                 note(&format!("listxattr{how}"), fs.listxattr(target, &mut []).map(drop));
                 note(&format!("link{how}"), fs.link(target, (&dir, "new").into()));
@@ -425,6 +426,7 @@ fn calls_on_every_kind_of_target<P: Posix + Clone>(fs: &P) -> Vec<(String, Optio
             |call: &str, result: Result<()>| answers.push((format!("{call} {name}"), errno(result)));
         let target = Target::Open(handle);
         note("stat", fs.stat(target).map(drop));
+        note("statvfs", fs.statvfs(target).map(drop));
         note("chmod", fs.chmod(target, 0o700));
         note("chown", fs.chown(target, None, None));
         note("utimens", fs.utimens(target, SetTime::Now, SetTime::Omit));
