@@ -24,7 +24,7 @@ pub struct Machine {
     pub kernel: String,
     /// Average load of the last minute when the run began.
     pub load: f64,
-    /// Time of one reading of the clock, in ns. The time of each call that has a latency includes it.
+    /// Time of one reading of the clock, in ns. Each measured latency includes this time.
     pub clock_ns: f64,
     /// Time to write once to each page of memory that is new to this process, in ms for each MiB.
     pub first_touch_ms: f64,

@@ -15,12 +15,12 @@ use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
 
-/// A new file system has this multiple of the bytes that the workload needs. So no file system is more than
-/// half full: the search for free storage in a full one would take part of the measured time. The host
-/// provides the storage only when it is used.
+/// The size of a new file system, divided by the number of bytes that the workload needs. With 2, no file
+/// system becomes more than half full. In a nearly full one, the measured times would include a long search
+/// for free storage. The host provides the storage only when it is used.
 const ROOM: u64 = 2;
-/// Least size of a volume. From this size on, a volume on a disk has the largest journal. So the amount of a
-/// workload does not change the speed of the journal.
+/// Smallest size of a volume. From this size on, a volume on a disk has the largest journal. So all workloads
+/// have a journal of the same size.
 const LEAST_VOLUME_BYTES: u64 = 1 << 30;
 
 /// The place and the durability of a side, for the report.
@@ -393,8 +393,8 @@ impl Side {
             }
             _ => Arc::new(|| Ok(None)),
         };
-        // Each thread counts its own barriers and publishes. Behind a mount or a service, the threads of the
-        // mount or of the service store, so the workers would count nothing.
+        // Each thread counts its own barriers and publishes. For a mount or a served volume, the threads of
+        // the mount or of the service make the stores, so the workers would count nothing.
         let orders = match &*self.shared.storage {
             Storage::Volume { mount, volume, .. } => mount.is_none() && !volume.is_served(),
             Storage::Directory { .. } | Storage::Peer { .. } => false,

@@ -229,8 +229,23 @@ impl Client {
         self.believed(key, result)
     }
 
-    /// Runs `read`, a read of the bytes, the size or the times of the file `id`, as [`Client::reading`] does.
-    /// First waits until no logged change of the file is left.
+    /// Runs `read`, a read of attributes of the object `id` that no logged change of an existing object
+    /// changes, as [`Client::reading`] does. If a logged change of this client has made the object, first
+    /// waits until that change is applied.
+    #[inline(always)]
+    pub(crate) fn reading_object<'a, T>(
+        &'a self,
+        id: ObjectId,
+        read: impl FnOnce(&'a VolumeView) -> Result<T>,
+    ) -> Result<T> {
+        if self.logged_object(id).is_some() {
+            self.settle(id)?;
+        }
+        self.reading(read)
+    }
+
+    /// Runs `read`, a read of the bytes, the size, the times or the names of the object `id`, as
+    /// [`Client::reading`] does. First waits until no logged change of the object is left.
     #[inline(always)]
     pub(crate) fn reading_bytes<'a, T>(
         &'a self,
@@ -413,6 +428,12 @@ impl Client {
     /// Checks that an object has a name, or that an open or a hold keeps it alive. The caller has counted its
     /// own open.
     pub(crate) fn check_alive(&self, id: ObjectId) -> Result<()> {
+        match self.logged_object(id) {
+            // The entry that removes the name, if there will be one, comes after the caller's open.
+            Some(made) if !made.is_removed => return Ok(()),
+            Some(_) => self.settle(id)?,
+            None => {}
+        }
         if !self.reading(|view| view.read_is_removed(id))? {
             return Ok(());
         }

@@ -1,18 +1,24 @@
 //! Deferred changes: a client that holds the grant of the volume logs a change, and does not wait for the
 //! service.
 //!
-//! Three kinds of Ops are deferred: writes, appends, and puts of keys that exist. They change the bytes, the
-//! size and the times of one file, and nothing else. So only reads of these wait for the log: other clients
-//! make the service take the grant back first, and this client waits until the entries of the file are
-//! applied.
+//! Two groups of Ops are deferred. The first group changes the bytes, the size and the times of one file:
+//! writes, appends, new sizes, new times, and puts of keys that exist. The second group changes names of
+//! objects that are no directories: creates, puts of new keys, unlinks, erases and renames.
+//!
+//! Other clients make the service take the grant back before a read that may depend on such a change. This
+//! client finds names, owners and generations in its [`Shadow`](crate::shadow). For all other attributes, and
+//! for bytes, it waits until the entries of the object are applied.
 
 use std::sync::atomic::Ordering;
 
 use eyrie_engine::access::{AccessRules, Requester};
-use eyrie_engine::change_log::ANY_SIZE;
+use eyrie_engine::board::SessionKey;
+use eyrie_engine::change_log::NO_DETAIL;
 use eyrie_engine::notices::quiet_watcher;
-use eyrie_engine::op::FILE_MAX;
-use eyrie_engine::{Applied, Engine, Error, Kind, ObjectId, Op, Result, SetIds};
+use eyrie_engine::op::{FILE_MAX, is_target};
+use eyrie_engine::scm::sets_only_times;
+use eyrie_engine::volume::VolumeView;
+use eyrie_engine::{Applied, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds};
 use eyrie_medium::Fault;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
@@ -20,21 +26,44 @@ use eyrie_medium::sync::lock;
 use crate::client::Client;
 use crate::log::{Appended, Appender, ChangeLog};
 use crate::protocol::ServiceCall;
+use crate::shadow::{Effect, MadeObject};
 
 /// Largest number of bytes of a deferred write. Larger ones wait for the service, which copies them once.
 const WRITE_MAX: usize = 64 << 10;
-/// Largest size of a deferred value, in bytes: one page. A larger value needs storage in one piece, which a
-/// volume with enough free storage may not have.
+/// Largest size of the bytes of a deferred new object or value: one page. A larger value needs storage in one
+/// piece, which a volume with enough free storage may not have.
 const VALUE_MAX: usize = 4096;
 
 /// An Op that a client can log, and its effect. An append has become a write.
 struct Loggable<'o> {
     op: Op<'o>,
-    /// The file that the Op changes, and its size afterwards.
-    file: (ObjectId, u64),
-    /// Size of the file before, if the answer depends on it, else [`ANY_SIZE`].
-    size_before: u64,
+    /// See [`EntryHead`](eyrie_engine::change_log::EntryHead).
+    detail: u64,
+    effect: Effect<'o>,
     applied: Applied,
+}
+
+/// True for an Op that may be logged. This look needs no lock.
+fn may_be_logged(op: &Op<'_>) -> bool {
+    let is_short = |data: &[u8]| data.len() <= VALUE_MAX;
+    match *op {
+        Op::Write { data, .. } | Op::Append { data, .. } => (1..=WRITE_MAX).contains(&data.len()),
+        Op::Put { data, .. } => is_short(data),
+        Op::SetSize { id, size, .. } => id.kind() == Kind::File && size <= FILE_MAX,
+        Op::SetAttributes { id, change, .. } => !id.is_directory() && sets_only_times(&change),
+        Op::Create { id, owner, content, .. } => {
+            owner.mode <= 0o7777
+                && match (id.kind(), content) {
+                    (Kind::File, Content::Bytes(bytes)) => is_short(bytes),
+                    (Kind::Symlink, Content::Bytes(target)) => is_short(target) && is_target(target),
+                    (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => true,
+                    _ => false,
+                }
+        }
+        Op::Rename { mode, .. } => matches!(mode, RenameMode::Replace | RenameMode::NoReplace),
+        Op::Unlink { .. } | Op::Erase { .. } => true,
+        _ => false,
+    }
 }
 
 impl Client {
@@ -43,16 +72,25 @@ impl Client {
         let session = self.session.load();
         let log = session.log.as_ref()?;
         // A sealed log is the usual case, and this look needs no lock.
-        log.word()?;
+        log.word().filter(|_| may_be_logged(op))?;
         let key = session.key;
         // A forked child must not use the log of its parent.
         if self.key() != key || quiet_watcher() != 0 || self.medium().check().is_err() {
             return None;
         }
-        let mut appender = lock(&log.appender);
-        let word = log.word()?;
-        let Loggable { op, file, size_before, applied } = self.loggable(op, log, &appender)?;
-        match log.append(&mut appender, word, &op, size_before, file) {
+        let (op, mut appender, word) = loop {
+            let word = log.word()?;
+            // The service sets the time. An Op that this check refuses gets its error from the service.
+            let (who, rules) = (&log.who, AccessRules::default());
+            let op = Requester { engine: self, who, rules, now: op.time() }.authorize(op).ok()?;
+            let appender = lock(&log.appender);
+            // Another thread of this client may have appended since the look at the rights, or made a request.
+            if log.word()? == word {
+                break (op, appender, word);
+            }
+        };
+        let Loggable { op, detail, effect, applied } = self.loggable(op, log, &mut appender)?;
+        match log.append(&mut appender, word, &op, detail, &effect) {
             Appended::No => None,
             Appended::Yes(fills_up) => {
                 drop(appender);
@@ -73,46 +111,148 @@ impl Client {
     }
 
     /// Returns an Op as the service will apply it, if this client can decide that it succeeds.
-    fn loggable<'o>(&self, op: &Op<'o>, log: &ChangeLog, appender: &Appender) -> Option<Loggable<'o>> {
-        match op {
-            Op::Write { data, .. } | Op::Append { data, .. } if (1..=WRITE_MAX).contains(&data.len()) => {}
-            Op::Put { data, .. } if data.len() <= VALUE_MAX => {}
-            _ => return None,
-        }
-        let (who, rules) = (&log.who, AccessRules::default());
-        // The service sets the time. An Op that this check refuses gets its error from the service.
-        let op = Requester { engine: self, who, rules, now: op.time() }.authorize(op).ok()?;
-        let size_of = |id: ObjectId| match log.size_of(appender, id) {
-            Some(size) => Some(size),
-            None if id.kind() == Kind::File => {
-                self.reading(|view| view.read_object(id)).ok().map(|it| it.size)
-            }
-            None => None,
-        };
+    fn loggable<'o>(&self, op: Op<'o>, log: &ChangeLog, appender: &mut Appender) -> Option<Loggable<'o>> {
         let end =
             |offset: u64, data: &[u8]| offset.checked_add(data.len() as u64).filter(|&end| end <= FILE_MAX);
+        let of_file = |op, id, size| {
+            let effect = Effect::File { id, size };
+            Some(Loggable { op, detail: NO_DETAIL, effect, applied: Applied::default() })
+        };
         match op {
             Op::Write { id, offset, data, set_ids: SetIds::Keep, .. } => {
-                let size = size_of(id)?.max(end(offset, data)?);
-                Some(Loggable { op, file: (id, size), size_before: ANY_SIZE, applied: Applied::default() })
+                let size = self.size_in(log, appender, id)?.max(end(offset, data)?);
+                of_file(op, id, Some(size))
             }
             Op::Append { id, data, set_ids: set_ids @ SetIds::Keep, time } => {
-                let offset = size_of(id)?;
-                let op = Op::Write { id, offset, data, set_ids, time };
+                let offset = self.size_in(log, appender, id)?;
+                let (op, size) = (Op::Write { id, offset, data, set_ids, time }, end(offset, data)?);
                 let applied = Applied { offset, generation: offset, ..Applied::default() };
-                Some(Loggable { op, file: (id, end(offset, data)?), size_before: offset, applied })
+                let effect = Effect::File { id, size: Some(size) };
+                Some(Loggable { op, detail: offset, effect, applied })
             }
-            Op::Put { dir, name, data, .. } => {
-                let id = self.lookup(dir, name).ok()?.filter(|id| id.kind() == Kind::File)?;
-                let file = (id, data.len() as u64);
-                Some(Loggable { op, file, size_before: ANY_SIZE, applied: Applied::default() })
+            Op::SetSize { id, size, set_ids: SetIds::Keep, .. } => of_file(op, id, Some(size)),
+            Op::SetAttributes { id, .. } => of_file(op, id, None),
+            Op::Put { dir, name, id, owner, data, .. } => match self.name_in(log, appender, dir, name)? {
+                Some(id) if id.kind() == Kind::File => of_file(op, id, Some(data.len() as u64)),
+                Some(_) => None,
+                None => self.loggable_new(op, (dir, name), (id, owner), data.len() as u64, (log, appender)),
+            },
+            Op::Create { dir, name, id, owner, content, .. } => {
+                let size = if let Content::Bytes(bytes) = content { bytes.len() as u64 } else { 0 };
+                match self.name_in(log, appender, dir, name)? {
+                    Some(_) => None,
+                    None => self.loggable_new(op, (dir, name), (id, owner), size, (log, appender)),
+                }
+            }
+            Op::Unlink { dir, name, .. } | Op::Erase { dir, name, .. } => {
+                let id = self.name_in(log, appender, dir, name)??;
+                let is_possible = match op {
+                    Op::Erase { .. } => id.kind() == Kind::File,
+                    _ => !id.is_directory(),
+                };
+                let effect = Effect::Removed { dir, name, id };
+                let loggable = Loggable { op, detail: id.raw(), effect, applied: Applied::default() };
+                is_possible.then_some(loggable)
+            }
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, .. } => {
+                let id = self.name_in(log, appender, from_dir, from_name)??;
+                let replaced = self.name_in(log, appender, to_dir, to_name)?;
+                let is_possible = !id.is_directory()
+                    && replaced.is_none_or(|it| !it.is_directory() && it != id && !mode.needs_free_name())
+                    && self.is_alive(to_dir)?;
+                let effect =
+                    Effect::Moved { from: (from_dir, from_name), to: (to_dir, to_name), id, replaced };
+                let loggable = Loggable { op, detail: id.raw(), effect, applied: Applied::default() };
+                is_possible.then_some(loggable)
             }
             _ => None,
         }
     }
 
-    /// Waits until no logged change of the file `id` waits for the service: neither one of this client, nor
-    /// one of another client.
+    /// Returns an Op that makes an object, if the directory passes no ACL on.
+    fn loggable_new<'o>(
+        &self,
+        op: Op<'o>,
+        (dir, name): (ObjectId, &'o [u8]),
+        (id, owner): (ObjectId, Owner),
+        size: u64,
+        (log, appender): (&ChangeLog, &mut Appender),
+    ) -> Option<Loggable<'o>> {
+        let may_get_objects = |view: &VolumeView| {
+            Ok(!view.read_guards(dir)?.has_default_acl && !view.read_is_removed(dir)? && owner.mode <= 0o7777)
+        };
+        if !self.reading(may_get_objects).ok()? {
+            return None;
+        }
+        let generation = log.next_generation(appender)?;
+        let made = MadeObject { owner, generation, is_removed: false };
+        let applied = Applied { created: true, generation, offset: generation };
+        Some(Loggable { op, detail: generation, effect: Effect::Made { dir, name, id, size, made }, applied })
+    }
+
+    /// Returns the size of a file after all entries.
+    fn size_in(&self, log: &ChangeLog, appender: &Appender, id: ObjectId) -> Option<u64> {
+        match appender.shadow.size_of(id, log.applied()) {
+            Some(size) => Some(size),
+            None if id.kind() == Kind::File => {
+                self.reading(|view| view.read_object(id)).ok().map(|it| it.size)
+            }
+            None => None,
+        }
+    }
+
+    /// Returns the object that a name has after all entries. The outer `None` stands for an error.
+    fn name_in(
+        &self,
+        log: &ChangeLog,
+        appender: &Appender,
+        dir: ObjectId,
+        name: &[u8],
+    ) -> Option<Option<ObjectId>> {
+        match appender.shadow.name(dir, name, log.applied()) {
+            Some(known) => Some(known),
+            None => self.reading(|view| view.read_lookup(dir, name)).ok(),
+        }
+    }
+
+    /// True for a directory that is not removed. Only the service removes directories.
+    fn is_alive(&self, dir: ObjectId) -> Option<bool> {
+        self.reading(|view| view.read_is_removed(dir)).ok().map(|is_removed| !is_removed)
+    }
+
+    /// Returns the object that a name has after a logged change. The outer `None` means that no such change
+    /// waits for the service: neither one of this client, nor one of another client.
+    #[cold]
+    pub(crate) fn logged_name(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Option<ObjectId>>> {
+        let session = self.session.load();
+        if self.is_own_grant(session.key) {
+            let log = session.log.as_ref().filter(|_| !broken(SafetyRule::OwnNamesAreSeen));
+            let known = log.and_then(|log| log.name(dir, name));
+            return match known {
+                Some(known) => self.believed(session.key, Ok(Some(known))),
+                None => Ok(None),
+            };
+        }
+        self.settle(dir).map(|()| None)
+    }
+
+    /// Returns an object that a logged change of this client has made, until that change is applied.
+    pub(crate) fn logged_object(&self, id: ObjectId) -> Option<MadeObject> {
+        if self.board().granted_to() == 0 {
+            return None;
+        }
+        let session = self.session.load();
+        let log = session.log.as_ref().filter(|_| self.is_own_grant(session.key))?;
+        log.made(id)
+    }
+
+    /// True if this process has logged changes under the grant of this session. False in a forked child.
+    fn is_own_grant(&self, key: SessionKey) -> bool {
+        self.board().granted_to() == key.raw() && self.key() == key && self.medium().check().is_ok()
+    }
+
+    /// Waits until no logged change of the object `id`, or of a name in the directory `id`, waits for the
+    /// service: neither one of this client, nor one of another client.
     #[cold]
     pub(crate) fn settle(&self, id: ObjectId) -> Result<()> {
         if self.medium().check().is_err() || broken(SafetyRule::ReadsSettleGrants) {

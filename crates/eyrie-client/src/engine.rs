@@ -9,8 +9,8 @@ use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::{
-    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
-    SpaceUsage, Version, Watcher,
+    Applied, Attributes, Engine, Error, FileView, Guards, InodeFlags, Kind, ListedEntry, Notice, ObjectId,
+    Op, Owner, Result, SpaceUsage, Version, Watcher,
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::Guard;
@@ -23,14 +23,49 @@ use crate::client::{Client, words_of};
 use crate::protocol::ServiceCall;
 use crate::sent::{SentAttributes, SentLock, SentQuota};
 use crate::session::OwnedLocks;
+use crate::shadow::MadeObject;
 
-/// Number of ids that a client reserves at once.
-const POOL: u64 = 32;
+/// Number of ids that a client reserves at once, without and with the grant. With the grant, a request for
+/// ids is the only one that a create makes.
+const POOLS: (u64, u64) = (32, if cfg!(feature = "shuttle") { 32 } else { 512 });
 /// A pool with this number of ids or more takes no id back. Further ids go back to the service.
-const MOST_POOLED: usize = 2 * POOL as usize;
+const MOST_POOLED: usize = 2 * POOLS.1 as usize;
 
 impl Engine for Client {
-    delegate_reads!(reading, reading_bytes);
+    delegate_reads!(reading_object, reading_bytes);
+
+    #[inline]
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        if self.board().granted_to() != 0
+            && let Some(known) = self.logged_name(dir, name)?
+        {
+            return Ok(known);
+        }
+        self.reading(|view| view.read_lookup(dir, name))
+    }
+
+    fn generation(&self, id: ObjectId) -> Result<u64> {
+        match self.logged_object(id) {
+            Some(made) => Ok(made.generation),
+            None => self.reading(|view| view.read_birth(id)).map(|birth| birth.generation),
+        }
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        match self.logged_object(id) {
+            Some(made) => Ok(made.owner),
+            None => self.reading(|view| view.read_owner(id)),
+        }
+    }
+
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        match self.logged_object(id) {
+            Some(MadeObject { owner, .. }) => {
+                Ok(Guards { owner, access_acl: None, has_default_acl: false, flags: InodeFlags::empty() })
+            }
+            None => self.reading(|view| view.read_guards(id)),
+        }
+    }
 
     fn root(&self) -> ObjectId {
         self.root
@@ -51,7 +86,7 @@ impl Engine for Client {
         if !id.is_directory() {
             return self.reading_bytes(id, |view| view.read_object(id));
         }
-        if let Some(attributes) = self.reading(|view| view.read_small_directory(id))? {
+        if let Some(attributes) = self.reading_bytes(id, |view| view.read_small_directory(id))? {
             return Ok(attributes);
         }
         // The service keeps the counts and times of a larger directory. This client would have to read all
@@ -79,7 +114,7 @@ impl Engine for Client {
 
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         // Names that were visited cannot be taken back, so they are visited after the read.
-        let names = self.reading(|view| {
+        let names = self.reading_object(id, |view| {
             let mut names: Vec<Vec<u8>> = Vec::new();
             view.read_xattr_names(id, &mut |name| names.push(name.to_vec()))?;
             Ok(names)
@@ -90,6 +125,9 @@ impl Engine for Client {
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         let (key, mut is_lost, mut is_done) = (self.key(), false, false);
+        if self.board().granted_to() != 0 {
+            self.settle(dir)?;
+        }
         let result = self.view.read_list(dir, cookie, &mut |entry| {
             // An entry that was visited cannot be taken back, so the session is checked before each visit.
             is_lost = !self.is_current(key);
@@ -131,7 +169,7 @@ impl Engine for Client {
         // the child joined.
         let count = self.claims.count_to_change(id);
         let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-        if before == Ok(1) && self.board().orphans() != 0 {
+        if before == Ok(1) && self.board().has_orphans(id) {
             // If the service has ended, the next one sees the claims as they are now.
             let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
         }
@@ -148,7 +186,7 @@ impl Engine for Client {
     }
 
     fn try_lock(&self, id: ObjectId, request: &LockRequest, waiter: Option<&LockWaiter>) -> Result<()> {
-        let (key, generation) = (self.key(), self.birth(id)?.generation);
+        let (key, generation) = (self.key(), self.generation(id)?);
         let (owner, is_whole) = (request.owner, request.target == LockTarget::Object);
         let locked = OwnedLocks { id, generation, owner, is_whole };
         if self.may_have_locks() && self.medium().check().is_ok() {
@@ -245,7 +283,9 @@ impl Engine for Client {
         if let Some(id) = lock(&session.pools[kind as usize]).pop() {
             return Ok(id);
         }
-        let data = self.call(ServiceCall::Reserve, kind as u64, POOL, &[])?.data;
+        let is_granted = session.log.as_ref().is_some_and(|log| log.word().is_some());
+        let count = if is_granted { POOLS.1 } else { POOLS.0 };
+        let data = self.call(ServiceCall::Reserve, kind as u64, count, &[])?.data;
         if self.key() != key {
             return Err(Error::Stale);
         }

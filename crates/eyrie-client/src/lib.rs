@@ -23,6 +23,7 @@ pub mod packet;
 pub mod protocol;
 pub mod sent;
 mod session;
+mod shadow;
 mod unsynced;
 mod watch;
 

@@ -13,15 +13,14 @@
 //! 4. It stores the position in the file of the log, and then looks if the next owner has closed the file. If
 //!    not, the next owner will see the entry.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::change_log::{
-    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FAILED, FINAL, HEAD_BYTES, LOG_FILE_BYTES,
-    RING_BYTES, TAIL, storage_of_entry,
+    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FAILED, FINAL, GENERATIONS, HEAD_BYTES,
+    LOG_FILE_BYTES, RING_BYTES, TAIL, storage_of_entry,
 };
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{ObjectId, Op, Result};
@@ -30,7 +29,8 @@ use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use eyrie_medium::sync::{Mutex, lock};
 use zerocopy::IntoBytes;
 
-use crate::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
+use crate::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LogWord};
+use crate::shadow::{Effect, MadeObject, Shadow};
 
 /// Number of looks at the applied position before the client makes a request. They take a few microseconds.
 const SPINS: u32 = 500;
@@ -42,27 +42,21 @@ pub struct ChangeLog {
     /// The credentials that the service has for this session.
     pub who: Credentials,
     pub appender: Mutex<Appender>,
+    /// Position after the last entry that changes a name.
+    last_name: AtomicU64,
 }
 
 /// The state of the thread that appends.
 #[derive(Default)]
 pub struct Appender {
-    /// The files that entries change, since the log was last seen without entries to apply.
-    pending: HashMap<ObjectId, Pending>,
+    pub shadow: Shadow,
+    /// The next number for a new object.
+    generation: u64,
     /// Upper bound of the storage that all entries of the log have needed, in bytes.
     storage: u64,
     /// Position of the last wake of the service.
     woken_at: u64,
     op: Vec<u8>,
-}
-
-/// A file that an entry changes.
-#[derive(Clone, Copy)]
-struct Pending {
-    /// Position after the last entry.
-    end: u64,
-    /// Size of the file after that entry, in bytes.
-    size: u64,
 }
 
 /// The result of [`ChangeLog::append`].
@@ -79,7 +73,7 @@ impl ChangeLog {
     /// Maps the file of a log.
     pub fn map(file: File, lanes: Arc<SharedMemory>, who: Credentials) -> Result<ChangeLog> {
         let file = SharedMemory::map_own(file.into(), LOG_FILE_BYTES, SharedAccess::ReadWrite)?;
-        Ok(ChangeLog { lanes, file, who, appender: Mutex::default() })
+        Ok(ChangeLog { lanes, file, who, appender: Mutex::default(), last_name: AtomicU64::new(0) })
     }
 
     /// Returns the word with the position after the last entry. `None` if the log is sealed.
@@ -89,7 +83,7 @@ impl ChangeLog {
     }
 
     /// Returns the position up to which the service has applied the log.
-    fn applied(&self) -> u64 {
+    pub fn applied(&self) -> u64 {
         self.lanes.word(LOG_APPLIED).load(Ordering::Acquire)
     }
 
@@ -99,31 +93,53 @@ impl ChangeLog {
         is_set(self.lanes.word(LOG_FAILED)) || is_set(self.file.word(FAILED))
     }
 
-    /// Returns the size of a file after the last entry that changes it. `None` if all such entries are
-    /// applied.
-    pub fn size_of(&self, appender: &Appender, id: ObjectId) -> Option<u64> {
-        let pending = appender.pending.get(&id)?;
-        (pending.end > self.applied()).then_some(pending.size)
+    /// Returns the object that has a name after all entries. The outer `None` means that all entries that
+    /// change the name are applied.
+    pub fn name(&self, dir: ObjectId, name: &[u8]) -> Option<Option<ObjectId>> {
+        // The usual case needs no lock.
+        let applied = self.applied();
+        if self.last_name.load(Ordering::Acquire) <= applied {
+            return None;
+        }
+        lock(&self.appender).shadow.name(dir, name, applied)
     }
 
-    /// Appends an entry that leaves the file `id` with `size` bytes. The caller has got `word` from
-    /// [`ChangeLog::word`] before it decided that the Op succeeds.
+    /// Returns an object that an entry has made. `None` if all entries that change it are applied.
+    pub fn made(&self, id: ObjectId) -> Option<MadeObject> {
+        let applied = self.applied();
+        if self.last_name.load(Ordering::Acquire) <= applied {
+            return None;
+        }
+        lock(&self.appender).shadow.made(id, applied)
+    }
+
+    /// Returns a generation for a new object. `None` if the service has to give further ones.
+    pub fn next_generation(&self, appender: &mut Appender) -> Option<u64> {
+        let first = self.lanes.word(LOG_GENERATION).load(Ordering::Relaxed);
+        let next = appender.generation.max(first);
+        if first == 0 || next - first >= GENERATIONS {
+            return None;
+        }
+        appender.generation = next + 1;
+        Some(next)
+    }
+
+    /// Appends an entry with this effect. The caller has got `word` from [`ChangeLog::word`] before it decided
+    /// that the Op succeeds.
     pub fn append(
         &self,
         appender: &mut Appender,
         word: LogWord,
         op: &Op<'_>,
-        size_before: u64,
-        (id, size): (ObjectId, u64),
+        detail: u64,
+        effect: &Effect<'_>,
     ) -> Appended {
-        let Appender { pending, storage, woken_at, op: record } = appender;
+        let Appender { shadow, storage, woken_at, op: record, .. } = appender;
         record.clear();
         encode_unsummed(op, record);
         let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u64;
         let (tail, applied) = (word.position(), self.applied());
-        if applied == tail {
-            pending.clear();
-        }
+        shadow.forget(applied);
         let rest = RING_BYTES - tail % RING_BYTES;
         let at = if bytes > rest { tail + rest } else { tail };
         let end = at + bytes;
@@ -134,20 +150,18 @@ impl ChangeLog {
             return Appended::No;
         }
         if at > tail {
-            let filler = EntryHead { bytes: rest as u32, op_bytes: 0, size_before: 0 };
+            let filler = EntryHead { bytes: rest as u32, op_bytes: 0, detail: 0 };
             self.write(tail, filler.as_bytes());
         }
-        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before };
+        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, detail };
         self.write(at, head.as_bytes());
         self.write(at + ENTRY_HEAD_BYTES as u64, record);
-        // Other threads of this process read the map before they read the volume.
-        let before = pending.insert(id, Pending { end, size });
         if !self.advance(word, end) {
-            match before {
-                Some(before) => pending.insert(id, before),
-                None => pending.remove(&id),
-            };
             return Appended::No;
+        }
+        shadow.add(end, effect);
+        if effect.is_of_names() {
+            self.last_name.store(end, Ordering::Release);
         }
         *storage += added;
         // The exchange is a full fence: the next owner first closes the file and then reads the position, so
@@ -178,13 +192,13 @@ impl ChangeLog {
         self.file.write(HEAD_BYTES + (position % RING_BYTES) as usize, bytes);
     }
 
-    /// Returns true if no entry that changes the file `id` waits for the service, at once or after a moment.
+    /// Returns true if no entry that changes the object `id` waits for the service, at once or after a moment.
     pub fn is_applied(&self, id: ObjectId) -> bool {
         let tail = LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire)).position();
         if self.applied() == tail {
             return true;
         }
-        let Some(end) = lock(&self.appender).pending.get(&id).map(|pending| pending.end) else { return true };
+        let Some(end) = lock(&self.appender).shadow.end_of(id) else { return true };
         for _ in 0..SPINS {
             if self.applied() >= end {
                 return true;

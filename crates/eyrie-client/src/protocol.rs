@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -56,6 +56,9 @@ pub const LOG_APPLIED: usize = 24;
 pub const LOG_BUDGET: usize = 25;
 /// Index of the 64-bit word that the service sets to 1 if it could not apply an entry.
 pub const LOG_FAILED: usize = 26;
+/// Index of the 64-bit word with the first of the
+/// [`GENERATIONS`](eyrie_engine::change_log::GENERATIONS) numbers that entries may give to new objects.
+pub const LOG_GENERATION: usize = 27;
 
 /// The word at [`LOG_TAIL`]: the position after the last entry of a log, in units of 16 bytes (40 bits), a
 /// number that changes with each grant and with each request of the session (23 bits), and the seal (1 bit).

@@ -2,7 +2,7 @@
 //!
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
-//! keys of the sessions, the number of orphans, marks of features that the volume may use (inode flags,
+//! keys of the sessions, marks of the stripes of objects that have orphans, marks of features that the volume may use (inode flags,
 //! `security.capability`, quotas and shared extents), the session that holds the grant of the volume, and a
 //! mark that the owner has saved the volume.
 //!
@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 use eyrie_medium::sync::{interleave, wait};
 
-use crate::{Error, Result};
+use crate::claims::{STRIPES, stripe_of};
+use crate::{Error, ObjectId, Result};
 
 /// Size of a board, in bytes.
-const BOARD_BYTES: usize = 4096;
+const BOARD_BYTES: usize = (ORPHANS + STRIPES / 64) * 8;
 /// Words of a cache line. Each group of words that change together has a line of its own.
 const LINE: usize = 8;
 const REDO_STARTED: usize = 0;
@@ -27,7 +28,6 @@ const REDO_FINISHED: usize = 1;
 const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
 const FEATURES: usize = LINE + 2;
-const ORPHANS: usize = 2 * LINE;
 const SAVED: usize = 3 * LINE;
 const OPS_BEGUN: usize = 4 * LINE;
 const OPS_DURABLE: usize = 4 * LINE + 1;
@@ -40,7 +40,9 @@ const HAS_SHARED_EXTENTS: u64 = 8;
 /// First of the words with the keys of the sessions.
 const SESSIONS: usize = 256;
 /// Maximum number of sessions of a service.
-pub const MOST_SESSIONS: usize = BOARD_BYTES / 8 - SESSIONS;
+pub const MOST_SESSIONS: usize = 256;
+/// First of the words with one bit for each stripe of objects.
+const ORPHANS: usize = SESSIONS + MOST_SESSIONS;
 
 /// Attempts to read while a redo record is being applied, before a reader asks if the applying process still
 /// lives. These attempts take some milliseconds.
@@ -172,8 +174,8 @@ impl Board {
         self.word(GRANT).load(Ordering::SeqCst)
     }
 
-    /// Gives the grant to the session with this key, or takes it back (`None`). The log of the session that
-    /// held the grant is applied.
+    /// Gives the grant to the session with this key, or takes it back (`None`). Before this call, the caller
+    /// has applied the log of the session that held the grant.
     pub fn grant_to(&self, key: Option<SessionKey>) {
         interleave();
         self.word_to_store(GRANT).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
@@ -264,8 +266,8 @@ impl Board {
         applied
     }
 
-    /// True if every Op is durable of which this thread has seen a part. False if an Op is in progress. The
-    /// owner counts Ops only if a fence of its medium makes stores durable.
+    /// True if every Op of which this thread has seen a part is durable. Also false while any Op is in
+    /// progress. The owner counts Ops only if a fence of its medium makes stores durable.
     #[inline]
     pub fn seen_ops_are_durable(&self) -> bool {
         // The fence orders the reads of the caller before the loads below.
@@ -342,19 +344,25 @@ impl Board {
         }
     }
 
-    /// Returns the number of orphans: objects without a name that handles keep alive.
+    /// True if the stripe of an object has an orphan: an object without a name that handles keep alive.
     ///
-    /// A close first lowers its count of opens, and then reads this number. An unlink of an open object first
-    /// raises this number, and then reads the count. All four accesses are sequentially consistent. Therefore
-    /// the close sees the orphan, or the unlink sees that the object is closed.
+    /// A close first lowers its count of opens, and then reads this mark. An unlink of an open object first
+    /// sets this mark, and then reads the count. All four accesses are sequentially consistent. Therefore the
+    /// close sees the orphan, or the unlink sees that the object is closed.
     #[inline]
-    pub fn orphans(&self) -> u64 {
-        self.word(ORPHANS).load(Ordering::SeqCst)
+    pub fn has_orphans(&self, id: ObjectId) -> bool {
+        let stripe = stripe_of(id);
+        self.word(ORPHANS + stripe / 64).load(Ordering::SeqCst) >> (stripe % 64) & 1 != 0
     }
 
-    /// Adds `change` to the number of orphans.
-    pub(crate) fn add_orphans(&self, change: i64) {
-        self.word_to_store(ORPHANS).fetch_add(change as u64, Ordering::SeqCst);
+    /// Notes if a stripe of objects has orphans.
+    pub(crate) fn set_has_orphans(&self, stripe: usize, has_orphans: bool) {
+        let (word, bit) = (self.word_to_store(ORPHANS + stripe / 64), 1 << (stripe % 64));
+        if has_orphans {
+            word.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
     }
 }
 

@@ -48,7 +48,8 @@ pub struct Report {
     pub others: u64,
     /// Total size of all sound regular files that have a name, in bytes.
     pub bytes: u64,
-    /// Storage that sharing saves, in bytes: one page for each pointer to a page but the first.
+    /// Storage that sharing saves, in bytes: one page for each pointer to a shared page, except the first
+    /// pointer to the page.
     pub saved_by_sharing: u64,
 }
 

@@ -179,6 +179,14 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::attributes`].
     fn birth(&self, id: ObjectId) -> Result<Birth>;
 
+    /// Returns the generation of an object, as [`Engine::birth`] does.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn generation(&self, id: ObjectId) -> Result<u64> {
+        Ok(self.birth(id)?.generation)
+    }
+
     /// Returns the owner and permissions of an object. In [`Scm`](crate::scm::Scm), this call costs less than
     /// [`Engine::attributes`], because it never walks a directory.
     ///

@@ -15,7 +15,7 @@ fn regression_forked_child_without_a_table_keeps_its_own_pin() {
     let limits = rustix::process::getrlimit(Resource::As);
     setrlimit(Resource::As, Rlimit { current: Some(0), ..limits }).expect("a lower limit");
     let guard = epoch::pin();
-    setrlimit(Resource::As, limits).expect("the limit of before");
+    setrlimit(Resource::As, limits).expect("the former limit");
     assert_eq!(epoch::thread_index(), 256, "the thread has no slot");
     let child = in_forked_child(|| {
         let waited = !clock_runs();

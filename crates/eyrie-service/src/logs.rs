@@ -11,21 +11,25 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use eyrie_client::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_TAIL, LogWord};
+use eyrie_client::protocol::{LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LogWord};
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
-use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
-use eyrie_engine::scm::{LogTable, Scm, provision_log};
-use eyrie_engine::{Engine, Error, Result};
+use eyrie_engine::change_log::{GENERATIONS, LogError, LogReader, RING_BYTES, storage_of_entry};
+use eyrie_engine::scm::{LoggedEntry, Scm};
+use eyrie_engine::volume::{LogTable, provision_log};
+use eyrie_engine::{Error, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
+use eyrie_medium::sync::lock;
 
 use crate::clock::Clock;
+use crate::session::ReservedIds;
 
 /// Number of changes in a row after which a session gets the grant.
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
@@ -53,6 +57,9 @@ struct ServedLog {
     who: Credentials,
     lanes: Arc<SharedMemory>,
     file: File,
+    reserved: ReservedIds,
+    /// Numbers for new objects that no entry has used.
+    generations: Range<u64>,
     /// Position up to which the log is applied.
     applied: u64,
     /// Upper bound of the storage that the applied entries have needed, in bytes.
@@ -61,9 +68,8 @@ struct ServedLog {
     look_at: u64,
     /// True once the host has provided all memory of the file.
     is_provisioned: bool,
-    /// True if an entry could not be applied.
-    has_failed: bool,
-    /// True if the client has broken the protocol, or if the host has no memory for the log.
+    /// True if an entry could not be applied, or if the host has no memory for the log. The session then gets
+    /// no further grant.
     is_useless: bool,
 }
 
@@ -80,8 +86,22 @@ impl ServedLog {
         LogWord::from_raw(sealed).position()
     }
 
+    /// Gives the log numbers for new objects, if it has used half of the latest ones. The log is sealed and
+    /// applied.
+    fn renew_generations(&mut self, engine: &Scm, table: &LogTable) -> Result<()> {
+        let Range { start, end } = self.generations;
+        if end - start >= GENERATIONS / 2 {
+            return Ok(());
+        }
+        self.generations = engine.generations_for_log()?;
+        table.set_generations(self.key, self.generations.start);
+        self.lanes.word_to_store(LOG_GENERATION).store(self.generations.start, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Lets the entries from now on need this much storage.
-    fn set_budget(&mut self, budget: u64) {
+    fn set_budget(&mut self, engine: &Scm, budget: u64) {
+        engine.promise_storage(budget);
         self.look_at = self.storage + budget / 2;
         self.lanes.word_to_store(LOG_BUDGET).store(self.storage + budget, Ordering::Relaxed);
     }
@@ -143,7 +163,7 @@ impl Logs {
         number: u64,
         key: SessionKey,
         who: &Credentials,
-        lanes: &Arc<SharedMemory>,
+        (lanes, reserved): (&Arc<SharedMemory>, &ReservedIds),
     ) -> Option<&File> {
         let made = self.table.as_ref()?.begin(key, who);
         let file = match made {
@@ -158,11 +178,12 @@ impl Logs {
             who: who.clone(),
             lanes: Arc::clone(lanes),
             file,
+            reserved: Arc::clone(reserved),
+            generations: 0..0,
             applied: 0,
             storage: 0,
             look_at: 0,
             is_provisioned: false,
-            has_failed: false,
             is_useless: false,
         };
         log.seal();
@@ -231,15 +252,17 @@ impl Logs {
     }
 
     /// Lets the client that holds the grant append again, after a request of its session was handled. A log
-    /// with an entry that waits for storage stays sealed.
+    /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
     #[inline]
-    pub fn after_request(&mut self, number: u64) {
-        let Some(log) = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it))
-        else {
-            return;
-        };
+    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
+        self.look_at_storage(engine, clock);
+        let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
+        let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
         let word = log.word();
         if word.is_sealed() && word.position() == log.applied {
+            // Without further numbers, the client makes a request for each new object.
+            let _ = log.renew_generations(engine, table);
             log.unseal();
         }
     }
@@ -278,9 +301,7 @@ impl Logs {
         if self.not_before.is_some_and(|time| now < time) {
             return;
         }
-        let Some(log) = self.logs.get_mut(&number).filter(|log| !(log.is_useless || log.has_failed)) else {
-            return;
-        };
+        let Some(log) = self.logs.get_mut(&number).filter(|log| !log.is_useless) else { return };
         // A refused session asks again only after further changes.
         self.latest.1 = 0;
         if !log.is_provisioned {
@@ -291,13 +312,17 @@ impl Logs {
                 return;
             }
         }
-        let Some(budget) = budget(engine, &log.file) else { return };
-        log.set_budget(budget);
+        let (Some(budget), Some(table)) = (budget(engine, &log.file), &self.table) else { return };
+        if let Err(error) = log.renew_generations(engine, table) {
+            tracing::warn!(%error, "a session has no numbers for new objects");
+            return;
+        }
+        log.set_budget(engine, budget);
         let board = engine.volume().board();
         if broken(SafetyRule::GrantComesFirst) {
             log.unseal();
         }
-        if let Some(table) = &self.table {
+        if !broken(SafetyRule::GrantIsNoted) {
             table.set_granted(log.key, true);
         }
         // From the first entry on, other clients see that this session holds the grant.
@@ -324,6 +349,7 @@ impl Logs {
     /// Ends the grant of a session whose log is applied.
     fn forget_holder(&mut self, engine: &Scm) {
         engine.volume().board().grant_to(None);
+        engine.promise_storage(0);
         if let (Some(log), Some(table)) = (self.holder.and_then(|it| self.logs.get(&it)), &self.table) {
             table.set_granted(log.key, false);
         }
@@ -338,7 +364,7 @@ impl Logs {
             return;
         }
         match budget(engine, &log.file) {
-            Some(budget) => log.set_budget(budget),
+            Some(budget) => log.set_budget(engine, budget),
             None => _ = self.take_back(engine, clock),
         }
     }
@@ -349,36 +375,37 @@ impl Logs {
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(holder)) = (&self.table, self.holder) else { return true };
         let Some(log) = self.logs.get_mut(&holder) else { return true };
-        let ServedLog { key, who, lanes, file, applied, storage, has_failed, .. } = log;
+        let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, is_useless, .. } =
+            log;
         let mut is_full = false;
         let may_wait = self.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let note = |position| {
             table.set_applied(*key, position);
             lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
         };
-        let read = self.reader.read(file, *applied, tail, limit, |position, entry, op| {
+        let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 note(position);
             }
-            let mut apply = || engine.apply_logged(who, entry, op, clock.next());
-            let made = match apply() {
-                Err(Error::NoSpace) if engine.reclaim() => apply(),
-                made => made,
-            };
-            match made {
-                // An object that is gone has no name and is not open, so nobody misses the change.
-                Ok(_) | Err(Error::Stale) => {}
+            let entry = LoggedEntry { who, head, op, now: clock.next(), is_left: false };
+            let may_use = |id, generation| lock(reserved).contains(&id) && generations.contains(&generation);
+            match engine.apply_logged(&entry, may_use) {
+                Ok(None) => {}
+                Ok(Some(id)) => {
+                    generations.start = head.detail + 1;
+                    lock(reserved).remove(&id);
+                }
                 Err(Error::NoSpace) if may_wait => {
                     is_full = true;
                     return false;
                 }
-                Err(error) if !*has_failed => {
-                    tracing::error!(%error, "a logged change of a client could not be made");
-                    *has_failed = true;
+                Err(error) => {
+                    if !std::mem::replace(is_useless, true) {
+                        tracing::error!(%error, "a logged change of a client could not be made");
+                    }
                 }
-                Err(_) => {}
             }
-            *storage += storage_of_entry(entry.bytes.into());
+            *storage += storage_of_entry(head.bytes.into());
             *applied = position;
             note(position);
             true
@@ -391,10 +418,10 @@ impl Logs {
             }
             Ok(_) => {}
             Err(LogError::Host(_)) if may_wait => is_full = true,
-            Err(_) => *has_failed = true,
+            Err(_) => *is_useless = true,
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
-        if *has_failed {
+        if *is_useless {
             lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
         }
         if read.is_err() && !is_full {

@@ -16,6 +16,7 @@ use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::sync::lock;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::clock::Clock;
@@ -26,7 +27,7 @@ use crate::session::{Joined, Session};
 /// Maximum number of reserved ids of one session.
 const MOST_RESERVED: usize = 4096;
 /// Maximum number of ids in one answer.
-const MOST_IDS: u64 = 64;
+const MOST_IDS: u64 = 512;
 /// Maximum number of accounts in one answer.
 const MOST_ACCOUNTS: usize = 1024;
 /// Largest buffer for requests, in bytes, that the service keeps for the next request.
@@ -137,7 +138,12 @@ impl Requests {
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
-        let sees_changes = call.is_some_and(sees_changes);
+        // An entry that is not applied keeps the id of its new object reserved.
+        let lacks_ids = || lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED;
+        let sees_changes = call.is_some_and(|call| match call {
+            ServiceCall::Reserve => lacks_ids(),
+            call => sees_changes(call),
+        });
         let is_ready = !sees_changes || self.logs.before_request(engine, &mut self.clock, joined.number);
         if !is_ready && waits_for_room {
             return false;
@@ -155,7 +161,7 @@ impl Requests {
         };
         let done = match done {
             Err(Error::NoSpace) if waits_for_room => {
-                self.logs.after_request(joined.number);
+                self.logs.after_request(engine, &mut self.clock, joined.number);
                 return false;
             }
             done => done,
@@ -189,7 +195,7 @@ impl Requests {
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
         if is_ready {
-            self.logs.after_request(joined.number);
+            self.logs.after_request(engine, &mut self.clock, joined.number);
         }
         true
     }
@@ -211,7 +217,7 @@ impl Requests {
             ServiceCall::Reserve => return reserve(engine, joined, request),
             ServiceCall::Unreserve => {
                 // Only an id that this session has reserved goes back.
-                if joined.reserved.remove(&id()?) {
+                if lock(&joined.reserved).remove(&id()?) {
                     engine.reset_reserved(id()?);
                     engine.unreserve(id()?);
                 }
@@ -299,7 +305,7 @@ impl Requests {
         if distinct.len() != new.len() {
             return Err(Error::Invalid("an Op that names a new object twice"));
         }
-        if !new.iter().all(|id| joined.reserved.contains(id)) {
+        if !new.iter().all(|id| lock(&joined.reserved).contains(id)) {
             return Err(Error::NotReserved);
         }
         let time = self.clock.next();
@@ -323,7 +329,7 @@ impl Requests {
                 match error {
                     // The change may have been made, so the id may be in use. Otherwise the id is leaked
                     // until the next recovery.
-                    Error::Fault(_) => _ = joined.reserved.remove(id),
+                    Error::Fault(_) => _ = lock(&joined.reserved).remove(id),
                     _ => engine.reset_reserved(*id),
                 }
             }
@@ -334,7 +340,7 @@ impl Requests {
             _ => true,
         };
         if uses_ids {
-            new.iter().for_each(|id| _ = joined.reserved.remove(id));
+            new.iter().for_each(|id| _ = lock(&joined.reserved).remove(id));
         }
         let number = match new[..] {
             [id] if applied.created => engine.birth(id).map_or(0, |birth| birth.generation),
@@ -347,8 +353,8 @@ impl Requests {
 /// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
 /// its effect.
 fn sees_changes(call: ServiceCall) -> bool {
-    use ServiceCall::{BringPages, EndWait, Notices, Reserve, Unreserve, Unwatch};
-    !matches!(call, BringPages | EndWait | Notices | Reserve | Unreserve | Unwatch)
+    use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
+    !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
 }
 
 /// Returns some of the accounts that a user may see, from the account number `from` on, and their number.
@@ -360,17 +366,17 @@ fn quotas(engine: &Scm, who: &Credentials, from: u64) -> Result<Done> {
     Ok(Done { number: 1, other: seen.len() as u64, data, waits: false })
 }
 
-fn reserve(engine: &Scm, joined: &mut Joined, request: &LaneRequest) -> Result<Done> {
+fn reserve(engine: &Scm, joined: &Joined, request: &LaneRequest) -> Result<Done> {
     let kind = u8::try_from(request.id).ok().and_then(Kind::from_raw);
     let kind = kind.ok_or(Error::Invalid("an id of an unknown kind"))?;
-    let mut ids = Vec::new();
+    let (mut ids, mut reserved) = (Vec::new(), lock(&joined.reserved));
     for _ in 0..request.number.clamp(1, MOST_IDS) {
-        if joined.reserved.len() >= MOST_RESERVED {
+        if reserved.len() >= MOST_RESERVED {
             break;
         }
         match engine.reserve(kind) {
             Ok(id) => {
-                joined.reserved.insert(id);
+                reserved.insert(id);
                 ids.push(id.raw());
             }
             // Fewer ids than asked for are enough.

@@ -462,10 +462,8 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            {
-                let parts = (&mut self.keys, self.requests.logs().0);
-                session.greet(&self.engine, &self.segment, parts, number, &list)
-            }
+            let parts = (&mut self.keys, self.requests.logs().0);
+            session.greet(&self.engine, &self.segment, parts, number, &list)
         } else {
             // Later packets only wake the service.
             let mut wake = [0; 16];

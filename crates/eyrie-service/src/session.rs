@@ -24,6 +24,7 @@ use eyrie_medium::epoch::{PinWatch, watch_pins};
 use eyrie_medium::host::{groups_of_peer, peer_of};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
+use eyrie_medium::sync::{Mutex, lock};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -46,6 +47,9 @@ pub struct Session {
     pub lacks_room: bool,
 }
 
+/// Ids that a client has reserved and not used. The log of the session uses them, too.
+pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
+
 /// The parts of a session that begin with the client's greeting.
 pub struct Joined {
     /// Number of the session in its service.
@@ -53,8 +57,7 @@ pub struct Joined {
     pub key: SessionKey,
     pub lanes: Arc<SharedMemory>,
     pub claims: Arc<Claims>,
-    /// Ids that the client has reserved and not used.
-    pub reserved: HashSet<ObjectId>,
+    pub reserved: ReservedIds,
     pub watchers: Watchers,
     /// Time of the last request for pages of a disk.
     pub last_page: Instant,
@@ -185,7 +188,8 @@ impl Session {
         let lanes_file = lanes.file().ok_or_else(|| invalid("lanes without a file"))?;
         let mut files = vec![segment.as_fd(), board.as_fd(), lanes_file.as_fd()];
         files.extend(volume.medium().cache_files().map(|(_, flags)| flags.as_fd()));
-        let log = logs.join(number, key, &self.who, &lanes);
+        let reserved = ReservedIds::default();
+        let log = logs.join(number, key, &self.who, (&lanes, &reserved));
         welcome.has_log = log.is_some().into();
         files.extend(log.map(File::as_fd));
         // The client may read as soon as it has the packet.
@@ -197,7 +201,7 @@ impl Session {
             key,
             lanes,
             claims,
-            reserved: HashSet::new(),
+            reserved,
             watchers: Watchers::default(),
             last_page: Instant::now(),
             pins,
@@ -235,7 +239,7 @@ impl Session {
             user,
             pins: joined.pins.pinned() as u32,
             pending: joined.pending() as u32,
-            reserved: joined.reserved.len() as u32,
+            reserved: lock(&joined.reserved).len() as u32,
             raw_state: state as u32,
         }
     }
@@ -256,7 +260,7 @@ impl Session {
             engine.volume().board().end_session(joined.key);
             engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);
-            for &id in &joined.reserved {
+            for &id in &*lock(&joined.reserved) {
                 engine.reset_reserved(id);
                 engine.unreserve(id);
             }

@@ -26,7 +26,7 @@ impl KeptId {
     #[inline]
     pub(crate) fn new(engine: &impl Engine, id: ObjectId) -> Result<KeptId> {
         let session = engine.session();
-        let generation = if session == 0 { 0 } else { engine.birth(id)?.generation };
+        let generation = if session == 0 { 0 } else { engine.generation(id)? };
         Ok(KeptId { id, session: AtomicU64::new(session), generation })
     }
 
@@ -58,7 +58,7 @@ impl KeptId {
     fn confirm(&self, engine: &impl Engine, session: u64) -> Result<ObjectId> {
         // The claims of the client protect the object for the whole session, so one check a session is
         // enough.
-        let is_same = engine.birth(self.id)?.generation == self.generation;
+        let is_same = engine.generation(self.id)? == self.generation;
         if !is_same && !broken(SafetyRule::KeptIdIsCompared) {
             return Err(Error::Stale);
         }

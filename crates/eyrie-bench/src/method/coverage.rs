@@ -11,7 +11,8 @@ pub enum TargetOrder {
     Each,
 }
 
-/// If the probability that a row touches so few targets is below this value, chance does not explain it.
+/// Chance does not explain a number of touched targets if the probability of so small a number is below this
+/// value.
 const UNEXPLAINED: f64 = 1e-9;
 
 /// The targets of a row.
@@ -54,9 +55,10 @@ impl Targets {
 
 /// Returns the smallest number of different targets that chance explains for `done` random choices. With many
 /// targets, this number is six standard deviations and four targets below the expected number. A normal
-/// variable lies lower than six deviations with a probability of 1e-9, which is [`UNEXPLAINED`]. The four
-/// targets allow for the error of the normal distribution if few targets stay untouched. The exact bound
-/// below covers up to 64 untouched targets. Above that number the normal distribution is close.
+/// variable lies more than six deviations below its mean with a probability of 1e-9, which is
+/// [`UNEXPLAINED`]. The four targets allow for the error of the normal distribution if few targets stay
+/// untouched. The exact bound below covers up to 64 untouched targets. Above that number the normal
+/// distribution is close.
 fn explained(done: f64, among: f64) -> f64 {
     let load = done / among;
     let untouched = (-load).exp();

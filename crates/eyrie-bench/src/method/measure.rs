@@ -21,8 +21,8 @@ pub struct Counters {
     pub drains: Option<u64>,
 }
 
-/// Makes the changes of a side durable, and returns the work of its medium. `None` if this work is not
-/// counted.
+/// Makes the changes of a side durable, and returns the totals of the work of its medium. Returns `None` if
+/// the side has no such totals.
 pub type Count = Arc<dyn Fn() -> Result<Option<Counters>> + Send + Sync>;
 
 /// One side of a run, with a worker for each thread.
@@ -131,9 +131,9 @@ fn round(
     }
 }
 
-/// Makes the changes of a side durable, and returns the work of its medium. The first thread of the crew does
-/// so, because a sync of a volume on a disk limits the later changes of all other threads. So a sync limits
-/// no change in a run with one thread, as in a program with one thread.
+/// Makes the changes of a side durable, and returns the work of its medium. After a sync, a volume on a disk
+/// limits the changes of all threads except the thread that made the sync. So the first thread of the crew
+/// makes it: then no change is limited in a run with one thread, as in a program with one thread.
 fn count(crew: &Crew, bench: &Bench) -> Result<Option<Counters>> {
     let count = Arc::clone(&bench.count);
     crew.run(vec![move || count()]).remove(0)

@@ -19,7 +19,8 @@ pub struct RowPlan {
     /// flag has one round, which counts. Every other group begins with a round that does not count, and may
     /// end with a round for the latency. If only some rows of a group have the flag, it has no effect.
     pub once: bool,
-    /// Maximum number of counted rounds of the row's group. The smallest maximum of its rows counts.
+    /// Maximum number of counted rounds. The rows of a group have the same rounds, so the group keeps to the
+    /// smallest maximum of its rows.
     pub most: u32,
 }
 

@@ -11,7 +11,7 @@ pub enum Side {
     Source(String),
     /// The entry cannot be made in the target.
     Target(String),
-    /// The target is full, read-only or broken, so the copy ends.
+    /// The target is full, above a quota, read-only or broken, so the copy ends.
     Fatal(String),
 }
 
@@ -19,8 +19,8 @@ pub enum Side {
 pub trait OnSide<T> {
     /// Marks an error of the source.
     fn reading(self) -> Result<T, Side>;
-    /// Marks an error of the target. The error is fatal if it means that the target is full, read-only or
-    /// broken.
+    /// Marks an error of the target. The error is fatal if it means that the target is full, above a quota,
+    /// read-only or broken.
     fn writing(self) -> Result<T, Side>;
 }
 

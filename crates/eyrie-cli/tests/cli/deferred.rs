@@ -1,17 +1,26 @@
 //! Volumes whose service defers changes: a client that is alone logs its changes and goes on.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use eyrie::{Credentials, File, Files, PosixExt};
+use eyrie::{Credentials, Errno, File, Files, Posix, PosixExt};
 use eyrie_medium::shared::observe_stores;
 use serde_json::Value;
 
 use crate::Sandbox;
 use crate::served::{Program, Service, eventually};
 
+/// Offset of the position after the last entry, in the file of a log.
+const TAIL: u64 = 0;
+/// Offset of the ring of entries in the file of a log.
+const RING: u64 = 4096;
+/// Offset of the mark that the session at the first place holds the grant, in the table of logs.
+const GRANTED: u64 = 32;
 /// Number of changes after which a client surely has the grant.
 const CHANGES: u64 = 200;
 
@@ -19,11 +28,50 @@ fn start(sandbox: &Sandbox) -> Service {
     Service::start_with(sandbox, &["--deferred"])
 }
 
-/// Returns a file of a program that holds the grant, with `CHANGES` words.
-fn file_of_holder(program: &Program) -> File<Files> {
-    let file = program.files.options().append(true).create(true).open("/words").unwrap();
-    (0..CHANGES).for_each(|word| append(&file, word));
-    file
+/// A served volume, and a program that holds the grant.
+struct Holder {
+    sandbox: Sandbox,
+    service: Service,
+    program: Program,
+    /// A file that grows, with `CHANGES` words.
+    file: File<Files>,
+}
+
+impl Holder {
+    fn start(size: &str) -> Holder {
+        let sandbox = Sandbox::with_volume(size);
+        let service = start(&sandbox);
+        let program = Program::start(&sandbox);
+        let file = program.files.options().append(true).create(true).open("/words").unwrap();
+        (0..CHANGES).for_each(|word| append(&file, word));
+        Holder { sandbox, service, program, file }
+    }
+
+    /// Compares the words, ends the program, and checks the volume.
+    fn end(self, count: u64) {
+        assert_words(&self.program.files.read("/words").unwrap(), count);
+        drop(self.file);
+        self.program.end(self.service, &self.sandbox);
+    }
+}
+
+/// Suspends a service while its only program holds the grant. On a busy host, the service may have taken the
+/// grant back since the last change of the program.
+fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program) {
+    let table = fs::File::open(sandbox.path("vol/sessions")).unwrap();
+    for _ in 0..100 {
+        let file = program.files.options().write(true).create(true).open("/scratch").unwrap();
+        (0..CHANGES).for_each(|word| _ = file.write_at(&word.to_le_bytes(), 0).unwrap());
+        drop(file);
+        service.suspend();
+        let mut granted = [0; 8];
+        table.read_exact_at(&mut granted, GRANTED).unwrap();
+        if u64::from_le_bytes(granted) == 1 {
+            return;
+        }
+        service.resume();
+    }
+    panic!("the program never holds the grant");
 }
 
 fn append(mut file: &File<Files>, word: u64) {
@@ -44,16 +92,14 @@ fn size_of_words(sandbox: &Sandbox) -> u64 {
 
 #[test]
 fn logged_changes_need_no_service() {
-    let sandbox = Sandbox::with_volume("256M");
-    let service = start(&sandbox);
-    let program = Program::start(&sandbox);
+    let holder = Holder::start("256M");
+    let Holder { sandbox, service, program, file } = &holder;
     let store = program.volume.store("/", Credentials::of_process()).unwrap();
     store.put("key", "old").unwrap();
-    let file = file_of_holder(&program);
     let other = program.files.options().write(true).create(true).open("/other").unwrap();
-    (0..CHANGES).for_each(|word| append(&file, CHANGES + word));
-    service.suspend();
-    (2 * CHANGES..1000).for_each(|word| append(&file, word));
+    (0..CHANGES).for_each(|word| append(file, CHANGES + word));
+    suspend_beside_grant(sandbox, service, program);
+    (2 * CHANGES..1000).for_each(|word| append(file, word));
     assert!(!store.put("key", "new").unwrap());
     other.write_at(b"bytes", 3).unwrap();
     file.sync_all().unwrap();
@@ -61,20 +107,117 @@ fn logged_changes_need_no_service() {
     assert_words(&program.files.read("/words").unwrap(), 1000);
     assert_eq!(store.get("key").unwrap().as_deref(), Some(&b"new"[..]));
     assert_eq!((file.metadata().unwrap().size, other.metadata().unwrap().size), (8000, 8));
-    drop((file, other, store));
-    program.end(service, &sandbox);
     assert_eq!(sandbox.succeed(["cat", "vol:/key"]), "new");
+    drop((other, store));
+    holder.end(1000);
+}
+
+/// Number of files that [`change_names`] makes.
+const MADE: u32 = 200;
+
+/// Makes a directory, and files in it, so that the client has enough reserved ids.
+fn prepare_names(files: &Files) {
+    files.mkdir("/dir".into(), 0o755).unwrap();
+    (0..70).for_each(|file| files.write(format!("/dir/old{file}"), b"old").unwrap());
+}
+
+/// Makes, moves and removes names, without a look at bytes or attributes. Returns a file that has no name.
+fn change_names(program: &Program) -> File<Files> {
+    let files = &program.files;
+    let make = |path: &str| files.options().write(true).create_new(true).open(path);
+    for file in 0..MADE {
+        let name = format!("/dir/{file}");
+        let made = make(&name).unwrap();
+        made.write_at(name.as_bytes(), 0).unwrap();
+        assert_eq!(make(&name).unwrap_err().errno(), Errno::EXIST);
+        if file % 3 == 0 {
+            files.rename(&name, format!("/dir/moved{file}")).unwrap();
+        }
+        if file % 3 == 1 {
+            files.unlink(name.as_str().into()).unwrap();
+            assert_eq!(files.options().read(true).open(&name).unwrap_err().errno(), Errno::NOENT);
+        }
+    }
+    (0..70).step_by(2).for_each(|file| files.unlink(format!("/dir/old{file}").as_str().into()).unwrap());
+    // The name of a removed object is free, and a rename replaces a file.
+    make("/dir/1").unwrap().set_len(5).unwrap();
+    files.rename("/dir/2", "/dir/5").unwrap();
+    let store = program.volume.store("/dir", Credentials::of_process()).unwrap();
+    for key in 0..20 {
+        assert!(store.put(format!("key{key}"), "value").unwrap(), "new");
+        assert!(key % 2 == 0 || store.erase(format!("key{key}")).unwrap());
+    }
+    let unnamed = make("/dir/unnamed").unwrap();
+    unnamed.write_at(b"no name", 0).unwrap();
+    files.unlink("/dir/unnamed".into()).unwrap();
+    unnamed
+}
+
+/// Compares the names and the bytes after [`change_names`].
+fn assert_names(files: &Files) {
+    let mut expected: BTreeMap<String, Vec<u8>> =
+        (1..70).step_by(2).map(|file| (format!("old{file}"), b"old".to_vec())).collect();
+    for file in (0..MADE).filter(|file| ![2, 5].contains(file) && file % 3 != 1) {
+        let name = if file % 3 == 0 { format!("moved{file}") } else { file.to_string() };
+        expected.insert(name, format!("/dir/{file}").into_bytes());
+    }
+    expected.insert("1".to_owned(), vec![0; 5]);
+    expected.insert("5".to_owned(), b"/dir/2".to_vec());
+    expected.extend((0..20).step_by(2).map(|key| (format!("key{key}"), b"value".to_vec())));
+    let entries = files.read_dir("/dir").unwrap().map(|entry| entry.unwrap().into_name());
+    let found: BTreeMap<String, Vec<u8>> = entries
+        .map(|name| name.into_string().unwrap())
+        .map(|name| (name.clone(), files.read(format!("/dir/{name}")).unwrap()))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn names_need_no_service() {
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    prepare_names(&program.files);
+    suspend_beside_grant(&sandbox, &service, &program);
+    let unnamed = change_names(&program);
+    service.resume();
+    assert_names(&program.files);
+    assert_eq!((unnamed.metadata().unwrap().size, unnamed.metadata().unwrap().links), (7, 0));
+    drop(unnamed);
+    Holder { sandbox, service, program, file }.end(CHANGES);
+}
+
+/// The service is killed while it has not applied the log. The next owner, a command or a service, applies
+/// it, and files that are open stay open.
+#[test]
+fn names_outlive_the_service() {
+    for by_command in [false, true] {
+        let Holder { sandbox, service, program, file } = Holder::start("256M");
+        prepare_names(&program.files);
+        suspend_beside_grant(&sandbox, &service, &program);
+        let mut open = program.files.options().read(true).write(true).create(true).open("/open").unwrap();
+        open.write_all(b"kept").unwrap();
+        drop(change_names(&program));
+        service.kill();
+        if by_command {
+            sandbox.succeed(["touch", "vol:/applied"]);
+            sandbox.succeed(["fsck", "vol"]);
+        }
+        let service = start(&sandbox);
+        // These files need headers that no file of the log has.
+        (0..MADE).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
+        assert_names(&program.files);
+        open.write_all(b" open").unwrap();
+        assert_eq!(program.files.read("/open").unwrap(), b"kept open");
+        drop(open);
+        Holder { sandbox, service, program, file }.end(CHANGES);
+    }
 }
 
 /// The service is killed while it has not applied the log, and the program makes no call any more. A command
 /// opens the volume next.
 #[test]
 fn logged_changes_outlive_the_service() {
-    let sandbox = Sandbox::with_volume("256M");
-    let service = start(&sandbox);
-    let program = Program::start(&sandbox);
-    let file = file_of_holder(&program);
-    service.suspend();
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    suspend_beside_grant(&sandbox, &service, &program);
     (CHANGES..1000).for_each(|word| append(&file, word));
     service.kill();
     (1000..1100).for_each(|word| append(&file, word));
@@ -83,28 +226,92 @@ fn logged_changes_outlive_the_service() {
     for _ in 0..2 {
         assert_eq!(size_of_words(&sandbox), 8800);
     }
-    sandbox.succeed(["mv", "vol:/words", "vol:/moved"]);
+    sandbox.succeed(["touch", "vol:/applied"]);
     assert!(!sandbox.path("vol/sessions").exists() && !sandbox.path("vol/log-000").exists());
     let service = start(&sandbox);
     (1100..1200).for_each(|word| append(&file, word));
-    assert_words(&program.files.read("/moved").unwrap(), 1200);
-    drop(file);
-    program.end(service, &sandbox);
+    Holder { sandbox, service, program, file }.end(1200);
+}
+
+/// A program writes to a file that it has removed and still has open, while the service has not applied the
+/// log. The next owner has freed the file, and other files have its storage.
+#[test]
+fn log_of_a_removed_file_harms_no_other_file() {
+    let Holder { sandbox, service, program, file } = Holder::start("64M");
+    let removed = program.files.options().write(true).create(true).open("/removed").unwrap();
+    removed.write_all_at(&[1; 256 << 10], 0).unwrap();
+    program.files.unlink("/removed".into()).unwrap();
+    let kept = program.files.options().write(true).create(true).open("/kept").unwrap();
+    (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
+    suspend_beside_grant(&sandbox, &service, &program);
+    (0..64).for_each(|page| kept.write_all_at(&[2; 4096], page << 12).unwrap());
+    // Short writes at places that exist are made in place.
+    (0..64).for_each(|page| removed.write_all_at(&[3; 8], page << 12).unwrap());
+    service.kill();
+    sandbox.succeed(["touch", "vol:/applied"]);
+    sandbox.succeed(["fsck", "vol"]);
+    let service = start(&sandbox);
+    assert_eq!(program.files.read("/kept").unwrap(), [2; 256 << 10]);
+    drop((kept, removed));
+    Holder { sandbox, service, program, file }.end(2 * CHANGES);
+}
+
+/// The service cannot apply an entry, because its bytes are damaged. Each later sync of the client fails,
+/// also in the next session, and the client logs nothing more.
+#[test]
+fn lost_change_fails_all_later_syncs() {
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    assert_words(&program.files.read("/words").unwrap(), CHANGES);
+    let log = fs::OpenOptions::new().read(true).write(true).open(sandbox.path("vol/log-000")).unwrap();
+    let end = || {
+        let mut end = [0; 8];
+        log.read_exact_at(&mut end, TAIL).unwrap();
+        u64::from_le_bytes(end)
+    };
+    suspend_beside_grant(&sandbox, &service, &program);
+    let before = end();
+    append(&file, CHANGES);
+    assert_ne!(end(), before, "the change is in the log");
+    log.write_all_at(&[0xff; 16], RING + before).unwrap();
+    service.resume();
+    assert_words(&program.files.read("/words").unwrap(), CHANGES);
+    let is_lost = || assert_eq!(file.sync_all().unwrap_err().errno(), Errno::IO);
+    is_lost();
+    (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
+    let last = end();
+    append(&file, 2 * CHANGES);
+    assert_eq!(end(), last, "the client logs nothing more");
+    service.kill();
+    let service = start(&sandbox);
+    append(&file, 2 * CHANGES + 1);
+    is_lost();
+    Holder { sandbox, service, program, file }.end(2 * CHANGES + 2);
+}
+
+/// A client that spends its budget of storage again and again goes on to log its changes.
+#[test]
+fn spent_budget_is_renewed() {
+    let Holder { sandbox, service, program, file } = Holder::start("32M");
+    (CHANGES..10 * CHANGES).for_each(|word| append(&file, word));
+    suspend_beside_grant(&sandbox, &service, &program);
+    append(&file, 10 * CHANGES);
+    service.resume();
+    Holder { sandbox, service, program, file }.end(10 * CHANGES + 1);
 }
 
 /// Services are killed again and again while a program appends. Each append is made once.
+/// `EYRIE_TEST_KILLS` sets the number of kills.
 #[test]
 fn each_logged_change_is_made_once_although_services_are_killed() {
-    let sandbox = Sandbox::with_volume("256M");
-    let mut service = start(&sandbox);
-    let program = Program::start(&sandbox);
-    let file = file_of_holder(&program);
+    let kills = std::env::var("EYRIE_TEST_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let Holder { sandbox, mut service, program, file } = Holder::start("1G");
     let mut next = CHANGES;
-    for kill in 0..20 {
+    for kill in 0..kills {
         let until = next + 2000;
+        let pause = Duration::from_micros(kill * 97 % 3000);
         service = std::thread::scope(|scope| {
             let writer = scope.spawn(|| (next..until).for_each(|word| append(&file, word)));
-            std::thread::sleep(Duration::from_micros(500 * kill));
+            std::thread::sleep(pause);
             service.kill();
             let service = start(&sandbox);
             writer.join().unwrap();
@@ -112,26 +319,20 @@ fn each_logged_change_is_made_once_although_services_are_killed() {
         });
         next = until;
     }
-    assert_words(&program.files.read("/words").unwrap(), next);
-    drop(file);
-    program.end(service, &sandbox);
+    Holder { sandbox, service, program, file }.end(next);
 }
 
 /// Programs in other processes read, while the program that holds the grant appends.
 #[test]
 fn other_programs_see_logged_changes() {
-    let sandbox = Sandbox::with_volume("256M");
-    let service = start(&sandbox);
-    let program = Program::start(&sandbox);
-    let file = file_of_holder(&program);
+    let holder = Holder::start("256M");
     let mut next = CHANGES;
     for _ in 0..20 {
-        (next..next + 300).for_each(|word| append(&file, word));
+        (next..next + 300).for_each(|word| append(&holder.file, word));
         next += 300;
-        assert_eq!(size_of_words(&sandbox), 8 * next);
+        assert_eq!(size_of_words(&holder.sandbox), 8 * next);
     }
-    drop(file);
-    program.end(service, &sandbox);
+    holder.end(next);
 }
 
 thread_local! {
@@ -144,11 +345,8 @@ thread_local! {
 /// again.
 #[test]
 fn entry_in_a_closed_log_is_made_again() {
-    let sandbox = Sandbox::with_volume("256M");
-    let service = start(&sandbox);
-    let program = Program::start(&sandbox);
-    let file = file_of_holder(&program);
-    service.suspend();
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    suspend_beside_grant(&sandbox, &service, &program);
     append(&file, CHANGES);
     let (service, touch) =
         (Mutex::new(Some(service)), Mutex::new(sandbox.command(["touch", "vol:/applied"])));
@@ -175,7 +373,5 @@ fn entry_in_a_closed_log_is_made_again() {
         writer.join().unwrap();
         service
     });
-    assert_words(&program.files.read("/words").unwrap(), CHANGES + 2);
-    drop(file);
-    program.end(service, &sandbox);
+    Holder { sandbox, service, program, file }.end(CHANGES + 2);
 }

@@ -10,8 +10,9 @@
 //! calls of the host, because a client could shorten the file. The table of the logs
 //! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
 //!
-//! An entry begins with an [`EntryHead`]. Its Op is absolute: to apply it again, right after the first time,
-//! changes nothing but times. So the entry that a killed service was applying is applied again.
+//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id: to apply it again,
+//! right after the first time, changes nothing but times. So the entry that a killed service was applying is
+//! applied again.
 //!
 //! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
 //! the ring: an entry without an Op fills the rest.
@@ -43,8 +44,11 @@ pub const FINAL: usize = 16;
 /// Index of the word that the next owner sets to 1, before [`FINAL`], if it could not apply an entry.
 pub const FAILED: usize = 24;
 
-/// The size of a file in an [`EntryHead`] if the Op does not depend on it.
-pub const ANY_SIZE: u64 = u64::MAX;
+/// The detail in an [`EntryHead`] if the Op needs none.
+pub const NO_DETAIL: u64 = u64::MAX;
+
+/// Number of generations that a service gives to a log at once.
+pub const GENERATIONS: u64 = 1 << 20;
 
 /// The start of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -54,13 +58,14 @@ pub struct EntryHead {
     pub bytes: u32,
     /// Bytes of the encoded Op. 0 for an entry that fills the rest of the ring.
     pub op_bytes: u32,
-    /// Size of the file before the Op, in bytes, as the client has answered it. [`ANY_SIZE`] if the answer of
-    /// the client did not depend on it.
-    pub size_before: u64,
+    /// A number that the answer of the client has promised: the size of the file before an append, in bytes;
+    /// the generation of a new object; the id of the object whose name is removed or moved. [`NO_DETAIL`] for
+    /// other Ops.
+    pub detail: u64,
 }
 
 /// Returns an upper bound of the storage that an entry of this size needs, in bytes: the pages of its bytes,
-/// pages that it fills in part, and nodes of the tree of its file.
+/// pages that it fills in part, nodes of the tree of its file, and pages of a directory.
 pub fn storage_of_entry(bytes: u64) -> u64 {
     bytes.next_multiple_of(4096) + (32 << 10)
 }

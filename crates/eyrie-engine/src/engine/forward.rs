@@ -1,43 +1,30 @@
 //! Macros that define calls of an engine by calls of another object.
 
 /// Defines the calls of [`Engine`](crate::Engine) that are one read of a
-/// [`VolumeView`](crate::volume::VolumeView). The engine has a method `$reading` that runs such a read and
-/// checks its result, and a method `$reading_bytes` that does the same for a read of the bytes or the size of
-/// an object.
+/// [`VolumeView`](crate::volume::VolumeView). The engine has a method `$reading` that runs such a read of an
+/// object and checks its result, and a method `$reading_bytes` that does the same for a read of the bytes,
+/// the size or the names of an object.
 #[macro_export]
 macro_rules! delegate_reads {
     ($reading:ident, $reading_bytes:ident) => {
-        #[inline]
-        fn lookup(&self, dir: $crate::ObjectId, name: &[u8]) -> $crate::Result<Option<$crate::ObjectId>> {
-            self.$reading(|view| view.read_lookup(dir, name))
-        }
-
         fn birth(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Birth> {
-            self.$reading(|view| view.read_birth(id))
-        }
-
-        fn owner(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Owner> {
-            self.$reading(|view| view.read_owner(id))
-        }
-
-        fn guards(&self, id: $crate::ObjectId) -> $crate::Result<$crate::Guards> {
-            self.$reading(|view| view.read_guards(id))
+            self.$reading(id, |view| view.read_birth(id))
         }
 
         fn inode_flags(&self, id: $crate::ObjectId) -> $crate::Result<$crate::InodeFlags> {
-            self.$reading(|view| view.read_inode_flags(id))
+            self.$reading(id, |view| view.read_inode_flags(id))
         }
 
         fn project(&self, id: $crate::ObjectId) -> $crate::Result<u32> {
-            self.$reading(|view| view.read_project(id))
+            self.$reading(id, |view| view.read_project(id))
         }
 
         fn parent_of(&self, dir: $crate::ObjectId) -> $crate::Result<Option<$crate::ObjectId>> {
-            self.$reading(|view| view.read_parent(dir))
+            self.$reading(dir, |view| view.read_parent(dir))
         }
 
         fn is_removed(&self, id: $crate::ObjectId) -> $crate::Result<bool> {
-            self.$reading(|view| view.read_is_removed(id))
+            self.$reading_bytes(id, |view| view.read_is_removed(id))
         }
 
         #[inline]
@@ -54,7 +41,7 @@ macro_rules! delegate_reads {
         }
 
         fn xattr(&self, id: $crate::ObjectId, name: &[u8], out: &mut [u8]) -> $crate::Result<Option<usize>> {
-            self.$reading(|view| view.read_xattr(id, name, out))
+            self.$reading(id, |view| view.read_xattr(id, name, out))
         }
     };
 }

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::place::HostPlace;
 use crate::access::Credentials;
 use crate::board::{MOST_SESSIONS, SessionKey};
-use crate::change_log::{CLOSED, FAILED, FINAL, LOG_FILE_BYTES, TAIL};
+use crate::change_log::{CLOSED, FAILED, FINAL, GENERATIONS, LOG_FILE_BYTES, TAIL};
 use crate::{Error, Result};
 
 /// Name of the table in the directory of its volume.
@@ -31,7 +32,9 @@ const IDS: usize = 2;
 const GROUPS: usize = 3;
 /// 1 while the session holds the grant. A log without the grant has no entry to apply.
 const GRANTED: usize = 4;
-const FIRST_GROUP: usize = 5;
+/// First of the [`GENERATIONS`] numbers that the log may give to new objects.
+const GENERATION: usize = 5;
+const FIRST_GROUP: usize = 6;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
 
@@ -127,6 +130,7 @@ impl LogTable {
         host::set_len(&file, LOG_FILE_BYTES as u64).map_err(failed)?;
         self.store(place, APPLIED, 0);
         self.store(place, GRANTED, 0);
+        self.store(place, GENERATION, 0);
         self.store(place, IDS, u64::from(who.uid()) | u64::from(who.gid()) << 32);
         self.store(place, GROUPS, groups.len() as u64);
         for (number, &group) in groups.iter().enumerate() {
@@ -146,6 +150,11 @@ impl LogTable {
     /// applied.
     pub fn set_granted(&self, key: SessionKey, is_granted: bool) {
         self.store(key.place(), GRANTED, is_granted.into());
+    }
+
+    /// Notes the first of the [`GENERATIONS`] numbers that the log may give to new objects.
+    pub fn set_generations(&self, key: SessionKey, first: u64) {
+        self.store(key.place(), GENERATION, first);
     }
 
     /// Removes the log of a session, which is applied.
@@ -174,6 +183,8 @@ pub(crate) struct LeftLog {
     pub(crate) who: Credentials,
     /// Position up to which the log is applied.
     pub(crate) applied: u64,
+    /// The numbers that the log may give to new objects.
+    pub(crate) generations: Range<u64>,
     table: File,
     place: usize,
 }
@@ -218,7 +229,9 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         let groups: Vec<u32> = slot.0[FIRST_GROUP..][..count].iter().map(|&group| group as u32).collect();
         let who = Credentials::new(slot.0[IDS] as u32, (slot.0[IDS] >> 32) as u32, &groups);
         let table = host::try_clone(&table).map_err(failed)?;
-        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], table, place });
+        let first = slot.0[GENERATION];
+        let generations = first..first.saturating_add(GENERATIONS);
+        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], generations, table, place });
     }
     Ok(logs)
 }
@@ -234,11 +247,14 @@ pub(crate) fn remove_left(place: HostPlace<'_>) {
     if !has_left_logs(place) {
         return;
     }
-    for place in 0..MOST_SESSIONS {
-        let _ = host::call(|| fs::remove_file(log_path(directory, place)));
+    let is_gone = |place: usize| match host::call(|| fs::remove_file(log_path(directory, place))) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    // The table goes last. With it, the next owner finds the logs that are left.
+    if (0..MOST_SESSIONS).all(is_gone) {
+        let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
     }
-    // The table goes last, so that an owner that is killed here leaves nothing that the next one misses.
-    let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
 }
 
 impl LeftLog {

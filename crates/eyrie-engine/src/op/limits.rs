@@ -40,6 +40,6 @@ pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
 
 /// True if `target` is a valid target of a symbolic link. A zero byte is refused, because the calls of Linux
 /// take targets that end at the first zero byte.
-pub(crate) fn is_target(target: &[u8]) -> bool {
+pub fn is_target(target: &[u8]) -> bool {
     (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
 }

@@ -13,11 +13,11 @@ use eyrie_medium::Medium;
 use crate::{ObjectId, Time, Version};
 
 pub use fallocate::FallocateMode;
+pub(crate) use limits::is_xattr_name;
 pub use limits::{
     CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, NAME_MAX, TARGET_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_NAME_MAX,
-    XATTR_SIZE_MAX,
+    XATTR_SIZE_MAX, is_target,
 };
-pub(crate) use limits::{is_target, is_xattr_name};
 
 /// Owner and permissions of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,7 +33,7 @@ use crate::{Attributes, ObjectId, Result, Time};
 const ATTEMPTS: usize = 100;
 /// Minimum number of buckets of a directory that gets a summary. From this number on, growth gives no entry
 /// another shard. So the entries of a shard stay the same, and one partial sum counts them. A directory that
-/// shrinks to this number loses its summary.
+/// may shrink below this number loses its summary.
 pub(super) const LARGE: u64 = SHARDS as u64;
 /// Maximum number of buckets of a directory that a client reads by itself, and maximum number of attempts.
 /// The reads of 32 buckets take about as long as a request to a service that is awake. A request to a

@@ -14,6 +14,17 @@ use crate::op::{DEVICE_MAX, is_target};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
+/// A new object, without its content.
+#[derive(Clone, Copy)]
+pub(super) struct Creation {
+    /// The reserved id.
+    pub(super) id: ObjectId,
+    pub(super) owner: Owner,
+    /// `None` for the next generation of the volume.
+    pub(super) generation: Option<u64>,
+    pub(super) time: Time,
+}
+
 /// The result of an insert.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Inserted {
@@ -119,17 +130,15 @@ impl Scm {
 
     /// Writes a new object, without its entry. Returns the root of its bytes or entries. The caller has
     /// reserved the object, so no other Op can reach it, and the caller needs no lock.
-    #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
         transaction: &mut Transaction<'_>,
         parent: ObjectId,
-        id: ObjectId,
-        owner: Owner,
+        new: Creation,
         content: Content<'_>,
         sealed: bool,
-        time: Time,
     ) -> Result<Pointer> {
+        let Creation { id, owner, generation, time } = new;
         let (root, size, parent_or_device) = match (id.kind(), content) {
             (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.raw()),
             (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
@@ -145,7 +154,7 @@ impl Scm {
         // The object inherits its ACLs later, under the lock of its entry.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         check_mode(owner.mode)?;
-        let generation = self.volume.generation()?;
+        let generation = generation.map_or_else(|| self.volume.generation(), Ok)?;
         let new =
             NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
         Header::of(id).write_new(transaction, &new)?;
@@ -156,11 +165,10 @@ impl Scm {
         &self,
         dir: ObjectId,
         name: &[u8],
-        id: ObjectId,
-        owner: Owner,
+        new: Creation,
         content: Content<'_>,
-        time: Time,
     ) -> Result<Applied> {
+        let Creation { id, owner, time, .. } = new;
         check_entry(dir, name)?;
         self.header(id)?;
         let mut peeked = self.peek(dir, name)?;
@@ -171,7 +179,7 @@ impl Scm {
         // the entry of the object is added. If that write fails and the directory has been removed, the error
         // of the removed directory comes first, as in the model.
         let mut transaction = Transaction::begin(&self.volume);
-        self.add_object(&mut transaction, dir, id, owner, content, false, time)
+        self.add_object(&mut transaction, dir, new, content, false)
             .or_else(|error| self.parent(dir, peeked.lock()).and(Err(error)))?;
         let mut lock = peeked.lock();
         loop {
@@ -246,7 +254,8 @@ impl Scm {
         }
         let header = self.header(id)?;
         let mut transaction = Transaction::begin(&self.volume);
-        self.add_object(&mut transaction, dir, id, owner, Content::Empty, false, time)?;
+        let new = Creation { id, owner, generation: None, time };
+        self.add_object(&mut transaction, dir, new, Content::Empty, false)?;
         let lock = EntryLock::Directory(dir);
         let _held = self.locks.hold_entry(lock, id);
         // As on tmpfs, the directory may be a removed one.

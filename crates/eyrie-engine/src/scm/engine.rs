@@ -6,6 +6,7 @@ use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
 
 use super::Scm;
+use super::create::Creation;
 use super::quotas::without_limits;
 use super::remove::RemovedAs;
 use super::rename::MoveRequest;
@@ -15,12 +16,25 @@ use crate::notices::may_have_changed;
 use crate::object::header::Header;
 use crate::quota::QuotaReport;
 use crate::{
-    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Result,
-    SpaceUsage, Version, Watcher,
+    Applied, Attributes, Engine, Error, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
+    Result, SpaceUsage, Version, Watcher,
 };
 
 impl Engine for Scm {
-    crate::delegate_reads!(reading, reading_bytes);
+    crate::delegate_reads!(reading_object, reading_object);
+
+    #[inline]
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.reading(|view| view.read_lookup(dir, name))
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.reading(|view| view.read_owner(id))
+    }
+
+    fn guards(&self, id: ObjectId) -> Result<Guards> {
+        self.reading(|view| view.read_guards(id))
+    }
 
     fn root(&self) -> ObjectId {
         self.root
@@ -140,18 +154,8 @@ impl Engine for Scm {
         space.stop_on_panic(|| space.release_header(Addr::from_raw(id.place())));
     }
 
-    // Inlining would put a second copy into `apply_without_limits`.
-    #[inline(never)]
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
-        self.check_change()?;
-        let space = self.volume.space();
-        let sparse = Cell::new(false);
-        let result =
-            space.with_room(|| op.journal_room(), || op.data_len(), || self.apply_in_room(op, &sparse));
-        if sparse.get() {
-            self.shrink_after(op);
-        }
-        result
+        self.apply_with(op, None)
     }
 
     fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
@@ -245,17 +249,38 @@ impl Scm {
         }
     }
 
+    /// Applies an Op. A new object of `Create` or `Put` gets this generation, or the next one.
+    // Inlining would put a second copy into `apply_without_limits`.
+    #[inline(never)]
+    pub(super) fn apply_with(&self, op: &Op<'_>, generation: Option<u64>) -> Result<Applied> {
+        self.check_change()?;
+        let space = self.volume.space();
+        let sparse = Cell::new(false);
+        let apply = || self.apply_in_room(op, generation, &sparse);
+        let result = space.with_room(|| op.journal_room(), || op.data_len(), apply);
+        if sparse.get() {
+            self.shrink_after(op);
+        }
+        result
+    }
+
     #[cold]
     #[inline(never)]
     fn apply_without_limits(&self, op: &Op<'_>) -> Result<Applied> {
         without_limits(|| self.apply(op))
     }
 
+    /// Runs an Op whose user may exceed the limits of quotas.
+    pub(super) fn above_limits(&self, apply: impl FnOnce() -> Result<Applied>) -> Result<Applied> {
+        if self.has_quotas() { without_limits(apply) } else { apply() }
+    }
+
     /// Applies an Op for which the medium has room.
     #[inline(always)]
-    fn apply_in_room(&self, op: &Op<'_>, sparse: &Cell<bool>) -> Result<Applied> {
+    fn apply_in_room(&self, op: &Op<'_>, generation: Option<u64>, sparse: &Cell<bool>) -> Result<Applied> {
         let _pin = pin();
-        let result = self.volume.space().stop_on_panic(|| self.sound(self.apply_one(op, sparse)));
+        let apply = || self.sound(self.apply_one(op, generation, sparse));
+        let result = self.volume.space().stop_on_panic(apply);
         if self.notices.is_watched() && may_have_changed(&result) {
             self.notify_of_object(op);
         }
@@ -264,10 +289,11 @@ impl Scm {
 
     /// Calls the method for an Op. The method sets `sparse` if it leaves few entries in a page of a
     /// directory.
-    fn apply_one(&self, op: &Op<'_>, sparse: &Cell<bool>) -> Result<Applied> {
+    fn apply_one(&self, op: &Op<'_>, generation: Option<u64>, sparse: &Cell<bool>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
-                self.create_object(dir, name, id, owner, content, time)
+                let new = Creation { id, owner, generation, time };
+                self.create_object(dir, name, new, content)
             }
             Op::CreateUnnamed { dir, id, owner, linkable, time } => {
                 self.create_unnamed(dir, id, owner, linkable, time)
@@ -298,7 +324,9 @@ impl Scm {
             Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
                 self.set_acl(id, kind, acl, drops_set_gid, time)
             }
-            Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
+            Op::Put { dir, name, id, owner, data, time } => {
+                self.put(dir, name, Creation { id, owner, generation, time }, data)
+            }
             Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time, sparse),
         }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
-use super::create::Inserted;
+use super::create::{Creation, Inserted};
 use super::locks::{EntryLock, LockedParent};
 use super::quotas::QuotaChange;
 use crate::extent::Class;
@@ -17,20 +17,18 @@ use crate::object::header::{Header, HotChange};
 use crate::object::mfile::{self, FileTree};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, SetIds, Time};
+use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Result, SetIds, Time};
 
-/// The value that a put sets, and the reserved id of a new file for it.
+/// The value that a put sets, and the new file for it. The file is not made if the key exists.
 #[derive(Clone, Copy)]
 struct NewValue<'a> {
-    id: ObjectId,
-    owner: Owner,
+    new: Creation,
     data: &'a [u8],
-    time: Time,
 }
 
 impl NewValue<'_> {
     fn check(&self) -> Result<()> {
-        if self.id.kind() != Kind::File {
+        if self.new.id.kind() != Kind::File {
             return Err(Error::Invalid("the value of a key must be a file"));
         }
         if self.data.len() as u64 > Class::MAX_BYTES {
@@ -90,7 +88,7 @@ impl BatchPlan {
         }
         for (op, &existing) in ops.iter().zip(&self.targets) {
             if let Op::Put { id, owner, data, .. } = *op {
-                NewValue { id, owner, data, time }.check()?;
+                NewValue { new: Creation { id, owner, generation: None, time }, data }.check()?;
             }
             existing.map_or(Ok(()), require_file)?;
         }
@@ -99,17 +97,9 @@ impl BatchPlan {
 }
 
 impl Scm {
-    pub(super) fn put(
-        &self,
-        dir: ObjectId,
-        name: &[u8],
-        id: ObjectId,
-        owner: Owner,
-        data: &[u8],
-        time: Time,
-    ) -> Result<Applied> {
+    pub(super) fn put(&self, dir: ObjectId, name: &[u8], new: Creation, data: &[u8]) -> Result<Applied> {
+        let (value, Creation { id, owner, time, .. }) = (NewValue { new, data }, new);
         check_entry(dir, name)?;
-        let value = NewValue { id, owner, data, time };
         'look_up: loop {
             let peeked = self.peek(dir, name)?;
             // This check follows the look-up, so that errors come in the order of the model.
@@ -159,13 +149,13 @@ impl Scm {
         existing: Option<ObjectId>,
         value: NewValue<'_>,
     ) -> Result<Pointer> {
-        let NewValue { id, owner, data, time } = value;
+        let NewValue { new, data } = value;
         match existing {
             Some(existing) => {
                 require_file(existing)?;
                 mfile::fresh(transaction, data)
             }
-            None => self.add_object(transaction, dir, id, owner, Content::Bytes(data), true, time),
+            None => self.add_object(transaction, dir, new, Content::Bytes(data), true),
         }
     }
 
@@ -177,7 +167,7 @@ impl Scm {
         root: Pointer,
         value: NewValue<'_>,
     ) -> Result<()> {
-        let NewValue { data, time, .. } = value;
+        let NewValue { new: Creation { time, .. }, data } = value;
         let hot = header.hot(self.medium())?;
         // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
@@ -243,7 +233,7 @@ impl Scm {
                         collection::insert(&mut transaction, root, name, id, time, version)?;
                         changes.push(EntryChange::added(&parent, name, id));
                     }
-                    let value = NewValue { id, owner, data, time };
+                    let value = NewValue { new: Creation { id, owner, generation: None, time }, data };
                     let before = quota.as_ref().map(|_| transaction.storage_change());
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {

@@ -31,6 +31,7 @@ mod features;
 mod handover;
 mod keys;
 mod locks;
+mod logged;
 mod open;
 mod opens;
 mod quotas;
@@ -59,9 +60,8 @@ use crate::object::header::{Header, Hot};
 use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
-
-pub use crate::host::{LogTable, provision_log};
 use locks::Locks;
+pub use logged::{LoggedEntry, sets_only_times};
 use opens::Opens;
 use quotas::Quotas;
 use summaries::Summaries;
@@ -144,9 +144,9 @@ impl Scm {
         self.sound(read(&self.volume))
     }
 
-    /// Runs a read of the bytes or the size of an object. Here, each change that was answered is visible.
+    /// Runs a read of an object. Here, each change that was answered is visible.
     #[inline(always)]
-    fn reading_bytes<'a, T>(
+    fn reading_object<'a, T>(
         &'a self,
         _id: ObjectId,
         read: impl FnOnce(&'a VolumeView) -> Result<T>,

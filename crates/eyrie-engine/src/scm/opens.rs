@@ -86,14 +86,14 @@ impl Opens {
     #[must_use]
     pub(super) fn remove(&self, id: ObjectId, board: &Board) -> bool {
         let before = self.count(id).fetch_sub(1, Ordering::SeqCst);
-        before == 1 && board.orphans() != 0
+        before == 1 && board.has_orphans(id)
     }
 
     /// Removes `count` holds. Returns true if the last hold of an orphan may be gone.
     #[must_use]
     pub(super) fn remove_holds(&self, id: ObjectId, count: u64, board: &Board) -> bool {
         let ended = self.holds.remove(id, count);
-        ended != 0 && !self.holds.contain(id) && board.orphans() != 0
+        ended != 0 && !self.holds.contain(id) && board.has_orphans(id)
     }
 
     /// True if no process has an object of the stripe of `id` open, and the object is not held. Then no
@@ -131,18 +131,17 @@ impl Opens {
     pub(super) fn add_orphan(&self, id: ObjectId, board: &Board) {
         let mut orphans = lock(&self.orphans);
         orphans.entry(stripe_of(id)).or_default().push(id);
-        board.add_orphans(1);
+        board.set_has_orphans(stripe_of(id), true);
     }
 
     /// Removes from the list an object that has got its first name.
     pub(super) fn remove_orphan(&self, id: ObjectId, board: &Board) {
         let mut orphans = lock(&self.orphans);
         let Entry::Occupied(mut stripe) = orphans.entry(stripe_of(id)) else { return };
-        let before = stripe.get().len();
         stripe.get_mut().retain(|orphan| *orphan != id);
-        board.add_orphans(stripe.get().len() as i64 - before as i64);
         if stripe.get().is_empty() {
             stripe.remove();
+            board.set_has_orphans(stripe_of(id), false);
         }
     }
 
@@ -181,10 +180,10 @@ impl Opens {
             std::mem::take(stripe.get_mut()).into_iter().partition(|&id| wanted(id) && self.is_closed(id));
         if open.is_empty() {
             stripe.remove();
+            board.set_has_orphans(stripe_of(id), false);
         } else {
             *stripe.get_mut() = open;
         }
-        board.add_orphans(-(closed.len() as i64));
         lock(&self.freeing).extend_from_slice(&closed);
         closed
     }
@@ -204,9 +203,8 @@ impl Opens {
     /// Removes all orphans from the list, open or not.
     fn remove_all(&self, board: &Board) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);
-        let all: Vec<ObjectId> = std::mem::take(&mut *orphans).into_values().flatten().collect();
-        board.add_orphans(-(all.len() as i64));
-        all
+        orphans.keys().for_each(|&stripe| board.set_has_orphans(stripe, false));
+        std::mem::take(&mut *orphans).into_values().flatten().collect()
     }
 }
 
@@ -274,7 +272,7 @@ impl Scm {
 
     /// Frees the orphans of the stripe of `id` that nothing keeps open. Another process has ended an open.
     pub fn close_claimed(&self, id: ObjectId) {
-        if self.volume.board().orphans() != 0 && self.medium().check().is_ok() {
+        if self.volume.board().has_orphans(id) && self.medium().check().is_ok() {
             self.volume.space().stop_on_panic(|| self.free_closed_of_stripe(id));
         }
     }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Scm;
 use super::arguments::check_entry;
 use super::counts::EntryChange;
-use super::create::Inserted;
+use super::create::{Creation, Inserted};
 use super::locks::{EntryLock, HeldLocks, LockedParent, PeekedEntry};
 use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Header, HotChange};
@@ -115,7 +115,8 @@ impl Scm {
         Whiteout { id, owner }: Whiteout,
         time: Time,
     ) -> Result<()> {
-        self.add_object(transaction, dir.id, id, owner, Content::Device(0), false, time)?;
+        let new = Creation { id, owner, generation: None, time };
+        self.add_object(transaction, dir.id, new, Content::Device(0), false)?;
         self.inherit(transaction, dir, id, owner)
     }
 
@@ -186,7 +187,7 @@ impl Scm {
         }
     }
 
-    /// Refuses to move an object into another tree with a quota.
+    /// Refuses to move an object into a directory of another tree (a directory with another project id).
     #[inline]
     fn check_trees(&self, request: &MoveRequest<'_>, ready: &LockedMove) -> Result<()> {
         self.check_tree(&ready.to, ready.moved.id)?;

@@ -1,133 +1,101 @@
-//! Applies the entries of change logs: those of a live client in its service, and those that a dead service
-//! has left, at the next open.
+//! Applies the change logs that a dead service has left, at the next open.
 
+use std::cell::Cell;
 use std::time::SystemTime;
 
-use eyrie_medium::Fault;
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Fault};
 
 use super::Scm;
-use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
-use crate::change_log::{ANY_SIZE, EntryHead, LogError, LogReader, RING_BYTES};
-use crate::host::{HostPlace, left_logs, remove_left};
-use crate::op::encode::decode_unsummed;
-use crate::{Applied, Engine, Error, Op, Result, Time};
+use super::logged::LoggedEntry;
+use crate::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
+use crate::host::{HostPlace, LeftLog, left_logs, remove_left};
+use crate::{Engine, Result};
 
 impl Scm {
-    /// Applies the Op of an entry of a change log, for its user. Only Ops that a client may log are applied:
-    /// writes, and puts of keys that exist.
-    ///
-    /// # Errors
-    /// `Invalid` for an entry that no client writes that keeps the protocol, and the errors of the Op. No
-    /// client that keeps the protocol logs an Op that fails.
-    pub fn apply_logged(
-        &self,
-        who: &Credentials,
-        entry: &EntryHead,
-        op: &[u8],
-        now: Time,
-    ) -> Result<Applied> {
-        let (decoded, length) =
-            decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
-        if length != op.len() {
-            return Err(Error::Invalid("bytes after the Op of an entry"));
-        }
-        let op =
-            Requester { engine: self, who, rules: AccessRules::default(), now }.authorize(&decoded.op())?;
-        match op {
-            Op::Write { id, .. } => {
-                if entry.size_before != ANY_SIZE && self.attributes(id)?.size != entry.size_before {
-                    return Err(Error::Invalid("a log with another size of the file"));
-                }
-            }
-            // The id of a new key could be that of any header.
-            Op::Put { dir, name, .. } if self.lookup(dir, name)?.is_some() => {}
-            _ => return Err(Error::Invalid("an Op that is not logged")),
-        }
-        if may_exceed_limits(who) { self.apply_above_limits(&op) } else { self.apply(&op) }
-    }
-
-    /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
-    /// count for a quota, or if a file may be immutable or append-only. A write may take a capability from
-    /// its file.
-    pub fn may_defer(&self) -> bool {
-        let board = self.volume.board();
-        !(board.has_quotas() || board.has_capabilities() || board.has_flags())
-    }
-
-    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
-    /// without the last fiftieth of the volume. `None` if changes of this volume must not be deferred.
-    pub fn budget_of_deferral(&self) -> Option<u64> {
-        if !self.may_defer() {
-            return None;
-        }
-        let usage = self.space();
-        Some(usage.free.checked_sub(usage.total / 50)? / 4)
-    }
-
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
     /// An owner that is killed meanwhile leaves the rest to the next one. A volume that is opened to be read
     /// applies them to its copy, and leaves the files.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
-        if !logs.is_empty() {
+        if !logs.is_empty() && !broken(SafetyRule::ReplayResetsFreeHeaders) {
             // The header of an object without a name is free now, and the log may name the object.
             self.reset_free_headers()?;
         }
         for log in logs {
-            let tail = log.tail(to_change)?;
-            let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
-            let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, entry, op| {
-                // The entry that was being applied at the death of the service may be applied again. A file
-                // that such an entry has made longer has its new size already.
-                let entry = EntryHead { size_before: ANY_SIZE, ..*entry };
-                let apply = || self.apply_logged(&log.who, &entry, op, SystemTime::now().into());
-                let made = match apply() {
-                    // No reader holds back the storage that the entries before have freed.
-                    Err(Error::NoSpace) if self.reclaim() => apply(),
-                    made => made,
-                };
-                match made {
-                    // An object that is gone has no name and is not open, so nobody misses the change.
-                    Ok(_) | Err(Error::Stale) => {}
-                    Err(error) if !failed => {
-                        tracing::error!(%error, "a logged change of a client could not be made");
-                        failed = true;
-                    }
-                    Err(_) => {}
-                }
-                applied = position;
-                if to_change && noted.is_ok() {
-                    noted = log.set_applied(position);
-                }
-                true
-            });
-            noted?;
-            match read {
-                Ok(_) => {}
-                Err(LogError::Damaged) => {
-                    tracing::error!("a change log of a client is damaged; its rest is dropped");
-                    failed = true;
-                }
-                // The log stays for the next open.
-                Err(LogError::Host(source)) => {
-                    return Err(Fault::Io { what: "reading a change log".to_owned(), source }.into());
-                }
-            }
-            if to_change {
-                log.finish(applied, failed)?;
-            }
+            self.replay_log(&mut reader, &log, to_change)?;
         }
         if to_change {
             remove_left(place);
         }
         Ok(())
     }
+
+    fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, to_change: bool) -> Result<()> {
+        let tail = log.tail(to_change)?;
+        // Growth of directories must leave the storage that all entries need. The second read reports errors.
+        let mut needed = 0;
+        let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
+            needed += storage_of_entry(head.bytes.into());
+            true
+        });
+        self.promise_storage(needed);
+        let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
+        let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
+            let now = SystemTime::now().into();
+            let entry = LoggedEntry { who: &log.who, head, op, now, is_left: true };
+            if let Err(error) = self.apply_left(log, &entry)
+                && !std::mem::replace(&mut failed, true)
+            {
+                tracing::error!(%error, "a logged change of a client could not be made");
+            }
+            applied = position;
+            if to_change {
+                noted = log.set_applied(position);
+            }
+            // Only one entry may be applied and not noted, because names depend on the entries before.
+            noted.is_ok()
+        });
+        self.promise_storage(0);
+        noted?;
+        match read {
+            Ok(_) => {}
+            Err(LogError::Damaged) => {
+                tracing::error!("a change log of a client is damaged; its rest is dropped");
+                failed = true;
+            }
+            // The log stays for the next open.
+            Err(LogError::Host(source)) => {
+                return Err(Fault::Io { what: "reading a change log".to_owned(), source }.into());
+            }
+        }
+        if to_change {
+            log.finish(applied, failed)?;
+        }
+        Ok(())
+    }
+
+    /// Applies an entry of a log that a dead service has left.
+    fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>) -> Result<()> {
+        let space = self.volume.space();
+        let taken = Cell::new(None);
+        let made = self.apply_logged(entry, |id, generation| {
+            // The reservations have ended with the service, so the id of a new object is free.
+            let is_free = broken(SafetyRule::ReplayTakesHeaders)
+                || matches!(space.allocate_header_at(Addr::from_raw(id.place())), Ok(true));
+            taken.set(is_free.then_some(id));
+            is_free && log.generations.contains(&generation)
+        });
+        if let (Err(_), Some(id)) = (&made, taken.get()) {
+            self.unreserve(id);
+        }
+        made.map(drop)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
@@ -139,12 +107,15 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
+    use crate::access::Credentials;
     use crate::board::SessionKey;
-    use crate::change_log::{ENTRY_HEAD_BYTES, FINAL, HEAD_BYTES, LOG_FILE_BYTES, TAIL};
+    use crate::change_log::{
+        ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL,
+    };
     use crate::host::LogTable;
     use crate::op::encode::encode_unsummed;
     use crate::volume::{MediumChoice, Options};
-    use crate::{Content, Kind, ObjectId, Owner, SetIds};
+    use crate::{Content, Kind, ObjectId, Op, Owner, RenameMode, SetIds, Time};
 
     const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     const TIME: Time = Time::new(5, 0);
@@ -155,6 +126,9 @@ mod tests {
         log: File,
         file: ObjectId,
         root: ObjectId,
+        /// Ids that a client had reserved, and the first generation that it may use.
+        reserved: [ObjectId; 2],
+        generation: u64,
         /// Position after the last entry.
         tail: u64,
     }
@@ -175,11 +149,15 @@ mod tests {
                 id
             };
             let (file, _) = (make(b"file"), make(b"key"));
+            let reserved = [(); 2].map(|()| engine.reserve(Kind::File).expect("room"));
+            reserved.iter().for_each(|&id| engine.unreserve(id));
+            let generation = engine.generations_for_log().expect("few are used").start;
             let table = LogTable::create(&path).expect("room");
             let key = SessionKey::new(1, 1, 3);
             let log = table.begin(key, who).expect("room").expect("few groups");
             table.set_granted(key, true);
-            Killed { place, log, file, root, tail: 0 }
+            table.set_generations(key, generation);
+            Killed { place, log, file, root, reserved, generation, tail: 0 }
         }
 
         fn path(&self) -> PathBuf {
@@ -194,10 +172,14 @@ mod tests {
         }
 
         fn append(&mut self, op: &Op<'_>) {
+            self.append_with(op, NO_DETAIL);
+        }
+
+        fn append_with(&mut self, op: &Op<'_>, detail: u64) {
             let mut record = Vec::new();
             encode_unsummed(op, &mut record);
             let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
-            let entry = EntryHead { bytes, op_bytes: record.len() as u32, size_before: ANY_SIZE };
+            let entry = EntryHead { bytes, op_bytes: record.len() as u32, detail };
             self.append_bytes(entry, &record);
         }
 
@@ -208,6 +190,23 @@ mod tests {
         fn put(&mut self, name: &[u8], data: &[u8]) {
             let id = ObjectId::new(1 << 20, Kind::File);
             self.append(&Op::Put { dir: self.root, name, id, owner: OWNER, data, time: TIME });
+        }
+
+        /// Logs the creation of a file with one of the reserved ids.
+        fn create(&mut self, name: &[u8], number: usize) {
+            let (dir, id, content) = (self.root, self.reserved[number], Content::Bytes(name));
+            let op = Op::Create { dir, name, id, owner: OWNER, content, time: TIME };
+            self.append_with(&op, self.generation + number as u64);
+        }
+
+        fn unlink(&mut self, name: &[u8], id: ObjectId) {
+            self.append_with(&Op::Unlink { dir: self.root, name, time: TIME }, id.raw());
+        }
+
+        fn rename(&mut self, from_name: &[u8], to_name: &[u8], id: ObjectId) {
+            let (from_dir, to_dir, mode, whiteout) = (self.root, self.root, RenameMode::Replace, None);
+            let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: TIME };
+            self.append_with(&op, id.raw());
         }
 
         /// Opens the volume as the service did that has left the log.
@@ -237,16 +236,21 @@ mod tests {
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 
-    /// Fails all calls of the host from some call on, as a kill ends them.
-    struct KillAtCall(Cell<u32>);
+    /// Fails a call of the host after this number of calls.
+    struct FailAtCall {
+        left: Cell<u32>,
+        /// True if all later calls fail, too, as a kill ends them.
+        is_kill: bool,
+    }
 
-    impl HostObserver for KillAtCall {
+    impl HostObserver for FailAtCall {
         fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
-            match self.0.get() {
-                0 => Err(Errno::IO),
+            match self.left.get() {
+                0 if self.is_kill => Err(Errno::IO),
+                u32::MAX => Ok(()),
                 left => {
-                    self.0.set(left - 1);
-                    Ok(())
+                    self.left.set(left.wrapping_sub(1));
+                    if left == 0 { Err(Errno::IO) } else { Ok(()) }
                 }
             }
         }
@@ -255,32 +259,80 @@ mod tests {
     /// The next owner is killed before each of its calls of the host. The owner after it finds every change.
     #[test]
     fn left_log_is_applied_although_its_owners_are_killed() {
-        let mut kills = 0;
+        assert!(owners_after_failures(true) > 10);
+    }
+
+    /// A call of the host that fails is no damage of the log.
+    #[test]
+    fn left_log_is_applied_although_calls_of_the_host_fail() {
+        assert!(owners_after_failures(false) > 5);
+    }
+
+    /// Opens the volume with a failure at each call of the host, and then again. Compares the changes. Returns
+    /// the number of opens that failed.
+    fn owners_after_failures(is_kill: bool) -> u32 {
+        let mut failed = 0;
         for calls in 0.. {
             let mut killed = Killed::new(&Credentials::root());
             for (offset, data) in [(0, &b"blue"[..]), (4, b" egg"), (0, b"grey")] {
                 killed.write(offset, data);
             }
             killed.put(b"key", b"value");
-            let observer = Rc::new(KillAtCall(Cell::new(calls)));
+            let [first, second] = killed.reserved;
+            killed.create(b"new", 0);
+            killed.rename(b"new", b"moved", first);
+            killed.create(b"new", 1);
+            killed.unlink(b"moved", first);
+            killed.rename(b"new", b"last", second);
+            let observer = Rc::new(FailAtCall { left: Cell::new(calls), is_kill });
             let opened = host::observed_by(observer.clone(), || killed.open().map(drop));
-            kills += u32::from(opened.is_err());
+            failed += u32::from(opened.is_err());
             let engine = killed.open().expect("sound");
             assert_eq!(
                 (bytes_of(&engine, b"file"), bytes_of(&engine, b"key")),
                 (b"grey egg".to_vec(), b"value".to_vec())
             );
+            let id_of = |name: &[u8]| engine.lookup(engine.root(), name).expect("sound");
+            assert_eq!([&b"new"[..], b"moved", b"last"].map(id_of), [None, None, Some(second)]);
+            assert_eq!(bytes_of(&engine, b"last"), b"new");
+            assert_eq!(engine.birth(second).expect("alive").generation, killed.generation + 1);
             assert_is_clean(&engine);
             let path = killed.path();
             assert!(!path.join("sessions").exists() && !path.join("log-003").exists());
             let mut last = [0; 8];
             killed.log.read_exact_at(&mut last, FINAL as u64 * 8).expect("a log");
             assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that all is applied");
-            if opened.is_ok() && observer.0.get() > 0 {
+            if opened.is_ok() && (1..u32::MAX).contains(&observer.left.get()) {
                 break;
             }
         }
-        assert!(kills > 10, "{kills} owners were killed");
+        failed
+    }
+
+    /// A directory grows only as long as the storage is left that logged changes may still need.
+    #[test]
+    fn growth_leaves_promised_storage() {
+        let engine = Killed::new(&Credentials::root()).open_without_logs();
+        let dir = engine.root();
+        let promised = 4 << 20;
+        engine.promise_storage(promised);
+        let mut largest = 0;
+        for number in 0_u32.. {
+            let before = engine.space().free;
+            if before < promised {
+                break;
+            }
+            let id = engine.reserve(Kind::File).expect("room");
+            let name = &number.to_le_bytes().map(|byte| byte | 128);
+            let name = &[&name[..], &number.to_string().into_bytes()].concat();
+            let content = Content::Empty;
+            engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }).expect("room");
+            let taken = before.saturating_sub(engine.space().free);
+            largest = largest.max(taken);
+            assert!(taken < 128 << 10 || before - taken >= promised, "{taken} of {before} bytes");
+        }
+        assert!(largest > 128 << 10, "the directory has grown");
+        assert_is_clean(&engine);
     }
 
     /// The log names an object that had no name any more, and another object needs storage. The storage of
@@ -295,20 +347,30 @@ mod tests {
             let (name, content) = (b"tmp", Content::Empty);
             let make = Op::Create { dir: root, name, id: orphan, owner: OWNER, content, time: TIME };
             engine.apply(&make).expect("room");
-            let write = |id, data| Op::Write { id, offset: 0, data, set_ids: SetIds::Keep, time: TIME };
-            engine.apply(&write(orphan, &[1; 8000])).expect("room");
+            let overwrite = |page: u64, data| Op::Write {
+                id: orphan,
+                offset: page << 12,
+                data,
+                set_ids: SetIds::Keep,
+                time: TIME,
+            };
+            engine.apply(&overwrite(0, &[1; 64 << 12])).expect("room");
             engine.open(orphan).expect("alive");
             engine.apply(&Op::Unlink { dir: root, name: b"tmp", time: TIME }).expect("there");
             drop(engine);
-            killed.write(0, &[2; 8000]);
-            killed.append(&write(orphan, &[3; 8]));
-            killed.append(&write(orphan, &[3; 8000]));
+            (0..64).for_each(|page| killed.write(page << 12, &[2; 4096]));
+            // Short writes at places that exist are made in place.
+            (0..64).for_each(|page| killed.append(&overwrite(page, &[3; 8])));
+            killed.append(&overwrite(0, &[3; 64]));
             let engine = if to_change {
                 killed.open().expect("sound")
             } else {
                 Scm::open_read_only(&killed.path(), PagedOptions::for_host()).expect("sound")
             };
-            assert_eq!(bytes_of(&engine, b"file"), [2; 100]);
+            let file = engine.lookup(engine.root(), b"file").expect("sound").expect("there");
+            let mut bytes = vec![0; 64 << 12];
+            assert_eq!(engine.read(file, 0, &mut bytes).expect("sound"), 64 << 12);
+            assert!(bytes.iter().all(|&byte| byte == 2));
             assert_is_clean(&engine);
         }
     }
@@ -341,7 +403,7 @@ mod tests {
         let (dir, id, content) = (killed.root, ObjectId::new(1 << 20, Kind::File), Content::Empty);
         killed.append(&Op::Create { dir, name: b"new", id, owner: OWNER, content, time: TIME });
         killed.append(&Op::Unlink { dir, name: b"key", time: TIME });
-        killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, size_before: ANY_SIZE }, &[0x55; 16]);
+        killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, detail: NO_DETAIL }, &[0x55; 16]);
         killed.write(0, b"blue");
         let engine = killed.open().expect("sound");
         assert_eq!(engine.lookup(engine.root(), b"new").expect("sound"), None);
@@ -352,7 +414,7 @@ mod tests {
     /// Each damage ends a log. The entries before it count.
     #[test]
     fn damaged_log_ends_at_its_damage() {
-        let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, size_before: ANY_SIZE };
+        let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, detail: NO_DETAIL };
         let heads = [head(0, 0), head(16, 0), head(15, 1), head(32, 17), head(u32::MAX, 1), head(1 << 20, 8)];
         for damage in heads {
             let mut killed = Killed::new(&Credentials::root());
@@ -384,7 +446,7 @@ mod tests {
         killed.tail = start;
         let table = File::options().write(true).open(killed.path().join("sessions")).expect("a table");
         table.write_all_at(&start.to_le_bytes(), 3 * 4096 + 8).expect("room");
-        killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, size_before: 0 }, &[]);
+        killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, detail: 0 }, &[]);
         killed.write(0, b"blue");
         let engine = killed.open().expect("sound");
         assert_eq!(bytes_of(&engine, b"file"), b"blue");

@@ -7,7 +7,7 @@
 //! While a volume is open, only two parts of this state are on media: the bitmap of header chunks and the
 //! number of groups in use. After a crash, all storage that no object reaches is free.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock};
@@ -49,6 +49,8 @@ pub struct Space {
     has_leaks: AtomicBool,
     /// True after a panic in a change. No later transaction commits.
     is_stopped: AtomicBool,
+    /// Bytes that changes in the logs of clients may still need.
+    promised: AtomicU64,
     /// Live bytes and objects when the volume was opened or recovered.
     opened: (u64, u64),
 }
@@ -67,6 +69,7 @@ impl Space {
             spares: Spares::new(),
             has_leaks: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
+            promised: AtomicU64::new(0),
             opened,
         }
     }
@@ -155,6 +158,31 @@ impl Space {
             Some(addr) => Ok(addr),
             None => self.allocate_shape(Shape::Header),
         }
+    }
+
+    /// Allocates this header slot. Returns false if it is not free. No other thread uses the volume yet, and
+    /// nothing was freed since it was opened.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    pub(crate) fn allocate_header_at(&self, addr: Addr) -> Result<bool> {
+        if !self.context.is_header(addr) || !self.central().take_header(addr) {
+            return Ok(false);
+        }
+        self.magazine().count_live(Shape::Header);
+        self.announce_allocated(Shape::Header, addr)?;
+        Ok(true)
+    }
+
+    /// Sets the number of bytes that changes in the logs of clients may still need.
+    pub(crate) fn promise(&self, bytes: u64) {
+        self.promised.store(bytes, Ordering::Relaxed);
+    }
+
+    /// True if an allocation of this size that nothing needs leaves the storage that is promised.
+    pub(crate) fn leaves_promised(&self, bytes: u64) -> bool {
+        let promised = self.promised.load(Ordering::Relaxed);
+        promised == 0 || self.usage().free >= promised.saturating_add(bytes)
     }
 
     #[inline(always)]

@@ -251,6 +251,11 @@ impl Central {
         done.map_err(allocation_error)
     }
 
+    /// Allocates this header slot. Returns false if it is not free.
+    pub(super) fn take_header(&mut self, addr: Addr) -> bool {
+        self.headers.take(addr)
+    }
+
     /// Frees a slot for which [`SpaceContext::is_header`] is true.
     pub(super) fn free_header(&mut self, addr: Addr) {
         self.refused += u64::from(!self.headers.free(addr));

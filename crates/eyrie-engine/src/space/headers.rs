@@ -180,6 +180,20 @@ impl Headers {
         Some(slot_addr(chunk, word as u32 * 64 + bit))
     }
 
+    /// Allocates this slot. Returns false if it is not free.
+    pub(super) fn take(&mut self, addr: Addr) -> bool {
+        let (chunk, slot) = slot_of(addr);
+        let Some(slots) = self.free.get_mut(&chunk) else { return false };
+        let (word, bit) = (&mut slots[slot as usize / 64], 1 << (slot % 64));
+        let is_free = *word & bit != 0;
+        *word &= !bit;
+        if slots.iter().all(|&word| word == 0) {
+            self.free.remove(&chunk);
+            self.list.retain(|&listed| listed != chunk);
+        }
+        is_free
+    }
+
     /// Frees a slot of a header chunk. Returns `false` when the slot is free already.
     pub(super) fn free(&mut self, addr: Addr) -> bool {
         let (chunk, slot) = slot_of(addr);

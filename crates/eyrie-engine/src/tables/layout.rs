@@ -212,10 +212,10 @@ pub struct VolumePage {
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. By this record, the next owner finds out if the change was made. The
-/// change was made if the object that it makes exists and has the change time of this record. A change that
-/// makes no object was made if the object that it changes exists and has this change time. The records of a
-/// write and of a new access time name no object. These changes count as not made, because a client can
-/// repeat them without harm.
+/// change was made if the object `new` exists and has the change time of this record. Otherwise, the change
+/// was made if the object that it changes exists and has this change time. The records of a write and of a
+/// new access time name no object. These changes count as not made, because a client can repeat them without
+/// harm.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {

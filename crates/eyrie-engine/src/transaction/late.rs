@@ -3,7 +3,7 @@
 //!
 //! Without the feature `mutants`, this module does nothing. With the feature, a test may break a rule. A
 //! store that belongs to the broken rule is then undone before the transaction's barrier and repeated after
-//! its commit. A crash between the commit and the repeated store finds the commit without the store. A run
+//! its commit. A crash between the commit and the repeated store leaves the commit without the store. A run
 //! without a crash sees no difference.
 
 use eyrie_medium::rules::{SafetyRule, broken};

@@ -29,9 +29,9 @@ const BLOCK: u64 = 256;
 const SHARDS: usize = 64;
 
 #[derive(Clone, Copy)]
-struct GenerationRange {
-    next: u64,
-    end: u64,
+pub(super) struct GenerationRange {
+    pub(super) next: u64,
+    pub(super) end: u64,
 }
 
 /// Assigns generations.
@@ -78,16 +78,21 @@ impl Generations {
         Ok(shard.next - 1)
     }
 
-    /// Takes a block of numbers. First raises the limit on the medium if fewer than `least` numbers are left
-    /// below it.
+    /// Takes a block of numbers for a thread.
     #[cold]
     fn block(&self, medium: &Medium) -> Result<GenerationRange> {
+        self.take(BLOCK, medium)
+    }
+
+    /// Takes `count` numbers in a row, at most [`LEASE`]. First raises the limit on the medium if fewer than
+    /// `least` numbers, or fewer than `count`, are left below it.
+    pub(super) fn take(&self, count: u64, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);
-        if leased.end - leased.next < self.least {
+        if leased.end - leased.next < self.least.max(count) {
             self.raise(&mut leased, medium)?;
         }
         let next = leased.next;
-        leased.next += BLOCK;
+        leased.next += count;
         Ok(GenerationRange { next: next.max(1), end: leased.next })
     }
 

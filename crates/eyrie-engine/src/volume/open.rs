@@ -5,7 +5,7 @@
 //! cleared clean mark. A crash may keep either of these stores without the other: the number has no effect on
 //! the content, and without the mark the next open recovers the volume.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -321,6 +321,15 @@ impl Volume {
     #[inline]
     pub fn generation(&self) -> Result<u64> {
         self.generations.next(self.medium())
+    }
+
+    /// Returns `count` numbers in a row, at most 2^20, that this volume never assigned before.
+    ///
+    /// # Errors
+    /// As [`Volume::generation`].
+    pub fn generations(&self, count: u64) -> Result<Range<u64>> {
+        let taken = self.generations.take(count, self.medium())?;
+        Ok(taken.next..taken.end)
     }
 }
 

@@ -165,7 +165,7 @@ fn flock_in_a_mount_excludes_other_mounts_and_the_library() {
     first.unlock().unwrap();
     library.try_lock().unwrap();
     library.unlock().unwrap();
-    // POSIX locks do not conflict with `flock`, also if they have all bytes.
+    // POSIX locks do not conflict with `flock`, even if they cover all bytes.
     first.try_lock().unwrap();
     let process = Process::new(&two.points[1], 1);
     assert_eq!(process.lock(RangeOwner::Process, (0, 0), EXCLUSIVE), Ok(()));
@@ -428,8 +428,8 @@ fn option_leaves_locks_to_the_kernel() {
     super::unmount_idle(&mut mount);
 }
 
-/// Locks in a mount whose process does not see the threads of the programs. Their system calls are then
-/// unknown.
+/// Locks in a mount whose process does not see the threads of the programs. The mount then cannot know which
+/// system calls the threads make.
 fn lock_unseen(place: &Path) {
     assert_ne!(fs::read_link("/proc/self").unwrap().to_str().unwrap(), std::process::id().to_string());
     let volume = Volume::create(place.join("volume"), 16 << 20).unwrap();

@@ -283,8 +283,8 @@ with_parallel_rules! {
             "The record with the name of an entry persists before the slot of the entry becomes live.",
             "the record is stored after the slot";
         SpilledBitBeforeItsEntry "spilled-bit-before-its-entry" on Memory, "long names":
-            "If the hash of an entry picks another line, that line names the entry's line before it is live.",
-            "the picked line names that line afterwards";
+            "An entry outside its preferred line is live only after that line names the entry's line.",
+            "the preferred line names the entry's line afterwards";
         InventoryBeforeItsEntry "inventory-before-its-entry" on Memory, "one call":
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry only after it is live";

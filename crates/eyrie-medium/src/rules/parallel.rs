@@ -143,6 +143,19 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "A client that waits for a redo record asks from time to time if its service lives.",
             "it takes a dead service for a live one";
     }
+    Processes in "eyrie-engine/src/scm/replay.rs" {
+        ReplayResetsFreeHeaders "replay-resets-free-headers" on Services, "deferred::log_of_a_removed":
+            "An owner that finds a log resets the headers of removed objects before it applies the log.",
+            "entries change removed objects, and with them the storage of others";
+        ReplayTakesHeaders "replay-takes-headers" on Services, "deferred::names_outlive":
+            "An owner that finds a log allocates the header of each object that the log has made.",
+            "another object gets the header, too";
+    }
+    Processes in "eyrie-engine/src/scm/logged.rs" {
+        ReplayKeepsGenerations "replay-keeps-generations" on Services, "deferred::names_outlive":
+            "An object that a log has made gets the generation that its client knows.",
+            "it gets another generation";
+    }
     Processes in "eyrie-client/src/log.rs" {
         SealStopsAppends "seal-stops-appends" on ServiceScheduler, "deferred::":
             "A client moves the end of its log by a compare-and-exchange, which fails after a seal.",
@@ -155,6 +168,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         ReadsSettleGrants "reads-settle-grants" on ServiceScheduler, "deferred::":
             "Before a client reads bytes, the service applies the logged changes of them.",
             "it reads at once";
+        OwnNamesAreSeen "own-names-are-seen" on ServiceScheduler, "deferred::readers_see_each_answered_name":
+            "A client looks for a name among its logged changes before it looks in the volume.",
+            "it looks only in the volume";
     }
     Processes in "eyrie-service/src/logs.rs" {
         RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
@@ -166,6 +182,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         GrantEndsAfterItsEntries "grant-ends-after-its-entries" on ServiceScheduler, "deferred::":
             "A service clears the grant only after it has applied the log.",
             "it clears the grant first";
+        GrantIsNoted "grant-is-noted" on Services, "deferred::logged_changes_outlive":
+            "A service notes the holder of the grant in the table of logs before the first entry.",
+            "it notes no holder, and the next owner applies no log";
         EntryIsAppliedBeforeItCounts "entry-is-applied-before-it-counts" on ServiceScheduler, "deferred::":
             "A service notes an entry as applied only after it has applied it.",
             "it notes the entry first";

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::os::unix::fs::FileExt;
 
-use eyrie::{OpenFlags, Posix, PosixExt};
-use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED, LOG_TAIL, LogWord};
+use eyrie::{Errno, OpenFlags, Posix, PosixExt};
+use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LogWord};
 use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, RING_BYTES};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
@@ -57,12 +57,30 @@ impl RawHolder {
         self.session.files[3].write_all_at(bytes, HEAD_BYTES as u64).unwrap();
     }
 
+    /// Returns the first generation that entries may give to new objects.
+    fn generation(&self) -> u64 {
+        self.session.lanes.words()[LOG_GENERATION].load(Ordering::SeqCst)
+    }
+
+    fn create(&self, id: ObjectId) -> Op<'static> {
+        let (dir, content) = (self.session.root, Content::Empty);
+        Op::Create { dir, name: b"forged", id, owner: OWNER, content, time: TIME }
+    }
+
+    /// Logs an Op as the first entry.
+    fn log(&self, op: &Op<'_>, detail: u64) {
+        let mut entry = RawHolder::entry(op);
+        entry[8..16].copy_from_slice(&detail.to_le_bytes());
+        self.store(&entry);
+        self.move_tail(entry.len() as u64);
+    }
+
     /// Returns the entry of an Op.
     fn entry(op: &Op<'_>) -> Vec<u8> {
         let mut record = Vec::new();
         encode_unsummed(op, &mut record);
         let bytes = (16 + record.len()).next_multiple_of(16);
-        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, size_before: u64::MAX };
+        let head = EntryHead { bytes: bytes as u32, op_bytes: record.len() as u32, detail: u64::MAX };
         let mut entry = [head.as_bytes(), &record].concat();
         entry.resize(bytes, 0);
         entry
@@ -74,7 +92,7 @@ impl RawHolder {
 #[test]
 fn damaged_logs_end_only_their_grant() {
     let (mut served, [files, other]) = Served::with_clients(256 << 20);
-    let damages: [&dyn Fn(&RawHolder); 6] = [
+    let damages: [&dyn Fn(&RawHolder); 9] = [
         &|holder| holder.move_tail(RING_BYTES + 16),
         &|holder| holder.move_tail(LogWord::POSITION_MAX),
         &|holder| {
@@ -92,9 +110,17 @@ fn damaged_logs_end_only_their_grant() {
         },
         &|holder| {
             // An Op that no client logs.
-            let entry = RawHolder::entry(&Op::Unlink { dir: holder.session.root, name: b"keep", time: TIME });
-            holder.store(&entry);
-            holder.move_tail(entry.len() as u64);
+            let dir = holder.session.root;
+            holder.log(&Op::Link { dir, name: b"link", id: holder.file, time: TIME }, u64::MAX);
+        },
+        // New objects with the id of a file, with a generation of another client, and with an id that the
+        // session has not reserved.
+        &|holder| holder.log(&holder.create(holder.file), holder.generation()),
+        &|holder| holder.log(&holder.create(holder.session.reserve(Kind::File)), holder.generation() - 1),
+        &|holder| {
+            let reserved = holder.session.reserve(Kind::File);
+            let next = ObjectId::new(reserved.place() + 256 * 64, Kind::File);
+            holder.log(&holder.create(next), holder.generation());
         },
     ];
     files.write("/keep", "blue").unwrap();
@@ -107,6 +133,7 @@ fn damaged_logs_end_only_their_grant() {
         assert_eq!(holder.session.apply(&holder.write(&[7])), 0);
         assert_eq!(other.read(&name).unwrap(), [7]);
         assert_eq!(other.read("/keep").unwrap(), b"blue");
+        assert_eq!(other.metadata("/forged").unwrap_err().errno(), Errno::NOENT);
     }
     drop((files, other));
     served.stop();

@@ -1,5 +1,7 @@
 //! Deferred changes: appends to the log, seals, and readers beside them.
 
+use eyrie_engine::{ListedEntry, RenameMode};
+
 use super::*;
 
 const NAMES: [&[u8]; 2] = [b"egg", b"nest"];
@@ -105,5 +107,157 @@ fn each_append_is_made_once() {
         assert_eq!((count, &bytes[..3]), (12, &b"egg"[..]));
         let of = |number: u8| bytes[3..count].iter().filter(|&&byte| byte == number).count();
         assert_eq!([0, 1, 2].map(of), [3; 3]);
+    });
+}
+
+/// Makes a file with a number, which no other file has at this name.
+fn make_numbered(client: &Client, name: &[u8], number: usize) {
+    let (dir, data) = (client.root(), (number as u64).to_le_bytes());
+    let content = Content::Bytes(&data);
+    repeated(|| {
+        let id = client.reserve(Kind::File)?;
+        client.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME })
+    });
+}
+
+/// Returns the number in the file of a name. `None` if the name does not exist.
+fn number_of(engine: &impl Engine, name: &[u8]) -> Option<usize> {
+    repeated(|| {
+        let _pin = epoch::pin();
+        let Some(id) = engine.lookup(engine.root(), name)? else { return Ok(None) };
+        let mut bytes = [0; 8];
+        engine.read(id, 0, &mut bytes)?;
+        Ok(Some(u64::from_le_bytes(bytes) as usize))
+    })
+}
+
+/// Two threads of a client make files, move them to another name and remove them, each under names of its own.
+/// Another client looks the names up. A look that begins after a change has returned finds that change or a
+/// later one.
+#[test]
+fn readers_see_each_answered_name() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(13, 600), move || {
+        let mut served = template.serve();
+        let (writer, reader) = (served.client(), served.client());
+        // Numbers of changes that have begun, and that have returned. After change 3 n + 1, the first name of
+        // the thread has the file n, after change 3 n + 2 the second name has it, and after change 3 n + 3
+        // none.
+        let counts = Arc::new([(); 2].map(|()| [AtomicUsize::new(0), AtomicUsize::new(0)]));
+        let names = [[&b"egg"[..], b"nest"], [&b"wing"[..], b"down"]];
+        let write = {
+            let counts = Arc::clone(&counts);
+            move |thread: usize| {
+                let (dir, [first, second]) = (writer.root(), names[thread]);
+                for change in 1..=9 {
+                    counts[thread][0].store(change, Ordering::SeqCst);
+                    let (number, step) = ((change - 1) / 3, (change - 1) % 3);
+                    match step {
+                        0 => make_numbered(&writer, first, number),
+                        1 => {
+                            _ = repeated(|| {
+                                let (mode, whiteout) = (RenameMode::Replace, None);
+                                let (from_name, to_name) = (first, second);
+                                let (from_dir, to_dir, time) = (dir, dir, TIME);
+                                writer.apply(&Op::Rename {
+                                    from_dir,
+                                    from_name,
+                                    to_dir,
+                                    to_name,
+                                    mode,
+                                    whiteout,
+                                    time,
+                                })
+                            })
+                        }
+                        _ => _ = repeated(|| writer.apply(&Op::Unlink { dir, name: second, time: TIME })),
+                    }
+                    counts[thread][1].store(change, Ordering::SeqCst);
+                    if change == 5 {
+                        assert_eq!(number_of(&*writer, first), None);
+                        assert_eq!(number_of(&*writer, second), Some(1));
+                    }
+                }
+            }
+        };
+        let second = write.clone();
+        let second = shuttle::thread::spawn(move || second(1));
+        let reading = shuttle::thread::spawn(move || {
+            for turn in 0..8 {
+                let (thread, which) = (turn % 2, turn / 2 % 2);
+                let least = counts[thread][1].load(Ordering::SeqCst);
+                let found = number_of(&*reader, names[thread][which]);
+                let most = counts[thread][0].load(Ordering::SeqCst);
+                let after = |change: usize| match change.checked_sub(1) {
+                    Some(before) if before % 3 == which => Some(before / 3),
+                    _ => None,
+                };
+                assert!((least..=most).any(|change| after(change) == found), "{found:?} in {least}..={most}");
+            }
+        });
+        write(0);
+        second.join().unwrap();
+        reading.join().unwrap();
+        drop(write);
+        let engine = served.end();
+        assert_eq!(names.map(|names| names.map(|name| number_of(&engine, name))), [[None; 2]; 2]);
+    });
+}
+
+/// Two clients make, move and remove files in one directory, one of them with two threads, and a service
+/// follows another. Each change is made once.
+#[test]
+fn each_name_is_made_once() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(14, 400), move || {
+        let mut served = template.serve();
+        let clients = [served.client(), served.client()];
+        let done = Arc::new(AtomicUsize::new(0));
+        let threads = [0, 1, 2].map(|number: u8| {
+            let done = Arc::clone(&done);
+            let client = Arc::clone(&clients[usize::from(number) % 2]);
+            shuttle::thread::spawn(move || {
+                let dir = client.root();
+                for file in 0..3 {
+                    let (made, moved) = ([b'a' + number, b'0' + file], [b'x', b'a' + number, b'0' + file]);
+                    make_numbered(&client, &made, usize::from(file));
+                    let rename = Op::Rename {
+                        from_dir: dir,
+                        from_name: &made,
+                        to_dir: dir,
+                        to_name: &moved,
+                        mode: RenameMode::NoReplace,
+                        whiteout: None,
+                        time: TIME,
+                    };
+                    repeated(|| client.apply(&rename));
+                    if file == 1 {
+                        repeated(|| client.apply(&Op::Unlink { dir, name: &moved, time: TIME }));
+                    }
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        });
+        served.replace();
+        while done.load(Ordering::SeqCst) < threads.len() {
+            sleep::pass_time();
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(clients);
+        let engine = served.end();
+        let mut names = Vec::new();
+        let visit = &mut |entry: ListedEntry<'_>| {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            true
+        };
+        engine.list(engine.root(), 0, visit).unwrap();
+        names.sort();
+        assert_eq!(names, ["xa0", "xa2", "xb0", "xb2", "xc0", "xc2"]);
+        for name in &names {
+            let number = name.as_bytes()[2] - b'0';
+            assert_eq!(number_of(&engine, name.as_bytes()), Some(usize::from(number)));
+        }
     });
 }

@@ -42,7 +42,8 @@ pub(super) fn setup() -> Script {
     parse(SETUP)
 }
 
-/// Returns a script for each feature. Access times and whiteouts need no feature in the superblock.
+/// Returns a script for each feature, and scripts for whiteouts and access times, although these two need no
+/// feature in the superblock.
 pub(super) fn scripts() -> Vec<Script> {
     let rights = rights::calls().into_iter().map(|call| [call].into_iter().collect());
     SCRIPTS.split("\n\n").map(parse).chain(rights).collect()

@@ -53,9 +53,9 @@ impl AddAssign for Counts {
 }
 
 /// The images of one crash. The *picks* of an image select its bytes. They are numbers, one for each line (or
-/// sector of a disk) with pending stores that recovery reads, in the order of the reads. A pick is the index,
-/// from 0, of one of the contents that the crash may leave in its line. Pick 0 loses all pending stores of
-/// the line. Missing picks count as 0.
+/// sector of a disk) that has pending stores and that recovery reads, in the order of the reads. A pick is
+/// the index, from 0, of one of the contents that the crash may leave in its line. Pick 0 loses all pending
+/// stores of the line. Missing picks count as 0.
 pub struct Images {
     limits: Limits,
     opened: u64,

@@ -30,7 +30,7 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
 /// Three groups of calls, each of which a caller may leave out. Every mix has all calls outside these groups,
-/// except `batch`, `chattr`, `clone` and `tmpfile`, which the generator never draws.
+/// except `batch`, `chattr`, `clone`, `project`, `quota` and `tmpfile`, which the generator never draws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
     /// `put` and `erase`. If the key exists, `put` replaces its file on the host by a new file. In a volume

@@ -128,9 +128,9 @@ pub struct Comparison {
     /// Number of calls before each comparison of the trees. The answers are compared after each call.
     pub calls_per_tree: usize,
     /// Each run whose seed is a multiple of this number waits for the kernel's clock before each call, so
-    /// that each change of a time is visible. Waits are slow, so the other runs do not wait. They compare the
-    /// targets of symbolic links instead. The waiting runs do not, because reading a target sets an access
-    /// time, which these runs compare. The waiting runs compare the trees after every call.
+    /// that each change of a time is visible. The other runs do not wait, because waits are slow. Only the
+    /// other runs compare the targets of symbolic links, because reading a target sets an access time, which
+    /// the waiting runs compare. The waiting runs compare the trees after every call.
     pub waiting_seeds: u64,
     /// True if each user is a client of a service, with open files of its own. Calls that the service may
     /// answer in another way than the kernel are left out. If false, the users share their open files.

@@ -42,7 +42,7 @@ impl MadeFile {
         self.0.as_ref().is_some_and(|made| {
             made.id == id
                 && made.session != engine.session()
-                && engine.birth(id).is_ok_and(|birth| birth.generation == made.generation)
+                && engine.generation(id).is_ok_and(|generation| generation == made.generation)
         })
     }
 }

@@ -167,6 +167,10 @@ impl Engine for VolumeEngine {
         each!(self, birth(id))
     }
 
+    fn generation(&self, id: ObjectId) -> Result<u64> {
+        each!(self, generation(id))
+    }
+
     #[inline]
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         each!(self, owner(id))

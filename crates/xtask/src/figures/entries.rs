@@ -14,7 +14,7 @@ const COUNTS: [u32; 4] = [10, 1000, 100_000, 1_000_000];
 /// Number of calls that are timed together.
 const BATCH: u32 = 200;
 const ROUNDS: u32 = 41;
-/// Number of rounds of listing. There are few rounds, because a listing takes longest.
+/// Number of rounds of listings. There are few rounds, because a listing of a large directory takes long.
 const LISTINGS: u32 = 5;
 const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time of `stat` of a directory and of `len` of a store, in µs.

@@ -3,9 +3,10 @@
 //!
 //! Each round measures the volume and then the host's file system, each of them first alone and then beside
 //! the writer. The calls beside the writer end when the writer has written all of its bytes, so every such
-//! call overlaps with the writer. Each load gets a new volume, and the writer gets either storage that no
-//! file used before, or storage of removed files. New storage is the slower case, because the host's file
-//! system journals the first write to each of its blocks, and a flush waits for that journal.
+//! call overlaps with the writer. Each combination of a measured change and a writer gets a new volume. The
+//! writer gets either storage that no file used before, or storage of removed files. New storage is the
+//! slower case, because the host's file system journals the first write to each of its blocks, and a flush
+//! waits for that journal.
 //!
 //! The times include the time in which a thread waits for a processor. So the figures need a machine with two
 //! processors and little other work.
@@ -32,8 +33,9 @@ const OTHER_BYTES: u64 = 1 << 30;
 /// Number of files in one directory.
 const IN_ONE: u64 = 1000;
 const VOLUME_BYTES: u64 = 8 << 30;
-/// The permitted latency beside the writer is this many times the latency without the writer, or the latency
-/// of the host's file system beside the same writer, if that is more (see [`figure`]).
+/// The permitted latency beside the writer, as a multiple of the latency without the writer. If the host's
+/// file system takes longer than this beside the same writer, its latency is the permitted one (see
+/// [`figure`]).
 const SLOWER: f64 = 2.0;
 
 /// The files of the writer.
@@ -266,8 +268,8 @@ fn compare(disk: &Path, change: SyncedChange, other: OtherFiles, storage: Storag
 }
 
 /// Makes the figure of one quantile: the latency beside the writer, divided by the permitted latency. The
-/// permitted latency is [`SLOWER`] times the latency alone, or the latency of the host's file system beside
-/// the same writer, if that is more.
+/// permitted latency is the larger of two: [`SLOWER`] times the latency alone, and the latency of the host's
+/// file system beside the same writer.
 fn figure(name: &str, kind: &str, quantile: f64, ours: &Side, theirs: &Side) -> Figure {
     let ([alone, beside], [host_alone, host_beside]) = (ours.times(quantile), theirs.times(quantile));
     let name = format!(

@@ -104,13 +104,31 @@ impl Drop for Service {
     }
 }
 
-/// An open volume with the files that the calls use.
+/// An open volume, and its interfaces.
+pub(super) struct OpenVolume {
+    pub(super) files: Files,
+    pub(super) store: Store,
+    pub(super) volume: Volume,
+}
+
+impl OpenVolume {
+    pub(super) fn open(path: &Path) -> Result<OpenVolume> {
+        let volume = Volume::open(path)?;
+        let files = volume.files(Credentials::of_process());
+        Ok(OpenVolume { store: volume.store("/keys", Credentials::of_process())?, files, volume })
+    }
+
+    pub(super) fn close(self) -> Result<()> {
+        drop((self.files, self.store));
+        Ok(self.volume.close()?)
+    }
+}
+
+/// An open volume with the file that the calls use.
 struct Side {
-    files: Files,
-    store: Store,
+    open: OpenVolume,
     file: eyrie::File<Files>,
     block: Vec<u8>,
-    volume: Volume,
 }
 
 /// Returns a number from 0 to `count - 1`. Numbers that follow one another are far apart.
@@ -143,20 +161,13 @@ fn fill(path: &Path) -> Result<()> {
 
 impl Side {
     fn open(path: &Path) -> Result<Side> {
-        let volume = Volume::open(path)?;
-        let files = volume.files(Credentials::of_process());
-        Ok(Side {
-            store: volume.store("/keys", Credentials::of_process())?,
-            file: files.options().read(true).open("/large")?,
-            block: vec![0; BLOCK],
-            files,
-            volume,
-        })
+        let open = OpenVolume::open(path)?;
+        Ok(Side { file: open.files.options().read(true).open("/large")?, block: vec![0; BLOCK], open })
     }
 
     fn close(self) -> Result<()> {
-        drop((self.files, self.store, self.file));
-        Ok(self.volume.close()?)
+        drop(self.file);
+        self.open.close()
     }
 
     /// Makes a batch of look-ups. Returns the mean time of one of them, in µs.
@@ -168,13 +179,15 @@ impl Side {
         match call {
             ServedLookUp::Open => {
                 for name in &names {
-                    self.files.close(self.files.open(name.into(), OpenFlags::READ, 0)?)?;
+                    self.open.files.close(self.open.files.open(name.into(), OpenFlags::READ, 0)?)?;
                 }
             }
-            ServedLookUp::Stat => names.iter().try_for_each(|name| self.files.stat(name.into()).map(drop))?,
+            ServedLookUp::Stat => {
+                names.iter().try_for_each(|name| self.open.files.stat(name.into()).map(drop))?
+            }
             ServedLookUp::StatDirectory => {
                 for _ in numbers {
-                    self.files.stat("/small".into())?;
+                    self.open.files.stat("/small".into())?;
                 }
             }
             ServedLookUp::Read => {
@@ -187,12 +200,12 @@ impl Side {
                 for name in &names {
                     // The number of a file is that of a key.
                     let key = [b"key-", &name.as_bytes()[name.len() - 4..]].concat();
-                    self.store.get_into(key, &mut self.block)?;
+                    self.open.store.get_into(key, &mut self.block)?;
                 }
             }
             ServedLookUp::List => {
                 let mut found = 0;
-                for entry in self.files.read_dir("/dir")? {
+                for entry in self.open.files.read_dir("/dir")? {
                     entry?;
                     found += 1;
                 }
@@ -218,19 +231,23 @@ impl Side {
             ServedChange::Create => new.iter().try_for_each(|name| self.create(name))?,
             ServedChange::Rename => {
                 for (new, renamed) in new.iter().zip(&renamed) {
-                    self.files.rename(new, renamed)?;
+                    self.open.files.rename(new, renamed)?;
                 }
             }
-            ServedChange::Put => keys.iter().try_for_each(|key| self.store.put(key, [6; 100]).map(drop))?,
-            ServedChange::Erase => keys.iter().try_for_each(|key| self.store.erase(key).map(drop))?,
-            ServedChange::Unlink => renamed.iter().try_for_each(|name| self.files.unlink(name.into()))?,
+            ServedChange::Put => {
+                keys.iter().try_for_each(|key| self.open.store.put(key, [6; 100]).map(drop))?
+            }
+            ServedChange::Erase => keys.iter().try_for_each(|key| self.open.store.erase(key).map(drop))?,
+            ServedChange::Unlink => {
+                renamed.iter().try_for_each(|name| self.open.files.unlink(name.into()))?
+            }
         }
         Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH))
     }
 
     fn create(&self, name: &str) -> eyrie::Result<()> {
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-        self.files.close(self.files.open(name.into(), flags, 0o644)?)
+        self.open.files.close(self.open.files.open(name.into(), flags, 0o644)?)
     }
 }
 
@@ -253,7 +270,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
 fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
     let service = Service::start(eyrie, &[], served)?;
     let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
-    if !shared.volume.is_served() {
+    if !shared.open.volume.is_served() {
         return Err("the volume has no service".into());
     }
     let mut figures = Vec::new();
@@ -292,7 +309,7 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
             let started = Instant::now();
             side.create(&name)?;
             times.push(started.elapsed().as_secs_f64() * 1e6);
-            side.files.unlink((&name).into())?;
+            side.open.files.unlink((&name).into())?;
         }
     }
     let [us, paused] = paused.map(|times| Measured::of(&times));

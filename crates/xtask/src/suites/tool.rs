@@ -14,7 +14,7 @@ use crate::run::Result;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Time that a program gets to end after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
-/// Number of lines of a failed program that its error shows.
+/// Maximum number of lines of a program's output that its error shows.
 const SHOWN_LINES: usize = 30;
 
 /// A program that has ended, with its standard output and standard error.
@@ -54,7 +54,7 @@ pub fn text_file(text: &str) -> Result<File> {
 }
 
 /// Runs a program to its end. Ends the program and returns an error if it takes longer than `limit_s`
-/// seconds. A failed program is no error here.
+/// seconds. A program that fails within this time is no error here.
 pub fn run(command: &mut Command, limit_s: u64) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
     // The output goes to a file and not to a pipe. A process that the program leaves behind could keep a pipe

@@ -1,4 +1,4 @@
-//! Scans of a store, and the comparison of what they find.
+//! Scans of a store. Each scan checks the number of the keys and the sum of the values that it finds.
 
 use super::LoadedStore;
 use crate::error::Result;

@@ -407,8 +407,8 @@ impl Workload for Micro {
         let Amounts { large_bytes, scattered_bytes, few, many, .. } = self.amounts;
         vec![format!(
             "large file of {} MiB, scattered file of {} MiB, directories of {} and {} files of 4 KiB; paths \
-             of three components in a volume; the kernel gets whole paths, with those of the side's \
-             directory before",
+             of three components in a volume; the kernel gets whole paths, which begin with the path of the \
+             side's directory",
             large_bytes >> 20,
             scattered_bytes >> 20,
             thousands(few),

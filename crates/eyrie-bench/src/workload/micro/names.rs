@@ -13,11 +13,11 @@ use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file
 /// Number of calls that are timed together, so that the cost of the clock hardly counts. `write_new` times
 /// fewer calls together, because it has memory for fewer blocks.
 const TIMED_CALLS: u64 = 64;
-/// Differences between the number of a file and the number of its content ([`Pattern::new`]), for the files
-/// of the small and of the large directory. They lie above all numbers of blocks (see `blocks`), so no file
-/// has the bytes of a block.
+/// Numbers of the contents ([`Pattern::new`]) of the first files of the small and of the large directory. The
+/// content of file *n* has a number that is higher by *n*. The numbers of the contents of blocks (see
+/// `blocks`) are lower, so no file has the bytes of a block.
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
-/// As [`FILES`], for the files that `create` makes.
+/// Number of the content of the first file that `create` makes.
 const MADE: u64 = 6 << 40;
 /// Distance between the first numbers of two consecutive threads, so that the names of threads differ in a
 /// shared directory.

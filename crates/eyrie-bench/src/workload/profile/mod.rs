@@ -154,10 +154,11 @@ impl Workload for Filebench {
     }
 
     fn bytes(&self, threads: u64) -> u64 {
-        // A pass makes at most one append to a file, and all profiles with appends also remove one file in a
-        // pass. So a file gets one append on average. The whole size of the largest append for each file also
-        // covers the last page of the file, which may be partly used. The sizes are random, and their sum is
-        // less than half above its mean. The 64 MiB leave room for journals, directories and tables.
+        // A pass appends to at most one existing file, and each profile with such appends also removes one
+        // file in a pass. So a file gets one append on average. The size of the largest append counts for
+        // each file, so the last page of the file, which may be partly used, is covered, too. The sizes are
+        // random, and their sum is less than half above its mean. The 64 MiB leave room for journals,
+        // directories and tables.
         let Numbers { files, file_bytes, append_bytes, .. } = self.numbers;
         files * (file_bytes + append_bytes) * 3 / 2 + threads * set::LOG_BYTES as u64 + (64 << 20)
     }

@@ -63,8 +63,8 @@ impl ProxyKeys {
                 session.get(&key(file), read)?;
             }
             if more > 0 {
-                // An append is a get, a change and a put. The change needs the value of the get, so its time
-                // counts, too.
+                // An append is a get, a change and a put. The change needs the value of the get, so the time
+                // of the change counts, too.
                 session.get(&log, logged)?;
                 if logged.len() + more > LOG_VALUE_BYTES {
                     logged.clear();

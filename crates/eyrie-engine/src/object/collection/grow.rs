@@ -270,8 +270,13 @@ pub(super) fn push<A: smallvec::Array<Item = PageImage>>(
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {
+        let bytes = place.step * PAGE_BYTES;
+        // The segment is as large as all earlier ones together, and growth is only an optimisation.
+        if !volume.space().leaves_promised(bytes) {
+            return Err(Error::NoSpace);
+        }
         let mut tx = Transaction::begin(volume);
-        let segment = tx.allocate(place.step * PAGE_BYTES)?;
+        let segment = tx.allocate(bytes)?;
         tx.word(segment_slot(table.extent.addr, place.segment), Pointer::node(segment).raw());
         tx.commit()?;
     }

@@ -4,9 +4,9 @@
 //! order is its hash with reversed bits, without the last bit. The positions of a bucket are one contiguous
 //! range, so a pass visits one bucket after another. Growth keeps the order: if a bucket splits, its range of
 //! positions is divided between the old and the new bucket. If two buckets merge, their ranges are joined.
-//! Therefore neither moves an entry from one side of a position to the other, and a pass can continue at a
-//! position without a look at earlier buckets. After a merge, the position may be inside the range of its
-//! bucket. The entries before the position are then left out.
+//! Therefore neither a split nor a merge moves an entry from one side of a position to the other, and a pass
+//! can continue at a position without a look at earlier buckets. After a merge, the position may be inside
+//! the range of its bucket. The entries before the position are then left out.
 //!
 //! Passes take no lock. The docs of `collection` explain why they see the right entries.
 

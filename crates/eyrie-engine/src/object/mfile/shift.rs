@@ -1,5 +1,6 @@
-//! Removes whole pages from a file, and inserts holes into it. The pages after the change move by changes of
-//! pointers, without a copy of their bytes. Only a root extent smaller than a page is copied.
+//! Removes whole pages from a file, and inserts holes into it. The pages behind the removed or inserted range
+//! move by changes of pointers, without a copy of their bytes. Only a root extent smaller than a page is
+//! copied.
 //!
 //! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
 //! multiple of its span.

@@ -1,0 +1,162 @@
+//! Changes that clients log: the entries of their change logs are applied here, and the storage that they need
+//! is promised here.
+
+use std::ops::Range;
+
+use eyrie_medium::rules::{SafetyRule, broken};
+
+use super::Scm;
+use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
+use crate::change_log::{EntryHead, GENERATIONS, NO_DETAIL};
+use crate::op::encode::decode_unsummed;
+use crate::{AttributeChange, Engine, Error, ObjectId, Op, RenameMode, Result, Time};
+
+const NOT_LOGGED: Error = Error::Invalid("an Op that is not logged");
+
+/// An entry of a change log.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedEntry<'a> {
+    /// The user of the log.
+    pub who: &'a Credentials,
+    /// The start of the entry.
+    pub head: &'a EntryHead,
+    /// The encoded Op.
+    pub op: &'a [u8],
+    /// The time of the change.
+    pub now: Time,
+    /// True if a dead service has left the log. This entry may then be applied already, if it is the first
+    /// one.
+    pub is_left: bool,
+}
+
+/// True for a change of attributes that sets nothing but times.
+pub fn sets_only_times(change: &AttributeChange) -> bool {
+    let &AttributeChange { accessed, modified, .. } = change;
+    *change == AttributeChange { accessed, modified, ..AttributeChange::default() }
+}
+
+/// True for an Op that changes an object, and no name.
+fn is_of_object(op: &Op<'_>) -> bool {
+    matches!(op, Op::Write { .. } | Op::SetSize { .. } | Op::SetAttributes { .. })
+}
+
+impl Scm {
+    /// Applies an entry of a change log. Only Ops that a client may log are applied. `may_use` tells if the
+    /// client may give this id and this generation to a new object. Returns the id of the new object, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// `NoSpace` if readers hold back the storage that is free. `Invalid` for an entry that no client writes
+    /// that keeps the protocol, and the errors of the Op. No client that keeps the protocol logs an Op that
+    /// fails.
+    pub fn apply_logged(
+        &self,
+        entry: &LoggedEntry<'_>,
+        may_use: impl FnOnce(ObjectId, u64) -> bool,
+    ) -> Result<Option<ObjectId>> {
+        let &LoggedEntry { who, head, op, now, is_left } = entry;
+        let (decoded, length) =
+            decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
+        if length != op.len() {
+            return Err(Error::Invalid("bytes after the Op of an entry"));
+        }
+        let requester = Requester { engine: self, who, rules: AccessRules::default(), now };
+        let op = match requester.authorize(&decoded.op()) {
+            // An object that is gone has no name and is not open, so nobody misses the change.
+            Err(Error::Stale) if is_of_object(&decoded.op()) => return Ok(None),
+            authorized => authorized?,
+        };
+        let new = match op {
+            Op::Write { id, .. } => {
+                // A file that an earlier attempt has made longer has its new size already.
+                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
+                    return Err(Error::Invalid("a log with another size of the file"));
+                }
+                None
+            }
+            Op::SetSize { .. } => None,
+            Op::SetAttributes { change, .. } if sets_only_times(&change) => None,
+            Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
+            Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
+            Op::Create { dir, name, id, .. } => {
+                if is_left && self.lookup(dir, name)? == Some(id) {
+                    return Ok(None);
+                }
+                Some(id)
+            }
+            Op::Unlink { dir, name, .. }
+            | Op::Erase { dir, name, .. }
+            | Op::Rename {
+                from_dir: dir,
+                from_name: name,
+                mode: RenameMode::Replace | RenameMode::NoReplace,
+                ..
+            } => {
+                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
+                if (is_left || cfg!(debug_assertions))
+                    && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
+                {
+                    return if is_left { Ok(None) } else { Err(Error::Invalid("a log with another name")) };
+                }
+                None
+            }
+            _ => return Err(NOT_LOGGED),
+        };
+        if let Some(id) = new
+            && !may_use(id, head.detail)
+        {
+            return Err(Error::NotReserved);
+        }
+        let keeps = !(is_left && broken(SafetyRule::ReplayKeepsGenerations));
+        let generation = new.filter(|_| keeps).map(|_| head.detail);
+        let apply = || self.apply_with(&op, generation);
+        let apply = || if may_exceed_limits(who) { self.above_limits(apply) } else { apply() };
+        let made = match apply() {
+            Err(Error::NoSpace) if self.reclaim() => apply(),
+            made => made,
+        };
+        match (made, new) {
+            (Ok(_), new) => Ok(new),
+            (Err(Error::Stale), None) if is_of_object(&op) => Ok(None),
+            (Err(error), None) => Err(error),
+            (Err(error), Some(id)) => {
+                // The failed Op may have written the header.
+                self.reset_reserved(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
+    /// count for a quota, or if a file may be immutable or append-only. A write may take a capability from
+    /// its file.
+    pub fn may_defer(&self) -> bool {
+        let board = self.volume.board();
+        !(board.has_quotas() || board.has_capabilities() || board.has_flags())
+    }
+
+    /// Sets the number of bytes that changes in the logs of clients may still need. Growth of directories
+    /// leaves this storage.
+    pub fn promise_storage(&self, bytes: u64) {
+        self.volume.space().promise(bytes);
+    }
+
+    /// Returns [`GENERATIONS`] numbers for new objects, which this volume never assigned before.
+    ///
+    /// # Errors
+    /// As [`Volume::generations`](crate::volume::Volume::generations).
+    pub fn generations_for_log(&self) -> Result<Range<u64>> {
+        let _gate = self.medium().enter()?;
+        self.volume.generations(GENERATIONS)
+    }
+
+    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
+    /// without the last fiftieth of the volume. `None` if changes of this volume must not be deferred.
+    pub fn budget_of_deferral(&self) -> Option<u64> {
+        if !self.may_defer() {
+            return None;
+        }
+        let usage = self.space();
+        Some(usage.free.checked_sub(usage.total / 50)? / 4)
+    }
+}
