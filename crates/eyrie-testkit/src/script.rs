@@ -462,8 +462,14 @@ mod tests {
 
     #[test]
     fn script_makes_every_kind_of_step() {
+        make_every_kind_of_step("");
+        make_every_kind_of_step("/dir");
+    }
+
+    /// Makes steps in the directory `root` of a new volume.
+    fn make_every_kind_of_step(root: &str) {
         let (_host, volume) = volume();
-        let place = StepDirectory::new(&volume, "/dir", true).expect("room");
+        let place = StepDirectory::new(&volume, root, true).expect("room");
         let mut script = StepScript::found(1, &place, 0).expect("empty");
         let (mut made, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..2000 {
