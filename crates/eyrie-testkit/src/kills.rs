@@ -62,7 +62,7 @@ fn paged() -> PagedOptions {
 }
 
 fn place(volume: &Volume, writer: usize) -> StepDirectory {
-    StepDirectory::new(volume, &format!("/writer-{writer}")).expect("room")
+    StepDirectory::new(volume, &format!("/writer-{writer}"), writer == 0).expect("room")
 }
 
 /// Changes or serves the volume until the process is killed, if this process is a child. Otherwise returns.

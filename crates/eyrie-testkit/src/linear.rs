@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use eyrie_engine::{Applied, Attributes, Engine, Error, Model, ObjectId};
+use eyrie_engine::{Applied, Attributes, Engine, Error, InodeFlags, Model, ObjectId};
 use eyrie_medium::epoch;
 
 use crate::ops::OpRecord;
@@ -35,7 +35,7 @@ pub enum Request {
         /// Length in bytes.
         length: usize,
     },
-    /// Gets an extended attribute of at most 256 bytes.
+    /// Gets an extended attribute, such as an ACL, of at most 256 bytes.
     Xattr {
         /// The object.
         id: ObjectId,
@@ -44,6 +44,8 @@ pub enum Request {
     },
     /// Gets attributes.
     Attributes(ObjectId),
+    /// Gets inode flags.
+    InodeFlags(ObjectId),
 }
 
 /// The answer of an engine.
@@ -59,6 +61,8 @@ pub enum Response {
     Value(Option<Vec<u8>>),
     /// The answer to `Attributes`, without the attributes in which engines may differ.
     Attributes(Attributes),
+    /// The answer to `InodeFlags`.
+    InodeFlags(InodeFlags),
     /// An error, as its errno.
     Refused(i32),
 }
@@ -91,6 +95,7 @@ impl Request {
                 })
             }
             Request::Attributes(id) => engine.attributes(*id).map(comparable).map(Response::Attributes),
+            Request::InodeFlags(id) => engine.inode_flags(*id).map(Response::InodeFlags),
         };
         answer.unwrap_or_else(|error| Response::Refused(error.errno().raw_os_error()))
     }
@@ -237,9 +242,11 @@ fn is_explained(model: &Model, call: &HistoryCall) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use eyrie_engine::{Content, Kind, Op, Owner, SetIds, Time};
+    use eyrie_engine::access::AclKind;
+    use eyrie_engine::{AttributeChange, Content, Kind, Op, Owner, SetIds, Time};
 
     use super::*;
+    use crate::acls::acl;
 
     const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
     const TIME: Time = Time::new(1, 0);
@@ -335,6 +342,64 @@ mod tests {
             |second| [vec![call(append(b"a"), at(1), 0, 9)], vec![call(append(b"b"), second, 0, 9)]];
         assert_eq!(explain(&model(), &history(at(1))), None);
         assert!(explain(&model(), &history(at(2))).is_some());
+    }
+
+    /// Asserts that `answer` to `request` is explained after `change`, and that `planted` is not.
+    fn assert_compared(change: &[Op<'_>], request: Request, answer: Response, planted: Response) {
+        let mut calls: Vec<_> = change.iter().map(|op| Request::Apply(OpRecord::new(op))).collect();
+        calls.push(request);
+        let history = |last: &Response| {
+            let answers = change.iter().map(|_| wrote()).chain([last.clone()]);
+            let calls = calls.iter().zip(answers).zip(0..);
+            [calls.map(|((made, given), at)| call(made.clone(), given, 2 * at, 2 * at + 1)).collect()]
+        };
+        assert!(explain(&model(), &history(&answer)).is_some(), "{answer:?}");
+        assert_eq!(explain(&model(), &history(&planted)), None, "{planted:?}");
+    }
+
+    #[test]
+    fn first_name_of_an_unnamed_file_is_compared() {
+        let (id, name) = (ObjectId::new(1 << 22, Kind::File), b"new");
+        let made = Op::CreateUnnamed { dir: ROOT, id, owner: OWNER, linkable: true, time: TIME };
+        let link = Op::Link { dir: ROOT, name, id, time: TIME };
+        let lookup = || Request::Lookup { dir: ROOT, name: name.to_vec() };
+        assert_compared(&[made, link], lookup(), Response::Found(Some(id)), Response::Found(None));
+        assert_compared(&[made], lookup(), Response::Found(None), Response::Found(Some(id)));
+        let linked = || Request::Apply(OpRecord::new(&link));
+        let refused = || Response::Refused(Error::NotFound.errno().raw_os_error());
+        assert_compared(&[made], linked(), wrote(), refused());
+        let made = Op::CreateUnnamed { dir: ROOT, id, owner: OWNER, linkable: false, time: TIME };
+        assert_compared(&[made], linked(), refused(), wrote());
+    }
+
+    #[test]
+    fn clone_is_compared() {
+        let (id, data) = (ObjectId::new(1 << 22, Kind::File), &b"cloned"[..]);
+        let content = Content::Bytes(data);
+        let made = Op::Create { dir: ROOT, name: b"new", id, owner: OWNER, content, time: TIME };
+        let (offset, length, set_ids) = (0, 0, SetIds::Keep);
+        let clone =
+            Op::CloneRange { source: id, source_offset: 0, id: FILE, offset, length, set_ids, time: TIME };
+        assert_compared(&[made, clone], READ, read(data), read(b"0"));
+        let refused = Response::Refused(Error::Invalid("").errno().raw_os_error());
+        assert_compared(&[made], Request::Apply(OpRecord::new(&clone)), wrote(), refused);
+    }
+
+    #[test]
+    fn acl_is_compared() {
+        let (kind, bytes) = (AclKind::Access, acl(4, 0o777));
+        let set = Op::SetAcl { id: FILE, kind, acl: &bytes, drops_set_gid: false, time: TIME };
+        let get = Request::Xattr { id: FILE, name: kind.name().to_vec() };
+        assert_compared(&[set], get, Response::Value(Some(bytes.clone())), Response::Value(None));
+    }
+
+    #[test]
+    fn inode_flags_are_compared() {
+        let change = AttributeChange { flags: Some(InodeFlags::IMMUTABLE), ..AttributeChange::default() };
+        let set = Op::SetAttributes { id: FILE, change, time: TIME };
+        let flags = Response::InodeFlags;
+        let planted = flags(InodeFlags::empty());
+        assert_compared(&[set], Request::InodeFlags(FILE), flags(InodeFlags::IMMUTABLE), planted);
     }
 
     #[test]

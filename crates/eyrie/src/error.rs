@@ -10,8 +10,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The error of a call: an errno with context.
 ///
-/// An error names the call that failed. Errors of [`PosixExt`](crate::PosixExt), of
-/// [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error that the errno does not
+/// An error names the call that failed. Errors of [`PosixExt`](crate::PosixExt), of a [`File`](crate::File),
+/// of [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error that the errno does not
 /// fully describe, such as damage or a fault of the medium, keeps the error of the engine. Only an error with
 /// a path, a reason or an error of the engine allocates memory.
 ///

@@ -11,9 +11,7 @@ use eyrie::{File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, PosixProjects, T
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
 use super::write::ArchiveWriter;
-use crate::copy::{
-    CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, max_data_bytes, open_entry, read_xattrs,
-};
+use crate::copy::{CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, open_entry, read_xattrs};
 use crate::failure::{reason, reason_of_io};
 
 /// An archive that is being written.
@@ -158,7 +156,7 @@ impl<W: Write> Dumper<W> {
             // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
             // place of its holes. A file is refused if it would then have more data than any file can have.
             if runs.len() >= MAX_RUNS {
-                if size > max_data_bytes(file.file_system()).reading()? {
+                if size > file.file_system().data_bytes_max() {
                     let why = "too many ranges of data for an archive, and too large without its holes";
                     return Err(Side::Source(why.to_owned()));
                 }

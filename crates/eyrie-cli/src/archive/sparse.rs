@@ -27,7 +27,7 @@ const LENGTH: &str = "GNU.sparse.numbytes";
 
 /// Maximum number of ranges in the list of one file. A file with this number of ranges or more is dumped with
 /// zeros in place of its holes, because [`encode`] may add one range to the list. The file is refused instead
-/// if it is larger than [`max_data_bytes`](crate::copy::max_data_bytes).
+/// if it is larger than [`data_bytes_max`](eyrie::Posix::data_bytes_max).
 pub const MAX_RUNS: usize = 1 << 22;
 
 /// The form in which a member with holes lists its ranges.

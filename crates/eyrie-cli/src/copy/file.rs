@@ -15,9 +15,6 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 /// whatever number of bytes they have.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Maximum number of ranges of a file that share a page on average. A page of pointers has room for as many.
-const SHARES: u64 = 512;
-
 /// Opens the file of a walk for reading. Another program may have replaced the file since the walk found it.
 /// Therefore the call follows no symbolic link, and does not wait for the writer of a FIFO.
 ///
@@ -36,10 +33,8 @@ pub fn open_entry<S: Posix + Clone>(entry: &WalkEntry<S>) -> eyrie::Result<File<
 /// The ranges of a file that have data, in order. If the file system cannot seek holes, the whole file is one
 /// range.
 ///
-/// The ranges that [`DataRuns::next`] returns have together at most as many bytes as the volume of the file,
-/// or [`SHARES`] times as many if files may share storage there. A file of a damaged volume may claim more,
-/// because the nodes of its tree may name the same page very many times. For a file of the host there is no
-/// such limit.
+/// The ranges that [`DataRuns::next`] returns have together at most [`Posix::data_bytes_max`] bytes. A file
+/// of a damaged volume may claim more, because the nodes of its tree may name the same page very many times.
 pub struct DataRuns<'a, S: Posix + Clone> {
     file: &'a File<S>,
     size: u64,
@@ -52,13 +47,13 @@ impl<'a, S: Posix + Clone> DataRuns<'a, S> {
     /// Starts before the first range of a file.
     ///
     /// # Errors
-    /// As [`Posix::stat`] and [`Posix::statvfs`]. `EISDIR` for a directory.
+    /// As [`Posix::stat`]. `EISDIR` for a directory.
     pub fn new(file: &'a File<S>) -> eyrie::Result<DataRuns<'a, S>> {
         let stat = file.metadata()?;
         if stat.is_dir() {
             return Err(Error::new(Errno::ISDIR, "read"));
         }
-        Ok(DataRuns { file, size: stat.size, room: max_data_bytes(file.file_system())?, end: 0 })
+        Ok(DataRuns { file, size: stat.size, room: file.file_system().data_bytes_max(), end: 0 })
     }
 
     /// Returns the next range, or `None` if no data follows.
@@ -90,20 +85,6 @@ fn range_from(
         Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
         _ => range.map(Some),
     }
-}
-
-/// Returns the maximum number of bytes of data of one file of `source`, or `u64::MAX` for the host.
-///
-/// # Errors
-/// As [`Posix::statvfs`].
-pub fn max_data_bytes(source: &impl Posix) -> eyrie::Result<u64> {
-    // A file system with mounts is that of the host, whose files may share or compress their storage.
-    if source.has_mounts() {
-        return Ok(u64::MAX);
-    }
-    let space = source.statvfs()?;
-    let shares = if source.may_share_storage() { SHARES } else { 1 };
-    Ok(space.blocks.saturating_mul(space.block_size).saturating_mul(shares))
 }
 
 /// Decides if a copy shares the storage of its source.

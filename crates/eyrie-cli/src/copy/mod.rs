@@ -34,7 +34,7 @@ mod workers;
 mod xattrs;
 
 pub use existing::copy_attributes;
-pub use file::{CHUNK_BYTES, DataRuns, PAGE_BYTES, Reflink, max_data_bytes, open_entry};
+pub use file::{CHUNK_BYTES, DataRuns, PAGE_BYTES, Reflink, open_entry};
 pub use progress::{Progress, Tally};
 pub use reporter::{Reporter, Style, bar, print_line};
 pub use side::{OnSide, Side};

@@ -5,7 +5,7 @@
 //! dax_guest VOLUME ACKNOWLEDGED [STEPS]
 //! ```
 //!
-//! Each step is one Op, which follows from the number of the step. The program prints the number when the
+//! Each step is one change, which follows from the number of the step. The program prints the number when the
 //! step has returned. At the next boot, the program gets the last number that was printed (`ACKNOWLEDGED`).
 //! The volume must show the state after that step or after a later step. The program stops after `STEPS` more
 //! steps. Without `STEPS` it does not stop.
@@ -52,7 +52,7 @@ fn run() -> Result<()> {
     if !report.is_clean() {
         return Err(format!("the volume is not sound: {:?}", report.findings).into());
     }
-    let place = StepDirectory::new(&volume, "")?;
+    let place = StepDirectory::new(&volume, "", true)?;
     let mut script = StepScript::found(SEED, &place, acknowledged)?;
     println!("found: {};", script.number());
     for _ in 0..steps {

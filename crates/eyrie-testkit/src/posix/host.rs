@@ -1,6 +1,6 @@
 //! The host's side of a comparison: calls of the kernel below the root of this process.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use eyrie::posix::{Access, OpenFlags, Posix, Target};
@@ -26,7 +26,7 @@ pub fn plain_users(_seed: u64) -> Vec<Credentials> {
 /// effective ones. Capability and ids depend on the seed.
 pub fn users_of_seed(seed: u64) -> Vec<Credentials> {
     let mut users = plain_users(seed);
-    // No call of these runs meets a quota, and a process in a container may lack the capability for quotas.
+    // A process in a container may lack the capability that exceeds limits of quotas.
     let capabilities: Vec<_> = (Capabilities::all() - Capabilities::SYS_RESOURCE).iter().collect();
     let capability = capabilities[(seed % capabilities.len() as u64) as usize];
     users.push(Credentials::new(1002, 1002, &[1000]).with_capabilities(capability));
@@ -53,6 +53,8 @@ pub(super) struct HostSide {
     flags: bool,
     /// The inode numbers of files in which `fallocate` has allocated storage, each with the number of calls.
     allocated: RefCell<HashMap<u64, u32>>,
+    /// Number of calls that a limit of a quota refused.
+    pub over_limit: Cell<u64>,
 }
 
 impl HostSide {
@@ -70,7 +72,14 @@ impl HostSide {
         if !flags {
             eprintln!("inode flags are not compared: the host does not support them");
         }
-        HostSide { host, users: plain_users(0), xattrs, flags, allocated: RefCell::default() }
+        HostSide {
+            host,
+            users: plain_users(0),
+            xattrs,
+            flags,
+            allocated: RefCell::default(),
+            over_limit: Cell::default(),
+        }
     }
 
     /// Empties the root, and gives all users all rights on it.
@@ -86,7 +95,9 @@ impl HostSide {
         {
             *self.allocated.borrow_mut().entry(stat.inode).or_default() += 1;
         }
-        self.as_user(user, || perform(&self.host, slots, call))
+        let answer = self.as_user(user, || perform(&self.host, slots, call));
+        self.over_limit.update(|calls| calls + u64::from(matches!(answer, Err(Errno::DQUOT))));
+        answer
     }
 
     /// Runs `work` while this thread is a user.

@@ -21,6 +21,7 @@ mod flags;
 mod generate;
 mod host;
 mod locks;
+mod quotas;
 mod same_size;
 mod set_ids;
 mod threads;
@@ -34,6 +35,7 @@ pub use clients::{clients_in_tmpfs_root, compare_clients_with_host};
 pub use generate::generate;
 pub use host::{plain_users, users_of_seed};
 pub use locks::{compare_deadlocks_with_host, compare_locks_of_clients_with_host, compare_locks_with_host};
+pub use quotas::{OwnerLimits, compare_quotas_with_host, generate_pages, in_tmpfs_with_quotas};
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use values::CallPath;
@@ -41,6 +43,7 @@ pub use xattr::Ask;
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -116,6 +119,8 @@ pub struct Comparison {
     pub seeds: Range<u64>,
     /// Number of calls of each seed.
     pub count: usize,
+    /// Draws this number of calls of a seed, for a number of users.
+    pub generate: fn(u64, usize, usize) -> Vec<(usize, PosixCall)>,
     /// Returns the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`].
     pub users: fn(u64) -> Vec<Credentials>,
     /// True for a call that is not made.
@@ -130,6 +135,8 @@ pub struct Comparison {
     /// True if each user is a client of a service, with open files of its own. Calls that the service may
     /// answer in another way than the kernel are left out. If false, the users share their open files.
     pub is_served: bool,
+    /// True if limits of quotas must refuse some calls. Then only the drawn calls are made.
+    pub meets_limits: bool,
 }
 
 impl Comparison {
@@ -138,11 +145,13 @@ impl Comparison {
         Comparison {
             seeds,
             count,
+            generate,
             users: users_of_seed,
             is_left_out: |_| false,
             calls_per_tree: 1,
             waiting_seeds: WAITING_SEEDS,
             is_served: false,
+            meets_limits: false,
         }
     }
 
@@ -170,8 +179,12 @@ pub fn compare_with_host<P: PosixLocks>(
     let mut run = PosixRun { host: HostSide::new(), subjects: Vec::new(), comparison };
     for seed in comparison.seeds.clone() {
         run.become_users_of(seed, &subject);
-        let calls = generate(seed, comparison.count, run.subjects.len());
+        let calls = (comparison.generate)(seed, comparison.count, run.subjects.len());
         run.compare(seed, calls)?;
+    }
+    if comparison.meets_limits {
+        assert!(run.host.over_limit.get() > 0, "no call met a limit");
+        return Ok(());
     }
     for seed in access::SEEDS {
         run.become_users_of(seed, &subject);
@@ -385,9 +398,14 @@ fn start_in_tmpfs_root(test: &str, prepare: impl FnOnce(&mut Command)) {
         return;
     }
     let root = tempfile::tempdir_in(tmpfs).expect("a tmpfs has room for a directory");
+    run_in_root(root.path(), test, prepare);
+}
+
+/// Runs a test in a child process whose root is `root`, after `prepare` has changed its command.
+fn run_in_root(root: &Path, test: &str, prepare: impl FnOnce(&mut Command)) {
     let program = std::env::current_exe().expect("the test knows its program");
     let mut child = Command::new(program);
-    child.args([test, "--exact", "--nocapture"]).env(ROOT_VARIABLE, root.path());
+    child.args([test, "--exact", "--nocapture"]).env(ROOT_VARIABLE, root);
     prepare(&mut child);
     let status = child.status().expect("the test can be started again");
     assert!(status.success(), "{test} failed in its child process");
@@ -429,7 +447,8 @@ fn compare_engine_with_host<E: Engine>(engine: Arc<E>, comparison: &Comparison) 
     let fs = Pxfs::new(engine, Credentials::root())
         .with_rules(*HOST_RULES.get_or_init(AccessRules::of_host))
         .with_clock(counter)
-        .with_access_times(AccessTimes::Relative);
+        .with_access_times(AccessTimes::Relative)
+        .with_short_writes(comparison.meets_limits);
     if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), comparison) {
         panic!("{difference}");
     }

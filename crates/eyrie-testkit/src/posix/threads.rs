@@ -11,15 +11,15 @@ use eyrie::posix::Posix;
 use eyrie::{Credentials, Engine, Host, Pxfs};
 use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Guards, ObjectId, Result, forward_calls};
+use eyrie_engine::{Applied, Guards, ObjectId, Op, Result, forward_calls};
 use eyrie_medium::{Medium, own_root};
 
 use super::{Comparison, check, compare_engine_with_host, new_engine};
 
 /// A directory of a volume as the root of an engine, as chroot(2) makes a directory the root of a process.
-struct Subtree {
-    volume: Arc<Scm>,
-    root: ObjectId,
+pub(super) struct Subtree {
+    pub volume: Arc<Scm>,
+    pub root: ObjectId,
 }
 
 impl Subtree {
@@ -37,6 +37,10 @@ impl Engine for Subtree {
 
     fn root(&self) -> ObjectId {
         self.root
+    }
+
+    fn apply_above_limits(&self, op: &Op<'_>) -> Result<Applied> {
+        self.volume.apply_above_limits(op)
     }
 
     fn guards(&self, id: ObjectId) -> Result<Guards> {

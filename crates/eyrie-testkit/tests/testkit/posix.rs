@@ -2,10 +2,12 @@
 //! capabilities, as a user with one, and as a user whose real ids differ from the effective ones. The program
 //! `long_posix` runs more seeds.
 
+use eyrie::QuotaKind;
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{
-    Comparison, compare_deadlocks_with_host, compare_locks_with_host, compare_model_with_host,
-    compare_scm_with_host, compare_threads_with_host, in_tmpfs_root,
+    Comparison, OwnerLimits, compare_deadlocks_with_host, compare_locks_with_host, compare_model_with_host,
+    compare_quotas_with_host, compare_scm_with_host, compare_threads_with_host, generate_pages,
+    in_tmpfs_root, in_tmpfs_with_quotas, plain_users,
 };
 use eyrie_testkit::power::Disk;
 
@@ -41,6 +43,37 @@ fn random_calls_on_pages_equal_the_kernel() {
             &Comparison::new(100..112, 300),
         )
     });
+}
+
+/// Makes random calls beside a tmpfs with limits. The test with the name `test` calls this function.
+fn compare_limits(test: &str, limits: OwnerLimits, comparison: Comparison) {
+    in_tmpfs_with_quotas(test, limits, || {
+        compare_quotas_with_host(Medium::memory(1 << 30).expect("memory"), limits, comparison);
+    });
+}
+
+/// Returns a comparison of calls that store whole pages. A write above a limit sets times in a tmpfs, but not
+/// in a volume, so the comparison has no seeds that compare times.
+fn pages_of_users() -> Comparison {
+    Comparison { generate: generate_pages, users: plain_users, ..Comparison::long(1..200, 300) }
+}
+
+#[test]
+fn limits_of_objects_are_those_of_the_kernel() {
+    let limits = OwnerLimits { kind: QuotaKind::User, objects: 2, pages: 0 };
+    compare_limits("posix::limits_of_objects_are_those_of_the_kernel", limits, Comparison::new(0..60, 300));
+}
+
+#[test]
+fn limits_of_storage_are_those_of_the_kernel() {
+    let limits = OwnerLimits { kind: QuotaKind::User, objects: 0, pages: 3 };
+    compare_limits("posix::limits_of_storage_are_those_of_the_kernel", limits, pages_of_users());
+}
+
+#[test]
+fn limits_of_groups_are_those_of_the_kernel() {
+    let limits = OwnerLimits { kind: QuotaKind::Group, objects: 3, pages: 4 };
+    compare_limits("posix::limits_of_groups_are_those_of_the_kernel", limits, pages_of_users());
 }
 
 #[test]

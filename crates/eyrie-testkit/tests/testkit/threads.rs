@@ -8,15 +8,17 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use eyrie_engine::access::AclKind;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
-    Condition, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds,
-    Time, XattrMode,
+    AttributeChange, Condition, Content, Engine, Error, FallocateMode, InodeFlags, Kind, Model, ObjectId, Op,
+    Owner, RenameMode, SetIds, Time, XattrMode,
 };
 use eyrie_faults::traced_from;
 use eyrie_medium::{Medium, epoch};
 use eyrie_sim::explore::fixed_options;
-use eyrie_testkit::linear::{self, HistoryCall, Request};
+use eyrie_testkit::acls::acl;
+use eyrie_testkit::linear::{self, HistoryCall, Request, Response};
 use eyrie_testkit::ops::{Bytes, OpRecord};
 use eyrie_testkit::power::Disk;
 use rand::rngs::SmallRng;
@@ -82,13 +84,93 @@ impl<E: Engine> Shared<E> {
         }
         Shared { engines, model, dirs: [top, dir], file, key, names: count }
     }
+}
+
+/// Draws the requests of one history.
+struct Draws<'a, E> {
+    shared: &'a Shared<E>,
+    /// An open file that has no name at first.
+    unnamed: ObjectId,
+    /// True if all changes have the same time.
+    has_one_time: bool,
+    random: SmallRng,
+}
+
+impl<'a, E: Engine> Draws<'a, E> {
+    fn new(shared: &'a Shared<E>, seed: u64) -> Draws<'a, E> {
+        let engine = &shared.engines[0];
+        let (dir, id) = (shared.dirs[0], engine.reserve(Kind::File).expect("room"));
+        let made = Op::CreateUnnamed { dir, id, owner: OWNER, linkable: true, time: BORN };
+        for engine in [engine as &dyn Engine, &shared.model] {
+            engine.apply(&made).expect("a sound volume");
+            engine.open(id).expect("no other thread closed a file");
+        }
+        // A large directory of the engine shows the latest time of its changes. The model shows the time of
+        // the last change in the order. Equal times hide this difference.
+        let has_one_time = shared.names > 0 || seed % 2 == 1;
+        Draws { shared, unnamed: id, has_one_time, random: SmallRng::seed_from_u64(seed) }
+    }
+
+    /// Draws the requests of a call to `engine`, and reserves the ids for them.
+    fn requests(&mut self, engine: &E, call: usize, thread: usize) -> Vec<Request> {
+        let time = match self.has_one_time {
+            true => Time::new(10, 0),
+            false => Time::new(10 + call as i64, thread as u32),
+        };
+        if self.random.random_ratio(1, 4) {
+            self.special_requests(engine, time)
+        } else {
+            vec![self.request(engine, time)]
+        }
+    }
+
+    /// Draws requests that make a file without a name, clone, or concern ACLs and inode flags.
+    fn special_requests(&mut self, engine: &E, time: Time) -> Vec<Request> {
+        let (shared, random) = (self.shared, &mut self.random);
+        let files = [shared.file, shared.key, self.unnamed];
+        let [source, id] = [(); 2].map(|()| files[random.random_range(0..3)]);
+        let (dir, name) = (shared.dirs[random.random_range(0..2)], [b"a", b"b"][random.random_range(0..2)]);
+        // A directory keeps the latest time of a change of its attributes, unlike the model.
+        let object = if self.has_one_time && random.random() { dir } else { id };
+        // A service refuses default ACLs of files with another errno than an engine.
+        let kind = if object.is_directory() && random.random() { AclKind::Default } else { AclKind::Access };
+        let op = match random.random_range(0..8) {
+            0 => {
+                let (id, linkable) = (engine.reserve(Kind::File).expect("room"), random.random_ratio(3, 4));
+                let made = Op::CreateUnnamed { dir, id, owner: OWNER, linkable, time };
+                let link = Op::Link { dir, name, id, time };
+                return [made, link].map(|op| Request::Apply(OpRecord::new(&op))).to_vec();
+            }
+            1 => Op::Link { dir, name, id: self.unnamed, time },
+            2..4 => {
+                let [source_offset, offset] = [(); 2].map(|()| random.random_range(0..2) * 4096);
+                let (length, set_ids) = ([0, 4096][random.random_range(0..2)], SetIds::Keep);
+                Op::CloneRange { source, source_offset, id, offset, length, set_ids, time }
+            }
+            4 => {
+                let acl = &acl(random.random_range(0..9), random.random());
+                let set = Op::SetAcl { id: object, kind, acl, drops_set_gid: random.random(), time };
+                return vec![Request::Apply(OpRecord::new(&set))];
+            }
+            5 => return vec![Request::Xattr { id: object, name: kind.name().to_vec() }],
+            // A service also refuses changes of an object with inode flags, which an engine does not.
+            6 if shared.engines.len() == 1 => {
+                let flags = Some(InodeFlags::from_bits_truncate(random.random()));
+                let change = AttributeChange { flags, ..AttributeChange::default() };
+                Op::SetAttributes { id: object, change, time }
+            }
+            _ => return vec![Request::InodeFlags(object)],
+        };
+        vec![Request::Apply(OpRecord::new(&op))]
+    }
 
     /// Draws a random request to `engine` at `time`, and reserves the ids for it.
-    fn request(&self, engine: &E, random: &mut SmallRng, time: Time) -> Request {
+    fn request(&mut self, engine: &E, time: Time) -> Request {
+        let (shared, random) = (self.shared, &mut self.random);
         let names: [&[u8]; 3] = [b"a", b"b", b"k"];
-        let dir = self.dirs[random.random_range(0..2)];
+        let dir = shared.dirs[random.random_range(0..2)];
         let name = names[random.random_range(0..3)];
-        let target = if random.random_ratio(1, 4) { self.key } else { self.file };
+        let target = [shared.file, shared.file, shared.key, self.unnamed][random.random_range(0..4)];
         let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
         let data = &data[..];
         let fresh = || engine.reserve(Kind::File).expect("room");
@@ -112,7 +194,7 @@ impl<E: Engine> Shared<E> {
                 Op::Rename {
                     from_dir: dir,
                     from_name: name,
-                    to_dir: self.dirs[random.random_range(0..2)],
+                    to_dir: shared.dirs[random.random_range(0..2)],
                     to_name: names[random.random_range(0..3)],
                     mode: modes[random.random_range(0..3)],
                     whiteout: None,
@@ -165,18 +247,12 @@ pub fn explain<E: Engine>(
     calls: usize,
     drains: bool,
 ) -> usize {
-    let mut random = SmallRng::seed_from_u64(seed);
     // The pin keeps removed objects readable until the history ends.
     let _pin = epoch::pin();
-    // A large directory of the engine shows the latest time of its changes. The model shows the time of the
-    // last change in the order. Equal times hide this difference.
-    let time = |call: usize, thread: usize| match shared.names {
-        0 => Time::new(10 + call as i64, thread as u32),
-        _ => Time::new(10, 0),
-    };
+    let mut draws = Draws::new(shared, seed);
     let scripts = (0..threads).map(|thread| {
         let engine = &shared.engines[thread % shared.engines.len()];
-        let script = (0..calls).map(|call| shared.request(engine, &mut random, time(call, thread)));
+        let script = (0..calls).flat_map(|call| draws.requests(engine, call, thread));
         (engine as &dyn Engine, script.collect())
     });
     let scripts = scripts.collect();
@@ -211,6 +287,29 @@ fn explain_all(seeds: u64, threads: usize, calls: usize) {
         .sum();
     println!("{overlapped} of {} calls overlapped another", seeds * (threads * calls) as u64);
     assert!(overlapped > 0);
+}
+
+#[test]
+fn requests_of_threads_make_every_change() {
+    let kind = |op: &Op<'_>| format!("{op:?}").split(' ').next().unwrap_or_default().to_owned();
+    let (mut made, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    for seed in 0..500 {
+        let shared = Shared::new(vec![in_memory(1 << 20)]);
+        let mut draws = Draws::new(&shared, seed);
+        for call in 0..12 {
+            for request in draws.requests(&shared.engines[0], call, 0) {
+                let answer = request.ask(&shared.engines[0]);
+                assert_eq!(answer, request.ask(&shared.model), "{request:?}");
+                let Request::Apply(record) = request else { continue };
+                let is_refused = matches!(answer, Response::Refused(_));
+                if is_refused { &mut refused } else { &mut made }.insert(kind(&record.decode().op()));
+            }
+        }
+    }
+    let changes = "Append Batch CloneRange Create CreateUnnamed Erase Fallocate Link MarkAccess Put \
+                   RemoveXattr Rename SetAcl SetAttributes SetSize SetXattr Unlink Write";
+    assert_eq!(made.into_iter().collect::<Vec<_>>().join(" "), changes);
+    assert!(["CloneRange", "Link", "SetAcl"].iter().all(|change| refused.contains(*change)), "{refused:?}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod clones;
 mod convert;
 mod locks;
 mod projects;
+mod space;
 mod store;
 #[cfg(feature = "testing")]
 mod users;
@@ -167,8 +168,8 @@ impl Posix for Host {
         true
     }
 
-    fn may_share_storage(&self) -> bool {
-        true
+    fn data_bytes_max(&self) -> u64 {
+        u64::MAX
     }
 
     #[inline]
@@ -476,16 +477,8 @@ impl Posix for Host {
         named("fdatasync", fs::fdatasync(handle))
     }
 
-    fn statvfs(&self) -> Result<StatVfs> {
-        let stat = named("statvfs", fs::fstatvfs(&*self.root))?;
-        Ok(StatVfs {
-            block_size: stat.f_frsize,
-            blocks: stat.f_blocks,
-            blocks_free: stat.f_bfree,
-            files: stat.f_files,
-            files_free: stat.f_ffree,
-            name_max: stat.f_namemax,
-        })
+    fn statvfs(&self, file: Target<'_, OwnedFd>) -> Result<StatVfs> {
+        self.space(file)
     }
 }
 

@@ -69,6 +69,6 @@ impl<P: PosixBirth> File<P> {
     /// # Errors
     /// As [`PosixBirth::created`]. `EOVERFLOW` if the standard library cannot express the time.
     pub fn created(&self) -> Result<SystemTime> {
-        system_time(self.file_system().created(Target::Open(self.handle()))?)
+        self.call(|fs, handle| system_time(fs.created(Target::Open(handle))?))
     }
 }

@@ -43,9 +43,9 @@ pub trait Posix {
     /// names, and its entry may have another inode number than the directory itself.
     fn has_mounts(&self) -> bool;
 
-    /// Returns true if several files may share storage. The files may then have more data than the file
-    /// system has room for.
-    fn may_share_storage(&self) -> bool;
+    /// Returns the maximum number of bytes of data of one file, or `u64::MAX` if it is unknown. A file of a
+    /// damaged volume may claim more.
+    fn data_bytes_max(&self) -> u64;
 
     /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`. With
     /// [`OpenFlags::TEMPORARY`], makes a file without a name, with these bits.
@@ -492,9 +492,9 @@ pub trait Posix {
     /// `EPERM` unless the caller owns the file. A change of a flag also needs `CAP_LINUX_IMMUTABLE`.
     fn set_inode_flags(&self, handle: &Self::Handle, flags: InodeFlags) -> Result<()>;
 
-    /// Returns the total and the free space of the file system.
+    /// Returns the space of the file system of `file`, or of a tree with a quota: see [`StatVfs`].
     ///
     /// # Errors
     /// As `statvfs(3)`.
-    fn statvfs(&self) -> Result<StatVfs>;
+    fn statvfs(&self, file: Target<'_, Self::Handle>) -> Result<StatVfs>;
 }

@@ -117,7 +117,8 @@ impl<P: PosixClones> File<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`PosixClones::clone_range`]. `EBADF` if `source` is a file of another volume.
+    /// As [`PosixClones::clone_range`]. `EBADF` if `source` is a file of another volume. The error has no
+    /// path, because either file may be the cause.
     pub fn clone_range(&self, source: (&File<P>, u64), offset: u64, length: u64) -> Result<()> {
         let (from, from_offset) = source;
         self.file_system().clone_range((from.handle(), from_offset), (self.handle(), offset), length)
@@ -136,7 +137,7 @@ impl<P: Posix> File<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::copy_file_range`].
+    /// As [`Posix::copy_file_range`]. The error has no path, because either file may be the cause.
     pub fn copy_range(&self, source: (&File<P>, u64), offset: u64, length: u64) -> Result<u64> {
         let (from, from_offset) = source;
         self.file_system().copy_file_range((from.handle(), from_offset), (self.handle(), offset), length)

@@ -148,8 +148,8 @@ macro_rules! pass_calls_on {
             $fs.has_mounts()
         }
 
-        fn may_share_storage(&$self) -> bool {
-            $fs.may_share_storage()
+        fn data_bytes_max(&$self) -> u64 {
+            $fs.data_bytes_max()
         }
 
         #[inline]
@@ -321,8 +321,8 @@ macro_rules! pass_calls_on {
             $fs.set_inode_flags(handle, flags)
         }
 
-        fn statvfs(&$self) -> Result<StatVfs> {
-            $fs.statvfs()
+        fn statvfs(&$self, file: Target<'_, P::Handle>) -> Result<StatVfs> {
+            $fs.statvfs(file.map(|path| $place(path)))
         }
     };
 }

@@ -486,9 +486,7 @@ pub trait PosixExt: Posix + Clone {
     /// # Errors
     /// As [`Posix::open`].
     fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<Self>> {
-        let path = path.as_ref();
-        let dir = self.options().read(true).directory(true).open(path)?;
-        Ok(ReadDir::new(dir, path))
+        ReadDir::open(self.clone(), path.as_ref().into())
     }
 }
 

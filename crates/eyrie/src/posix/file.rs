@@ -1,10 +1,13 @@
 //! An open file in the style of [`std::fs::File`].
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eyrie_engine::{FallocateMode, InodeFlags};
+use smallvec::SmallVec;
 
 use super::{Posix, SetTime, Stat, Target};
 use crate::{Errno, Error, Result};
@@ -19,6 +22,9 @@ use crate::{Errno, Error, Result};
 /// In a volume each write is one step: whole or undone, also after an error or a crash. (An append past the
 /// largest size of a file is the exception: it writes the bytes that fit.) Functions that write in parts,
 /// such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
+///
+/// An error has the path that opened the file, also if the file has another name since. A file that
+/// [`File::from_handle`] has made knows no path.
 ///
 /// # Examples
 /// ```
@@ -48,6 +54,8 @@ struct OpenFile<P: Posix> {
     fs: P,
     /// `None` only after `close` or `drop` has taken the handle.
     handle: Option<P::Handle>,
+    /// The path that opened the file, for errors. Empty if it is unknown. A short path needs no allocation.
+    path: SmallVec<[u8; 40]>,
     /// A read or write through the position holds this lock until it has moved the position.
     position: Mutex<u64>,
     append: bool,
@@ -57,6 +65,11 @@ impl<P: Posix> OpenFile<P> {
     fn position(&self) -> MutexGuard<'_, u64> {
         // A panic while the lock is held leaves a valid position.
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn with_path(&self, error: Error) -> Error {
+        if self.path.is_empty() { error } else { error.at(OsStr::from_bytes(&self.path)) }
     }
 }
 
@@ -80,7 +93,13 @@ impl<P: Posix> File<P> {
     /// # }
     /// ```
     pub fn from_handle(fs: P, handle: P::Handle, append: bool) -> File<P> {
-        File { open: Arc::new(OpenFile { fs, handle: Some(handle), position: Mutex::new(0), append }) }
+        File::new(fs, handle, append, Path::new(""))
+    }
+
+    /// Works as [`File::from_handle`], with the path that opened the file.
+    pub(super) fn new(fs: P, handle: P::Handle, append: bool, path: &Path) -> File<P> {
+        let (path, position) = (SmallVec::from_slice(path.as_os_str().as_bytes()), Mutex::new(0));
+        File { open: Arc::new(OpenFile { fs, handle: Some(handle), path, position, append }) }
     }
 
     /// Returns the handle, for calls of [`Posix`] on the open file.
@@ -103,13 +122,19 @@ impl<P: Posix> File<P> {
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
-    /// let space = file.file_system().statvfs()?;
+    /// let space = file.file_system().statvfs(Target::Open(file.handle()))?;
     /// # Ok(())
     /// # }
     /// ```
     #[inline]
     pub fn file_system(&self) -> &P {
         &self.open.fs
+    }
+
+    /// Makes a call on the open file. Its error gets the path.
+    #[inline]
+    pub(crate) fn call<'a, T>(&'a self, call: impl FnOnce(&'a P, &'a P::Handle) -> Result<T>) -> Result<T> {
+        call(&self.open.fs, self.handle()).map_err(|error| self.open.with_path(error))
     }
 
     /// Returns another owner of the same open file. Both owners share the position, as after `dup(2)`.
@@ -142,7 +167,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::inode_flags`].
     pub fn inode_flags(&self) -> Result<InodeFlags> {
-        self.open.fs.inode_flags(self.handle())
+        self.call(|fs, handle| fs.inode_flags(handle))
     }
 
     /// Sets the inode flags. [`File::inode_flags`] has an example.
@@ -150,7 +175,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::set_inode_flags`].
     pub fn set_inode_flags(&self, flags: InodeFlags) -> Result<()> {
-        self.open.fs.set_inode_flags(self.handle(), flags)
+        self.call(|fs, handle| fs.set_inode_flags(handle, flags))
     }
 
     /// Gives the file another name, or the first name if it is a
@@ -183,7 +208,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::read_at`].
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
-        self.open.fs.read_at(self.handle(), out, offset)
+        self.call(|fs, handle| fs.read_at(handle, out, offset))
     }
 
     /// Fills `out` from `offset` on.
@@ -225,7 +250,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::write_at`].
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        self.open.fs.write_at(self.handle(), data, offset)
+        self.call(|fs, handle| fs.write_at(handle, data, offset))
     }
 
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
@@ -244,7 +269,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::write_at`]. `EIO` if a write succeeds, but writes no bytes.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        write_all_at(&self.open.fs, self.handle(), data, offset)
+        self.call(|fs, handle| write_all_at(fs, handle, data, offset))
     }
 
     /// Writes at the end of the file, as one atomic step. Returns the number of bytes.
@@ -258,7 +283,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::append`].
     pub fn append(&self, data: &[u8]) -> Result<usize> {
-        self.open.fs.append(self.handle(), data)
+        self.call(|fs, handle| fs.append(handle, data))
     }
 
     /// Returns the attributes of the file.
@@ -273,7 +298,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::stat`].
     pub fn metadata(&self) -> Result<Stat> {
-        self.open.fs.stat(Target::Open(self.handle()))
+        self.call(|fs, handle| fs.stat(Target::Open(handle)))
     }
 
     /// Sets the size of the file. New bytes are zeros.
@@ -287,7 +312,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::truncate`].
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.open.fs.truncate(Target::Open(self.handle()), size)
+        self.call(|fs, handle| fs.truncate(Target::Open(handle), size))
     }
 
     /// Allocates, frees, zeroes, collapses or inserts a range of bytes, as `mode` states.
@@ -301,7 +326,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::fallocate`].
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
-        self.open.fs.fallocate(self.handle(), mode, offset, length)
+        self.call(|fs, handle| fs.fallocate(handle, mode, offset, length))
     }
 
     /// Sets the permission bits.
@@ -315,7 +340,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::chmod`].
     pub fn set_mode(&self, mode: u16) -> Result<()> {
-        self.open.fs.chmod(Target::Open(self.handle()), mode)
+        self.call(|fs, handle| fs.chmod(Target::Open(handle), mode))
     }
 
     /// Sets the times of last access and modification.
@@ -329,7 +354,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::utimens`].
     pub fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<()> {
-        self.open.fs.utimens(Target::Open(self.handle()), accessed, modified)
+        self.call(|fs, handle| fs.utimens(Target::Open(handle), accessed, modified))
     }
 
     /// Makes the file as durable as its medium can make it.
@@ -344,7 +369,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::fsync`].
     pub fn sync_all(&self) -> Result<()> {
-        self.open.fs.fsync(self.handle())
+        self.call(|fs, handle| fs.fsync(handle))
     }
 
     /// Makes the bytes of the file as durable as its medium can make them. The call need not make times
@@ -360,7 +385,7 @@ impl<P: Posix> File<P> {
     /// # Errors
     /// As [`Posix::fdatasync`].
     pub fn sync_data(&self) -> Result<()> {
-        self.open.fs.fdatasync(self.handle())
+        self.call(|fs, handle| fs.fdatasync(handle))
     }
 
     /// Closes the file. Unlike a drop of the file, this call returns an error of the close. If clones of the
@@ -376,7 +401,10 @@ impl<P: Posix> File<P> {
     /// As [`Posix::close`].
     pub fn close(self) -> Result<()> {
         match Arc::into_inner(self.open) {
-            Some(mut open) => open.handle.take().map_or(Ok(()), |handle| open.fs.close(handle)),
+            Some(mut open) => {
+                let closed = open.handle.take().map_or(Ok(()), |handle| open.fs.close(handle));
+                closed.map_err(|error| open.with_path(error))
+            }
             None => Ok(()),
         }
     }

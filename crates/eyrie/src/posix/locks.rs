@@ -202,7 +202,7 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`PosixLocks::flock`].
     pub fn lock(&self) -> Result<()> {
-        self.file_system().flock(self.handle(), Some(LockKind::Exclusive), LockWait::FOREVER)
+        self.call(|fs, handle| fs.flock(handle, Some(LockKind::Exclusive), LockWait::FOREVER))
     }
 
     /// Waits for a shared lock on the file, as [`std::fs::File::lock_shared`] does.
@@ -216,7 +216,7 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`PosixLocks::flock`].
     pub fn lock_shared(&self) -> Result<()> {
-        self.file_system().flock(self.handle(), Some(LockKind::Shared), LockWait::FOREVER)
+        self.call(|fs, handle| fs.flock(handle, Some(LockKind::Shared), LockWait::FOREVER))
     }
 
     /// Takes an exclusive lock on the file if it is free, as [`std::fs::File::try_lock`] does.
@@ -265,7 +265,7 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`PosixLocks::flock`].
     pub fn unlock(&self) -> Result<()> {
-        self.file_system().flock(self.handle(), None, LockWait::NO)
+        self.call(|fs, handle| fs.flock(handle, None, LockWait::NO))
     }
 
     /// Locks a range of bytes, which may lie past the end of the file.
@@ -280,8 +280,10 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`PosixLocks::set_range_lock`]. `EINVAL` for a range without bytes.
     pub fn lock_range(&self, range: impl RangeBounds<u64>, kind: LockKind, wait: LockWait<'_>) -> Result<()> {
-        let range = start_and_length(&range)?;
-        self.file_system().set_range_lock(self.handle(), RangeOwner::OpenFile, range, Some(kind), wait)
+        self.call(|fs, handle| {
+            let range = start_and_length(&range)?;
+            fs.set_range_lock(handle, RangeOwner::OpenFile, range, Some(kind), wait)
+        })
     }
 
     /// Unlocks a range of bytes. The range may be a part of one lock, or have parts of several.
@@ -295,8 +297,10 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`File::lock_range`].
     pub fn unlock_range(&self, range: impl RangeBounds<u64>) -> Result<()> {
-        let range = start_and_length(&range)?;
-        self.file_system().set_range_lock(self.handle(), RangeOwner::OpenFile, range, None, LockWait::NO)
+        self.call(|fs, handle| {
+            let range = start_and_length(&range)?;
+            fs.set_range_lock(handle, RangeOwner::OpenFile, range, None, LockWait::NO)
+        })
     }
 
     /// Returns the first lock of another owner with which a lock of this kind would conflict.
@@ -311,8 +315,10 @@ impl<P: PosixLocks> File<P> {
     /// # Errors
     /// As [`File::lock_range`].
     pub fn find_range_lock(&self, range: impl RangeBounds<u64>, kind: LockKind) -> Result<Option<FoundLock>> {
-        let range = start_and_length(&range)?;
-        self.file_system().find_range_lock(self.handle(), RangeOwner::OpenFile, range, kind)
+        self.call(|fs, handle| {
+            let range = start_and_length(&range)?;
+            fs.find_range_lock(handle, RangeOwner::OpenFile, range, kind)
+        })
     }
 
     fn try_flock(&self, kind: LockKind) -> std::result::Result<(), TryLockError> {

@@ -248,7 +248,7 @@ impl<P: Posix> OpenOptions<P> {
         }
         let path = path.as_ref();
         let handle = fs.open(path.into(), flags, mode).map_err(|error| error.at(path))?;
-        Ok(File::from_handle(fs, handle, append))
+        Ok(File::new(fs, handle, append, path))
     }
 
     fn set(mut self, flags: OpenFlags, yes: bool) -> Self {

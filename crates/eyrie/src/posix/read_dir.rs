@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use eyrie_engine::Kind;
 
-use super::{File, Posix};
+use super::{File, OpenFlags, Posix};
 use crate::Result;
 use crate::fetch::FetchSize;
 
@@ -39,10 +39,13 @@ pub struct ReadDir<P: Posix> {
 }
 
 impl<P: Posix> ReadDir<P> {
-    /// Lists the open directory `dir`, whose path is `path`.
-    pub(super) fn new(dir: File<P>, path: &Path) -> ReadDir<P> {
+    /// Opens the directory `path`.
+    pub(super) fn open(fs: P, path: Arc<Path>) -> Result<ReadDir<P>> {
+        let opened = fs.open((&*path).into(), OpenFlags::READ | OpenFlags::DIRECTORY, 0);
+        let handle = opened.map_err(|error| error.at(&path))?;
+        let dir = File::new(fs, handle, false, &path);
         let (fetched, fetch) = (Vec::new().into_iter(), FetchSize::first());
-        ReadDir { dir, path: path.into(), fetched, cookie: 0, fetch_from: Some(0), fetch }
+        Ok(ReadDir { dir, path, fetched, cookie: 0, fetch_from: Some(0), fetch })
     }
 
     /// Returns the position, as `telldir(3)`. [`seek`](ReadDir::seek) to this position continues with the
@@ -106,12 +109,10 @@ impl<P: Posix> ReadDir<P> {
         let at_most = self.fetch.next();
         let mut entries = Vec::new();
         let mut next = None;
-        let dir = &self.path;
-        self.dir
-            .file_system()
-            .list(self.dir.handle(), from, &mut |entry| {
+        self.dir.call(|fs, handle| {
+            fs.list(handle, from, &mut |entry| {
                 entries.push(DirEntry {
-                    dir: Arc::clone(dir),
+                    dir: Arc::clone(&self.path),
                     name: OsString::from_vec(entry.name.to_vec()),
                     kind: entry.kind,
                     inode: entry.inode,
@@ -121,7 +122,7 @@ impl<P: Posix> ReadDir<P> {
                 next = full.then_some(entry.next);
                 !full
             })
-            .map_err(|error| error.at(&self.path))?;
+        })?;
         self.fetch_from = next;
         self.fetched = entries.into_iter();
         Ok(())

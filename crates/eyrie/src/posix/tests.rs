@@ -11,7 +11,7 @@ use eyrie_engine::{FallocateMode, InodeFlags, Kind, RenameMode, Time, XattrMode}
 
 use super::*;
 use crate::pxfs::tests::empty;
-use crate::{Credentials, Errno, Error, Host, Kvfs, Pxfs, Result};
+use crate::{Credentials, Errno, Error, Host, Kvfs, LockKind, LockWait, Pxfs, Result};
 
 /// The largest offset, and the largest size of a file.
 const MOST: u64 = i64::MAX as u64;
@@ -244,6 +244,46 @@ fn every_error_of_posix_ext_has_its_path() {
 }
 
 #[test]
+fn every_error_of_a_file_has_the_path_of_its_open() {
+    let fs = empty();
+    fs.write("/file", "x").unwrap();
+    let file = fs.options().path_only(true).open("/file").unwrap();
+    fs.rename("/file", "/new").unwrap();
+    let of = |error: Option<Error>| {
+        let error = error.expect("a handle of a path does no more than name its object");
+        assert_eq!((error.errno(), error.path()), (Errno::BADF, Some(Path::new("/file"))), "{error}");
+    };
+    of(file.inode_flags().err());
+    of(file.set_inode_flags(InodeFlags::empty()).err());
+    of(file.read_at(&mut [0], 0).err());
+    of(file.write_at(b"1", 0).err());
+    of(file.write_all_at(b"1", 0).err());
+    of(file.append(b"1").err());
+    of(file.set_len(0).err());
+    of(file.fallocate(FallocateMode::Allocate, 0, 1).err());
+    of(file.set_mode(0o600).err());
+    of(file.set_times(SetTime::Now, SetTime::Omit).err());
+    of(file.sync_all().err());
+    of(file.sync_data().err());
+    of(file.lock().err());
+    of(file.lock_shared().err());
+    of(file.unlock().err());
+    of(file.lock_range(.., LockKind::Shared, LockWait::NO).err());
+    of(file.unlock_range(..).err());
+    of(file.find_range_lock(.., LockKind::Shared).err());
+    let pin = fs.pin();
+    of(file.view(.., &pin).err());
+    of(file.pieces(.., &pin).next().and_then(Result::err));
+    let other = fs.open_file("/new").unwrap();
+    // Either file may be the cause of these errors.
+    assert_eq!(file.copy_range((&other, 0), 0, 1).unwrap_err().path(), None);
+    assert_eq!(file.clone_range((&other, 0), 0, 1).unwrap_err().path(), None);
+    let handle = fs.open("/new".into(), OpenFlags::READ, 0).unwrap();
+    let file = crate::File::from_handle(fs, handle, false);
+    assert_eq!(file.write_at(b"1", 0).unwrap_err().path(), None);
+}
+
+#[test]
 fn create_dir_all_keeps_the_directories_before_an_error() {
     let fs = empty();
     let error = fs.create_dir_all(format!("/a/b/{}", "n".repeat(256))).unwrap_err();
@@ -365,6 +405,7 @@ fn calls_on_every_kind_of_target<P: Posix + Clone>(fs: &P) -> Vec<(String, Optio
                 note(&format!("chown{how}"), fs.chown(target, None, None));
                 note(&format!("utimens{how}"), fs.utimens(target, SetTime::Now, SetTime::Now));
                 note(&format!("access{how}"), fs.access(target, Access::READ));
+                note(&format!("statvfs{how}"), fs.statvfs(target).map(drop));
                 note(&format!("truncate{how}"), fs.truncate(target, 3));
                 note(&format!("listxattr{how}"), fs.listxattr(target, &mut []).map(drop));
                 note(&format!("link{how}"), fs.link(target, (&dir, "new").into()));
@@ -385,6 +426,7 @@ fn calls_on_every_kind_of_target<P: Posix + Clone>(fs: &P) -> Vec<(String, Optio
             |call: &str, result: Result<()>| answers.push((format!("{call} {name}"), errno(result)));
         let target = Target::Open(handle);
         note("stat", fs.stat(target).map(drop));
+        note("statvfs", fs.statvfs(target).map(drop));
         note("chmod", fs.chmod(target, 0o700));
         note("chown", fs.chown(target, None, None));
         note("utimens", fs.utimens(target, SetTime::Now, SetTime::Omit));

@@ -360,17 +360,21 @@ pub struct ListEntry<'a> {
     pub next: u64,
 }
 
-/// The total and the free space of a file system.
+/// The total and the free space of a file system, or of a tree with a quota.
+///
+/// In a volume, an object of a tree with a quota shows the limits of the tree as the size of the file system,
+/// as on XFS and ext4. The soft limit comes before the hard limit. A client of a service that is not root
+/// sees the space of the volume.
 ///
 /// # Examples
 /// ```
 /// # use eyrie::{Host, Posix};
 /// # let place = tempfile::tempdir()?;
 /// # let fs = Host::new(place.path())?;
-/// let space = fs.statvfs()?;
+/// let space = fs.statvfs("/".into())?;
 /// println!("{} bytes are free", space.blocks_free * space.block_size);
-/// if !fs.has_mounts() && !fs.may_share_storage() {
-///     println!("the files have at most {} bytes of data", space.blocks * space.block_size);
+/// if !fs.has_mounts() {
+///     println!("a file has at most {} bytes of data", fs.data_bytes_max());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

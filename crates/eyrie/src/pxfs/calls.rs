@@ -10,7 +10,7 @@ use eyrie_medium::epoch;
 
 use super::open::MadeFile;
 use super::path::{PathWalk, check_path};
-use super::space::space_of_volume;
+use super::space::data_bytes_max;
 use super::xattr::{check_name, check_value};
 use super::{Handle, Pxfs};
 use crate::posix::{
@@ -30,8 +30,8 @@ impl<E: Engine> Posix for Pxfs<E> {
         false
     }
 
-    fn may_share_storage(&self) -> bool {
-        self.engine().may_share_extents()
+    fn data_bytes_max(&self) -> u64 {
+        data_bytes_max(&**self.engine())
     }
 
     #[inline]
@@ -265,8 +265,8 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.as_user().call("setflags", |user| user.set_flags(user.usable(handle)?, flags))
     }
 
-    fn statvfs(&self) -> Result<StatVfs> {
-        Ok(space_of_volume(&**self.engine()))
+    fn statvfs(&self, file: Target<'_, Handle>) -> Result<StatVfs> {
+        self.as_user().call("statvfs", |user| user.space_at(user.object_of(file)?))
     }
 }
 

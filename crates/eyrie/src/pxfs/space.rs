@@ -4,34 +4,24 @@ use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit};
 use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::PAGE_SIZE;
 
-use super::{AsUser, CallResult, Handle, Pxfs};
-use crate::posix::{StatVfs, Target};
-use crate::{NAME_MAX, Result};
+use super::{AsUser, CallResult};
+use crate::NAME_MAX;
+use crate::posix::StatVfs;
 
 const BLOCK_SIZE: u64 = PAGE_SIZE;
 /// The storage that the count of free objects assumes for one object, in bytes: the size of a header.
 const OBJECT_SIZE: u64 = 256;
+/// Maximum number of ranges of a file that share a page on average. A page of pointers has room for as many.
+const SHARES: u64 = 512;
 
-impl<E: Engine> Pxfs<E> {
-    /// Works as [`Posix::statvfs`](crate::Posix::statvfs) for the place of `file`. An object of a tree with a
-    /// quota shows the limits of the tree as the size of the file system, as on XFS and ext4. The soft limit
-    /// comes before the hard limit. A client of a service that is not root sees the space of the volume.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(files: &Files) -> Result<()> {
-    /// println!("{} blocks are free", files.statvfs_at("/builds".into())?.blocks_free);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::stat`](crate::Posix::stat).
-    pub fn statvfs_at(&self, file: Target<'_, Handle>) -> Result<StatVfs> {
-        self.as_user().call("statvfs", |user| user.space_at(user.usable_target(file)?))
-    }
+/// Returns the maximum number of bytes of data of one file.
+pub(super) fn data_bytes_max(engine: &impl Engine) -> u64 {
+    let shares = if engine.may_share_extents() { SHARES } else { 1 };
+    engine.space().total.saturating_mul(shares)
 }
 
 /// Returns the space of a whole volume.
-pub(super) fn space_of_volume(engine: &impl Engine) -> StatVfs {
+fn space_of_volume(engine: &impl Engine) -> StatVfs {
     let space = engine.space();
     let files_free = space.free / OBJECT_SIZE;
     StatVfs {

@@ -56,8 +56,10 @@ impl<E: Engine> File<Pxfs<E>> {
     /// As [`Posix::read_at`](crate::posix::Posix::read_at). `ENOMEM` if there is no memory for a copy. If the
     /// file cannot be sealed, for example in a volume that is full, the bytes are copied.
     pub fn view<'a>(&'a self, range: impl RangeBounds<u64>, pin: &'a Guard) -> Result<View<'a>> {
-        let fs = self.file_system().as_user();
-        fs.view_range(self.handle(), offsets(range), pin).map_err(|error| error.into_error("view"))
+        self.call(|fs, handle| {
+            let view = fs.as_user().view_range(handle, offsets(range), pin);
+            view.map_err(|error| error.into_error("view"))
+        })
     }
 
     /// Returns the bytes of a range in pieces of at most 1 MiB. Each piece is in place, or is a part of a
@@ -127,8 +129,12 @@ impl<'a, E: Engine> Iterator for Pieces<'a, E> {
     type Item = Result<View<'a>>;
 
     fn next(&mut self) -> Option<Result<View<'a>>> {
-        let (file, range) = (self.file, (self.at, self.end));
-        match file.file_system().as_user().next_piece(file.handle(), range, self.pin) {
+        let (range, pin) = ((self.at, self.end), self.pin);
+        let piece = self.file.call(|fs, handle| {
+            let piece = fs.as_user().next_piece(handle, range, pin);
+            piece.map_err(|error| error.into_error("view"))
+        });
+        match piece {
             Ok(piece) if piece.is_empty() => {
                 self.at = self.end;
                 None
@@ -139,7 +145,7 @@ impl<'a, E: Engine> Iterator for Pieces<'a, E> {
             }
             Err(error) => {
                 self.at = self.end;
-                Some(Err(error.into_error("view")))
+                Some(Err(error))
             }
         }
     }

@@ -78,6 +78,11 @@ fn damaged_page_is_an_error_that_names_its_file() {
     assert_eq!(page[..], contents("/dir/second")[199 * 4096..][..4096]);
     let error = file.read_exact_at(&mut page, 200 * 4096).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    let error = file.read_at(&mut page, 200 * 4096).unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::IO, Some(Path::new("/dir/second"))));
+    let writer = files.options().write(true).open("/dir/second").unwrap();
+    let error = writer.write_at(b"part", 200 * 4096).unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::IO, Some(Path::new("/dir/second"))));
     // A whole new page replaces the damaged one.
     files.write("/dir/second", contents("/dir/first")).unwrap();
     assert_eq!(files.read("/dir/second").unwrap(), contents("/dir/first"));

@@ -18,7 +18,7 @@ fn bytes(len: usize) -> Vec<u8> {
 
 fn used(files: &Files) -> u64 {
     // The statistics count retired storage as free.
-    let space = files.statvfs().unwrap();
+    let space = files.statvfs("/".into()).unwrap();
     (space.blocks - space.blocks_free) * space.block_size
 }
 

@@ -56,11 +56,11 @@ fn tree_shows_its_limits_as_its_size() {
     files.write("/outside", [1; 5000]).unwrap();
     files.set_project("/tree".into(), TREE.number).unwrap();
     let space = |path: &str| {
-        let space = files.statvfs_at(path.into()).unwrap();
+        let space = files.statvfs(path.into()).unwrap();
         (space.blocks, space.blocks_free, space.files, space.files_free)
     };
     let (blocks, ..) = space("/tree");
-    assert_eq!(blocks, files.statvfs().unwrap().blocks, "no limit");
+    assert_eq!(blocks, space("/").0, "no limit");
     let limit = |soft, hard| QuotaLimit { soft, hard, deadline: 0 };
     let mut table = QuotaTable::default();
     table.set(TREE, QuotaLimits { bytes: limit(0, 64 << 10), files: limit(4, 9) }).unwrap();
@@ -73,4 +73,10 @@ fn tree_shows_its_limits_as_its_size() {
     assert_eq!(space("/outside").0, blocks);
     files.write("/tree/large", [1; 100_000]).unwrap();
     assert_eq!(space("/tree"), (16, 0, 4, 1), "above the limit");
+    let large = files.options().path_only(true).open("/tree/large").unwrap();
+    let open = files.statvfs(Target::Open(large.handle())).unwrap();
+    assert_eq!((open.blocks, open.blocks_free), (16, 0));
+    let root = files.dir("/tree").unwrap().statvfs("/".into()).unwrap();
+    assert_eq!((root.blocks, root.blocks_free), (16, 0));
+    assert!(files.data_bytes_max() >= blocks * 4096, "root may exceed limits");
 }

@@ -29,7 +29,7 @@ pub fn volumes(bytes: u64) -> impl Iterator<Item = (MediumChoice, tempfile::Temp
 }
 
 fn free_bytes(files: &Files) -> u64 {
-    let space = files.statvfs().expect("sound");
+    let space = files.statvfs("/".into()).expect("sound");
     space.blocks_free * space.block_size
 }
 
@@ -258,7 +258,7 @@ fn resize_keeps_the_contents() {
         let volume = Volume::open(&path).unwrap();
         let files = volume.files(Credentials::root());
         // The tables in front of the data take 20 pages.
-        assert_eq!(files.statvfs().unwrap().blocks * 4096, (9 << 20) - 20 * 4096);
+        assert_eq!(files.statvfs("/".into()).unwrap().blocks * 4096, (9 << 20) - 20 * 4096);
         assert_eq!(files.read("/top/d1/file-501").unwrap(), [7; 4096]);
         assert_eq!(files.write("/large", vec![1; 2 << 20]).unwrap_err().errno(), Errno::NOSPC);
         drop(files);

@@ -460,7 +460,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Returns the space of the volume at an object, as [`Pxfs::statvfs_at`](crate::Pxfs::statvfs_at) does.
+    /// Returns the space of the volume at an object, as [`Posix::statvfs`](crate::Posix::statvfs) does.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes) -> Result<()> {
