@@ -97,7 +97,8 @@ impl Client {
             let (who, rules) = (&log.who, AccessRules::default());
             let op = Requester { engine: self, who, rules, now: op.time() }.authorize(op).ok()?;
             let appender = lock(&log.appender);
-            // Another thread of this client may have appended since the look at the rights, or made a request.
+            // Another thread of this client may have appended since the look at the rights, or made a
+            // request.
             if log.word()? == word {
                 break (op, appender, word);
             }

@@ -104,8 +104,8 @@ impl ChangeLog {
         lock(&self.appender).shadow.name(dir, name, applied)
     }
 
-    /// Returns an object that an entry has made, and true if an entry has removed a name of the object. `None`
-    /// and false if no such entry waits for the service.
+    /// Returns an object that an entry has made, and true if an entry has removed a name of the object.
+    /// `None` and false if no such entry waits for the service.
     pub fn object(&self, id: ObjectId) -> (Option<MadeObject>, bool) {
         let applied = self.applied();
         if self.last_name.load(Ordering::Acquire) <= applied {
@@ -126,8 +126,8 @@ impl ChangeLog {
         Some(next)
     }
 
-    /// Appends an entry with this effect. The caller has got `word` from [`ChangeLog::word`] before it decided
-    /// that the Op succeeds.
+    /// Appends an entry with this effect. The caller has got `word` from [`ChangeLog::word`] before it
+    /// decided that the Op succeeds.
     pub fn append(
         &self,
         appender: &mut Appender,
@@ -194,7 +194,8 @@ impl ChangeLog {
         self.file.write(HEAD_BYTES + (position % RING_BYTES) as usize, bytes);
     }
 
-    /// Returns true if no entry that changes the object `id` waits for the service, at once or after a moment.
+    /// Returns true if no entry that changes the object `id` waits for the service, at once or after a
+    /// moment.
     pub fn is_applied(&self, id: ObjectId) -> bool {
         let tail = LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire)).position();
         if self.applied() == tail {

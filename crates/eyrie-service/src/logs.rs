@@ -10,7 +10,7 @@
 //! grant comes later, up to a second, so that sessions in contention have their changes applied at once.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -24,13 +24,12 @@ use eyrie_engine::board::SessionKey;
 use eyrie_engine::change_log::{GENERATIONS, LogError, LogReader, RING_BYTES, storage_of_entry};
 use eyrie_engine::scm::{LoggedEntry, Scm};
 use eyrie_engine::volume::{LogTable, provision_log};
-use eyrie_engine::{Error, Result};
+use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
-use eyrie_medium::sync::lock;
+use eyrie_medium::sync::{Mutex, lock};
 
 use crate::clock::Clock;
-use crate::session::ReservedIds;
 
 /// Number of changes in a row after which a session gets the grant.
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
@@ -54,6 +53,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const TELL_EVERY: u64 = 1 << 10;
 /// Smallest budget of a grant, in bytes. Tests under the scheduler have small volumes.
 const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 1 << 20 };
+
+/// Ids that a client has reserved, and that no applied change has used.
+pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
 
 /// The log of a session.
 struct ServedLog {
@@ -368,7 +370,8 @@ impl Logs {
     /// than its entries has taken storage that was promised. Takes the grant back if storage runs short.
     fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, after_request: bool) {
         let Some(log) = self.holder.and_then(|holder| self.logs.get_mut(&holder)) else { return };
-        if log.storage < log.look_at && !(after_request && !engine.leaves_promised_storage(0)) {
+        let is_left = !after_request || engine.leaves_promised_storage(0);
+        if log.storage < log.look_at && is_left {
             return;
         }
         match budget(engine, &log.file) {

@@ -139,8 +139,8 @@ impl Requests {
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
-        // An entry that is not applied keeps the id of its new object reserved. And ids need storage, which may
-        // be promised to entries.
+        // An entry that is not applied keeps the id of its new object reserved. And ids need storage, which
+        // may be promised to entries.
         let lacks_ids = || {
             lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED
                 || !engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)

@@ -1,6 +1,5 @@
 //! One session: a client, its credentials, and the memory that it shares with the service.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,17 +17,17 @@ use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::claims::Claims;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Engine, Errno, Error, ObjectId};
+use eyrie_engine::{Engine, Errno, Error};
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::{PinWatch, watch_pins};
 use eyrie_medium::host::{groups_of_peer, peer_of};
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
-use eyrie_medium::sync::{Mutex, lock};
+use eyrie_medium::sync::lock;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::logs::Logs;
+use crate::logs::{Logs, ReservedIds};
 use crate::watchers::Watchers;
 
 /// A connected client. Before its greeting it has no memory.
@@ -46,9 +45,6 @@ pub struct Session {
     /// True if a request of the client waits for free storage.
     pub lacks_room: bool,
 }
-
-/// Ids that a client has reserved and not used. The log of the session uses them, too.
-pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
 
 /// The parts of a session that begin with the client's greeting.
 pub struct Joined {

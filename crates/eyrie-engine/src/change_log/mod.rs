@@ -10,9 +10,9 @@
 //! calls of the host, because a client could shorten the file. The table of the logs
 //! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
 //!
-//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id: to apply it again,
-//! right after the first time, changes nothing but times. So the entry that a killed service was applying is
-//! applied again.
+//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id: to apply it
+//! again, right after the first time, changes nothing but times. So the entry that a killed service was
+//! applying is applied again.
 //!
 //! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
 //! the ring: an entry without an Op fills the rest.

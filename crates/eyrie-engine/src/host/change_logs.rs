@@ -272,8 +272,8 @@ impl LeftLog {
         match host::read_exact_at(&self.file, &mut tail, TAIL as u64 * 8) {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
-            // The client stores the position here after it has moved the end of the log in the lanes, from which
-            // the service reads it.
+            // The client stores the position here after it has moved the end of the log in the lanes, from
+            // which the service reads it.
             read => read.map_err(failed).map(|()| u64::from_le_bytes(tail).max(self.applied)),
         }
     }

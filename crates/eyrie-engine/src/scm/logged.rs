@@ -1,5 +1,5 @@
-//! Changes that clients log: the entries of their change logs are applied here, and the storage that they need
-//! is promised here.
+//! Changes that clients log: the entries of their change logs are applied here, and the storage that they
+//! need is promised here.
 
 use std::ops::Range;
 

@@ -77,8 +77,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Applies an entry of a log that a dead service has left. A new object gets the next generation or a later
-    /// one.
+    /// Applies an entry of a log that a dead service has left. A new object gets the next generation or a
+    /// later one.
     fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>, next: &Cell<u64>) -> Result<()> {
         let space = self.volume.space();
         let taken = Cell::new(None);
@@ -274,8 +274,8 @@ mod tests {
         assert!(owners_after_failures(false) > 5);
     }
 
-    /// Opens the volume with a failure at each call of the host, and then again. Compares the changes. Returns
-    /// the number of opens that failed.
+    /// Opens the volume with a failure at each call of the host, and then again. Compares the changes.
+    /// Returns the number of opens that failed.
     fn owners_after_failures(is_kill: bool) -> u32 {
         let mut failed = 0;
         for calls in 0.. {

@@ -132,9 +132,9 @@ fn number_of(engine: &impl Engine, name: &[u8]) -> Option<usize> {
     })
 }
 
-/// Two threads of a client make files, move them to another name and remove them, each under names of its own.
-/// Another client looks the names up. A look that begins after a change has returned finds that change or a
-/// later one.
+/// Two threads of a client make files, move them to another name and remove them, each under names of its
+/// own. Another client looks the names up. A look that begins after a change has returned finds that change
+/// or a later one.
 #[test]
 fn readers_see_each_answered_name() {
     let _alone = alone();

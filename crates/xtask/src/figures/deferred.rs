@@ -107,8 +107,8 @@ impl Side {
         self.next.wrapping_mul(0x9e37_79b9) % BLOCKS
     }
 
-    /// Makes the names that the next calls change. Makes sure that a client has the grant, and waits until the
-    /// service has applied everything.
+    /// Makes the names that the next calls change. Makes sure that a client has the grant, and waits until
+    /// the service has applied everything.
     fn prepare(&mut self, change: DeferredChange, count: u32) -> Result<()> {
         for _ in 0..GRANTED_AFTER {
             self.large.write_all_at(&[5], 0)?;
