@@ -229,21 +229,6 @@ impl Client {
         self.believed(key, result)
     }
 
-    /// Runs `read`, a read of attributes of the object `id` that no logged change of an existing object
-    /// changes, as [`Client::reading`] does. If a logged change of this client has made the object, first
-    /// waits until that change is applied.
-    #[inline(always)]
-    pub(crate) fn reading_object<'a, T>(
-        &'a self,
-        id: ObjectId,
-        read: impl FnOnce(&'a VolumeView) -> Result<T>,
-    ) -> Result<T> {
-        if self.logged_object(id).is_some() {
-            self.settle(id)?;
-        }
-        self.reading(read)
-    }
-
     /// Runs `read`, a read of the bytes, the size, the times or the names of the object `id`, as
     /// [`Client::reading`] does. First waits until no logged change of the object is left.
     #[inline(always)]

@@ -261,6 +261,21 @@ impl Client {
         Some(log.object(id))
     }
 
+    /// Runs `read`, a read of attributes of the object `id` that no logged change of an existing object
+    /// changes, as [`Client::reading`] does. If a logged change of this client has made the object, first
+    /// waits until that change is applied.
+    #[inline(always)]
+    pub(crate) fn reading_object<'a, T>(
+        &'a self,
+        id: ObjectId,
+        read: impl FnOnce(&'a VolumeView) -> Result<T>,
+    ) -> Result<T> {
+        if self.logged_object(id).is_some() {
+            self.settle(id)?;
+        }
+        self.reading(read)
+    }
+
     /// True if this process has logged changes under the grant of this session. False in a forked child.
     fn is_own_grant(&self, key: SessionKey) -> bool {
         self.board().granted_to() == key.raw() && self.key() == key && self.is_current(key)
