@@ -238,17 +238,16 @@ fn logged_changes_outlive_the_service() {
 /// log. The next owner has freed the file, and other files have its storage.
 #[test]
 fn log_of_a_removed_file_harms_no_other_file() {
-    let Holder { sandbox, service, program, file } = Holder::start("64M");
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
     let removed = program.files.options().write(true).create(true).open("/removed").unwrap();
-    // The next owner takes the storage of other files from that of this file.
-    removed.write_all_at(&vec![1; 24 << 20], 0).unwrap();
+    removed.write_all_at(&[1; 256 << 10], 0).unwrap();
     program.files.unlink("/removed".into()).unwrap();
     let kept = program.files.options().write(true).create(true).open("/kept").unwrap();
     (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
     suspend_beside_grant(&sandbox, &service, &program);
     (0..64).for_each(|page| kept.write_all_at(&[2; 4096], page << 12).unwrap());
-    // Short writes at places that exist are made in place. 64 pages in a row have one of these places.
-    (0..96).for_each(|piece| removed.write_all_at(&[3; 8], piece << 18).unwrap());
+    // Short writes at places that exist are made in place.
+    (0..64).for_each(|page| removed.write_all_at(&[3; 8], page << 12).unwrap());
     service.kill();
     sandbox.succeed(["touch", "vol:/applied"]);
     sandbox.succeed(["fsck", "vol"]);
@@ -334,8 +333,7 @@ fn each_logged_change_is_made_once_although_services_are_killed() {
         let until = next + 2000;
         let pause = Duration::from_micros(kill * 97 % 3000);
         service = std::thread::scope(|scope| {
-            let change = |word| append_and_name(files, &file, word);
-            let writer = scope.spawn(|| (next..until).for_each(change));
+            let writer = scope.spawn(|| (next..until).for_each(|word| append_and_name(files, &file, word)));
             std::thread::sleep(pause);
             service.kill();
             let service = start(&sandbox);

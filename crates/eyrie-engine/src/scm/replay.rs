@@ -19,7 +19,7 @@ impl Scm {
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
-        if !logs.is_empty() && !broken(SafetyRule::ReplayResetsFreeHeaders) {
+        if !logs.is_empty() {
             // The header of an object without a name is free now, and the log may name the object.
             self.reset_free_headers()?;
         }

@@ -144,9 +144,6 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "it takes a dead service for a live one";
     }
     Processes in "eyrie-engine/src/scm/replay.rs" {
-        ReplayResetsFreeHeaders "replay-resets-free-headers" on Services, "deferred::log_of_a_removed":
-            "An owner that finds a log resets the headers of removed objects before it applies the log.",
-            "entries change removed objects, and with them the storage of others";
         ReplayTakesHeaders "replay-takes-headers" on Services, "deferred::names_outlive":
             "An owner that finds a log allocates the header of each object that the log has made.",
             "another object gets the header, too";
