@@ -203,8 +203,8 @@ fn names_outlive_the_service() {
             sandbox.succeed(["fsck", "vol"]);
         }
         let service = start(&sandbox);
-        // These files need headers that no file of the log has.
-        (0..MADE).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
+        // So many files need all free headers, and those of further chunks.
+        (0..2000).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
         assert_names(&program.files);
         open.write_all(b" open").unwrap();
         assert_eq!(program.files.read("/open").unwrap(), b"kept open");
