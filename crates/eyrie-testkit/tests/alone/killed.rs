@@ -46,7 +46,7 @@ fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
 fn killed_services_and_clients_lose_and_repeat_nothing() {
     run_if_child();
     let _alone = alone();
-    // A client that is alone logs its changes.
+    // A client that is alone logs its changes until a step sets a capability or a limit.
     let kills = |clients| ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
