@@ -27,8 +27,8 @@ fn kills(medium: MediumChoice) -> KillSeries {
     KillSeries { medium, volume_bytes: 16 << 20, writers: 2, lives: 5, longest: Duration::from_millis(4) }
 }
 
-/// Returns a series with one client, which logs its changes until a step sets a capability or a limit, or with
-/// two clients.
+/// Returns a series with one client, which logs its changes until a step sets a capability or a limit, or
+/// with two clients.
 fn served_kills(seed: u64) -> ServedKillSeries {
     ServedKillSeries {
         volume_bytes: 32 << 20,
