@@ -262,11 +262,11 @@ impl Logs {
 
     /// Lets the client that holds the grant append again, after a request of its session was handled. A log
     /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
+    /// `takes_storage` is true for a request that may have taken storage.
     #[inline]
-    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
-        // The request may have taken storage. And a client that has spent its budget makes requests, and
-        // appends nothing that a sweep could find.
-        self.look_at_storage(engine, clock, self.holder == Some(number));
+    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
+        // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
+        self.look_at_storage(engine, clock, takes_storage && self.holder == Some(number));
         let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
         let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
         let word = log.word();
@@ -366,11 +366,12 @@ impl Logs {
         (self.holder, self.latest.1) = (None, 0);
     }
 
-    /// Renews the budget of the session that holds the grant, if half of it is spent, or if something else
-    /// than its entries has taken storage that was promised. Takes the grant back if storage runs short.
-    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, after_request: bool) {
+    /// Renews the budget of the session that holds the grant, if half of it is spent. If `is_shared` is true,
+    /// something else than its entries has taken storage, and the budget is also renewed if that storage was
+    /// promised. Takes the grant back if storage runs short.
+    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, is_shared: bool) {
         let Some(log) = self.holder.and_then(|holder| self.logs.get_mut(&holder)) else { return };
-        let is_left = !after_request || engine.leaves_promised_storage(0);
+        let is_left = !is_shared || engine.leaves_promised_storage(0);
         if log.storage < log.look_at && is_left {
             return;
         }

@@ -12,8 +12,7 @@ use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::decode;
-use eyrie_engine::scm::HEADER_BYTES;
-use eyrie_engine::scm::{RequestOutcome, Scm};
+use eyrie_engine::scm::{HEADER_BYTES, RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -149,6 +148,7 @@ impl Requests {
             ServiceCall::Reserve => lacks_ids(),
             call => sees_changes(call),
         });
+        let takes_storage = matches!(call, Some(ServiceCall::Apply | ServiceCall::Reserve));
         let is_ready = !sees_changes || self.logs.before_request(engine, &mut self.clock, joined.number);
         if !is_ready && waits_for_room {
             return false;
@@ -166,7 +166,7 @@ impl Requests {
         };
         let done = match done {
             Err(Error::NoSpace) if waits_for_room => {
-                self.logs.after_request(engine, &mut self.clock, joined.number);
+                self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
                 return false;
             }
             done => done,
@@ -200,7 +200,7 @@ impl Requests {
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
         if is_ready {
-            self.logs.after_request(engine, &mut self.clock, joined.number);
+            self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
         }
         true
     }

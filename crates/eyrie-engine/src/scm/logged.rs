@@ -29,6 +29,14 @@ pub struct LoggedEntry<'a> {
     pub is_left: bool,
 }
 
+/// The result of a comparison of an entry with the volume.
+enum Checked {
+    /// The change is made already.
+    IsMade,
+    /// The change is not made. It makes an object with this id, if there is one.
+    ToMake(Option<ObjectId>),
+}
+
 /// True for a change of attributes that sets nothing but times.
 pub fn sets_only_times(change: &AttributeChange) -> bool {
     let &AttributeChange { accessed, modified, .. } = change;
@@ -66,41 +74,9 @@ impl Scm {
             Err(Error::Stale) if is_of_object(&decoded.op()) => return Ok(None),
             authorized => authorized?,
         };
-        let new = match op {
-            Op::Write { id, .. } => {
-                // A file that an earlier attempt has made longer has its new size already.
-                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
-                    return Err(Error::Invalid("a log with another size of the file"));
-                }
-                None
-            }
-            Op::SetSize { .. } => None,
-            Op::SetAttributes { change, .. } if sets_only_times(&change) => None,
-            Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
-            Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
-            Op::Create { dir, name, id, .. } => {
-                if is_left && self.lookup(dir, name)? == Some(id) {
-                    return Ok(None);
-                }
-                Some(id)
-            }
-            Op::Unlink { dir, name, .. }
-            | Op::Erase { dir, name, .. }
-            | Op::Rename {
-                from_dir: dir,
-                from_name: name,
-                mode: RenameMode::Replace | RenameMode::NoReplace,
-                ..
-            } => {
-                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
-                if (is_left || cfg!(debug_assertions))
-                    && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
-                {
-                    return if is_left { Ok(None) } else { Err(Error::Invalid("a log with another name")) };
-                }
-                None
-            }
-            _ => return Err(NOT_LOGGED),
+        let new = match self.check_entry_of_log(&op, head, is_left)? {
+            Checked::IsMade => return Ok(None),
+            Checked::ToMake(new) => new,
         };
         if let Some(id) = new
             && !may_use(id, head.detail)
@@ -127,6 +103,52 @@ impl Scm {
                 Err(error)
             }
         }
+    }
+
+    /// Compares the Op of an entry with the volume, and with the detail in the head of the entry. Returns the
+    /// id of the new object, if the Op makes one.
+    fn check_entry_of_log(&self, op: &Op<'_>, head: &EntryHead, is_left: bool) -> Result<Checked> {
+        let new = match *op {
+            Op::Write { id, .. } => {
+                // A file that an earlier attempt has made longer has its new size already.
+                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
+                    return Err(Error::Invalid("a log with another size of the file"));
+                }
+                None
+            }
+            Op::SetSize { .. } => None,
+            Op::SetAttributes { change, .. } if sets_only_times(&change) => None,
+            Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
+            Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
+            Op::Create { dir, name, id, .. } => {
+                if is_left && self.lookup(dir, name)? == Some(id) {
+                    return Ok(Checked::IsMade);
+                }
+                Some(id)
+            }
+            Op::Unlink { dir, name, .. }
+            | Op::Erase { dir, name, .. }
+            | Op::Rename {
+                from_dir: dir,
+                from_name: name,
+                mode: RenameMode::Replace | RenameMode::NoReplace,
+                ..
+            } => {
+                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
+                if (is_left || cfg!(debug_assertions))
+                    && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
+                {
+                    return if is_left {
+                        Ok(Checked::IsMade)
+                    } else {
+                        Err(Error::Invalid("a log with another name"))
+                    };
+                }
+                None
+            }
+            _ => return Err(NOT_LOGGED),
+        };
+        Ok(Checked::ToMake(new))
     }
 
     /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they

@@ -69,8 +69,31 @@ fn readers_see_each_answered_number() {
     });
 }
 
-/// Two clients append to one file, each with two threads, and a service follows another. Each append is made
-/// once.
+/// Runs `change` with the numbers 0 to 2 in three threads, two of them with the first client, while a service
+/// follows another.
+fn change_beside_a_next_service(
+    served: &mut Served,
+    clients: [Arc<Client>; 2],
+    change: impl Fn(&Client, u8) + Send + Sync + Copy + 'static,
+) {
+    let done = Arc::new(AtomicUsize::new(0));
+    let threads = [0, 1, 2].map(|number: u8| {
+        let done = Arc::clone(&done);
+        let client = Arc::clone(&clients[usize::from(number) % 2]);
+        shuttle::thread::spawn(move || {
+            change(&client, number);
+            done.fetch_add(1, Ordering::SeqCst);
+        })
+    });
+    served.replace();
+    while done.load(Ordering::SeqCst) < threads.len() {
+        sleep::pass_time();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Two clients append to one file, one of them with two threads, and a service follows another. Each append
+/// is made once.
 #[test]
 fn each_append_is_made_once() {
     let _alone = alone();
@@ -79,27 +102,15 @@ fn each_append_is_made_once() {
         let mut served = template.serve();
         let clients = [served.client(), served.client()];
         make_file(&clients[0], b"egg");
-        let done = Arc::new(AtomicUsize::new(0));
-        let threads = [0, 1, 2].map(|number: u8| {
-            let done = Arc::clone(&done);
-            let client = Arc::clone(&clients[usize::from(number) % 2]);
-            shuttle::thread::spawn(move || {
-                for _ in 0..3 {
-                    repeated(|| {
-                        let id = client.lookup(client.root(), b"egg")?.ok_or(Error::NotFound)?;
-                        let data = &[number];
-                        client.apply(&Op::Append { id, data, set_ids: SetIds::Keep, time: TIME })
-                    });
-                }
-                done.fetch_add(1, Ordering::SeqCst);
-            })
+        change_beside_a_next_service(&mut served, clients, |client, number| {
+            for _ in 0..3 {
+                repeated(|| {
+                    let id = client.lookup(client.root(), b"egg")?.ok_or(Error::NotFound)?;
+                    let data = &[number];
+                    client.apply(&Op::Append { id, data, set_ids: SetIds::Keep, time: TIME })
+                });
+            }
         });
-        served.replace();
-        while done.load(Ordering::SeqCst) < threads.len() {
-            sleep::pass_time();
-        }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        drop(clients);
         let engine = served.end();
         let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
         let mut bytes = [9; 64];
@@ -215,38 +226,26 @@ fn each_name_is_made_once() {
     run(Bursts::new(14, 400), move || {
         let mut served = template.serve();
         let clients = [served.client(), served.client()];
-        let done = Arc::new(AtomicUsize::new(0));
-        let threads = [0, 1, 2].map(|number: u8| {
-            let done = Arc::clone(&done);
-            let client = Arc::clone(&clients[usize::from(number) % 2]);
-            shuttle::thread::spawn(move || {
-                let dir = client.root();
-                for file in 0..3 {
-                    let (made, moved) = ([b'a' + number, b'0' + file], [b'x', b'a' + number, b'0' + file]);
-                    make_numbered(&client, &made, usize::from(file));
-                    let rename = Op::Rename {
-                        from_dir: dir,
-                        from_name: &made,
-                        to_dir: dir,
-                        to_name: &moved,
-                        mode: RenameMode::NoReplace,
-                        whiteout: None,
-                        time: TIME,
-                    };
-                    repeated(|| client.apply(&rename));
-                    if file == 1 {
-                        repeated(|| client.apply(&Op::Unlink { dir, name: &moved, time: TIME }));
-                    }
+        change_beside_a_next_service(&mut served, clients, |client, number| {
+            let dir = client.root();
+            for file in 0..3 {
+                let (made, moved) = ([b'a' + number, b'0' + file], [b'x', b'a' + number, b'0' + file]);
+                make_numbered(client, &made, usize::from(file));
+                let rename = Op::Rename {
+                    from_dir: dir,
+                    from_name: &made,
+                    to_dir: dir,
+                    to_name: &moved,
+                    mode: RenameMode::NoReplace,
+                    whiteout: None,
+                    time: TIME,
+                };
+                repeated(|| client.apply(&rename));
+                if file == 1 {
+                    repeated(|| client.apply(&Op::Unlink { dir, name: &moved, time: TIME }));
                 }
-                done.fetch_add(1, Ordering::SeqCst);
-            })
+            }
         });
-        served.replace();
-        while done.load(Ordering::SeqCst) < threads.len() {
-            sleep::pass_time();
-        }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        drop(clients);
         let engine = served.end();
         let mut names = Vec::new();
         let visit = &mut |entry: ListedEntry<'_>| {
