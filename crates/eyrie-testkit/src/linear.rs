@@ -5,7 +5,9 @@
 //! The order keeps a call before all calls that began after its end. The search tries orders depth first,
 //! each on a fork of the model, so histories must be small (for example, three threads of four calls).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+mod words;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::{Applied, Attributes, Engine, Error, InodeFlags, Model, ObjectId};
 use eyrie_medium::epoch;
@@ -101,15 +103,8 @@ impl Request {
     }
 }
 
-/// A counter that orders the starts and ends of calls.
-#[derive(Debug, Default)]
-pub struct HistoryClock(AtomicU64);
-
-impl HistoryClock {
-    fn tick(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::SeqCst)
-    }
-}
+/// A counter that orders the starts and ends of calls. It may be in memory that processes share.
+pub type HistoryClock = AtomicU64;
 
 /// One call of a thread, and its answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,9 +122,20 @@ pub struct HistoryCall {
 impl HistoryCall {
     /// Makes a request and notes the call.
     pub fn record(engine: &dyn Engine, clock: &HistoryClock, request: Request) -> HistoryCall {
-        let began = clock.tick();
+        let tick = || clock.fetch_add(1, Ordering::SeqCst);
+        let began = tick();
         let response = request.ask(engine);
-        HistoryCall { request, response, began, ended: clock.tick() }
+        HistoryCall { request, response, began, ended: tick() }
+    }
+}
+
+/// Counts this thread as ready, and returns when no thread is left in `waiting`.
+pub fn start_together(waiting: &AtomicU64) {
+    waiting.fetch_sub(1, Ordering::SeqCst);
+    // The threads spin until all have started. At a `std::sync::Barrier` they would sleep, and the first
+    // thread to wake could end its calls before the last thread wakes.
+    while waiting.load(Ordering::SeqCst) != 0 {
+        std::thread::yield_now();
     }
 }
 
@@ -137,18 +143,13 @@ impl HistoryCall {
 /// engine, or clients of one volume. Returns the calls of each thread.
 pub fn run_threads(scripts: Vec<(&dyn Engine, Vec<Request>)>) -> Vec<Vec<HistoryCall>> {
     let clock = HistoryClock::default();
-    // The threads spin until all have started. At a `std::sync::Barrier` they would sleep, and the first
-    // thread to wake could end its calls before the last thread wakes.
-    let (clock, waiting) = (&clock, &AtomicUsize::new(scripts.len()));
+    let (clock, waiting) = (&clock, &AtomicU64::new(scripts.len() as u64));
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
             .into_iter()
             .map(|(engine, script)| {
                 scope.spawn(move || {
-                    waiting.fetch_sub(1, Ordering::SeqCst);
-                    while waiting.load(Ordering::SeqCst) != 0 {
-                        std::thread::yield_now();
-                    }
+                    start_together(waiting);
                     script.into_iter().map(|request| HistoryCall::record(engine, clock, request)).collect()
                 })
             })
@@ -158,6 +159,19 @@ pub fn run_threads(scripts: Vec<(&dyn Engine, Vec<Request>)>) -> Vec<Vec<History
         };
         threads.into_iter().map(join).collect()
     })
+}
+
+/// Returns the number of calls that overlapped with a call of another thread.
+pub fn count_overlaps(history: &[Vec<HistoryCall>]) -> usize {
+    let overlaps = |thread: usize, call: &HistoryCall| {
+        let others = history.iter().enumerate().filter(|(other, _)| *other != thread);
+        others.flat_map(|(_, calls)| calls).any(|other| other.began < call.ended && call.began < other.ended)
+    };
+    let counts = history
+        .iter()
+        .enumerate()
+        .map(|(thread, calls)| calls.iter().filter(|call| overlaps(thread, call)).count());
+    counts.sum()
 }
 
 /// Returns an order of the calls, as (thread, call) indices, in which a copy of `start` gives the answers

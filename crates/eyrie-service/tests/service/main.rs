@@ -7,6 +7,7 @@ mod deferred;
 #[macro_use]
 mod disk;
 mod forged;
+mod histories;
 mod hostile;
 mod interfaces;
 mod locks;

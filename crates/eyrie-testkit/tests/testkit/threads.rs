@@ -18,7 +18,7 @@ use eyrie_faults::traced_from;
 use eyrie_medium::{Medium, epoch};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::acls::acl;
-use eyrie_testkit::linear::{self, HistoryCall, Request, Response};
+use eyrie_testkit::linear::{self, Request, Response};
 use eyrie_testkit::ops::{Bytes, OpRecord};
 use eyrie_testkit::power::Disk;
 use rand::rngs::SmallRng;
@@ -270,15 +270,7 @@ pub fn explain<E: Engine>(
         history
     });
     linear::assert_explained(&shared.model, &history);
-    let overlaps = |thread: usize, call: &HistoryCall| {
-        let others = history.iter().enumerate().filter(|(other, _)| *other != thread);
-        others.flat_map(|(_, calls)| calls).any(|other| other.began < call.ended && call.began < other.ended)
-    };
-    let counts = history
-        .iter()
-        .enumerate()
-        .map(|(thread, calls)| calls.iter().filter(|call| overlaps(thread, call)).count());
-    counts.sum()
+    linear::count_overlaps(&history)
 }
 
 fn explain_all(seeds: u64, threads: usize, calls: usize) {

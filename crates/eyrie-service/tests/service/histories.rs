@@ -1,0 +1,382 @@
+//! Histories of three clients: some order of their calls explains all answers, while one of them logs its
+//! changes.
+//!
+//! The clients are *players*: threads of this process, or processes of their own. A player gets the number of
+//! a history, makes its calls, and sends the answers and their times back. All players draw the same
+//! [`Plan`], so no call is sent.
+
+mod plan;
+
+use std::fs::{DirEntry, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use eyrie_client::Client;
+use eyrie_engine::change_log::TAIL;
+use eyrie_engine::{Engine, Kind, ObjectId};
+use eyrie_medium::epoch;
+use eyrie_medium::shared::{SharedAccess, SharedMemory};
+use eyrie_testkit::linear::{self, HistoryCall, Response, start_together};
+
+use self::plan::{CLIENTS, IDS, Objects, Plan, SHARED};
+use crate::Served;
+
+/// Words of the memory that all players share: the clock of the history, and the number of threads that have
+/// not started.
+const CLOCK: usize = 0;
+const WAITING: usize = 1;
+const MEMORY_BYTES: usize = 4096;
+/// Number of histories with one service.
+const HISTORIES: u64 = 100;
+/// Time for which a client keeps the grant before a history: more than ten times the shortest pause between
+/// two grants. If a grant ends sooner, the service doubles this pause.
+const HOLD: Duration = Duration::from_millis(11);
+/// Time after which a player counts as lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Start of the lines that a player sends.
+const PREFIX: &str = "player";
+/// Environment variables of a player that is a process: the path of the socket, and the number of the player.
+const SOCKET: &str = "EYRIE_TEST_PLAYER_SOCKET";
+const NUMBER: &str = "EYRIE_TEST_PLAYER_NUMBER";
+
+fn memory_of(socket: &Path) -> SharedMemory {
+    let path = socket.with_file_name("clock");
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    file.set_len(MEMORY_BYTES as u64).unwrap();
+    SharedMemory::map_own(file.into(), MEMORY_BYTES, SharedAccess::ReadWrite).unwrap()
+}
+
+fn to_line(words: &[u64]) -> String {
+    words.iter().fold(PREFIX.to_owned(), |line, word| format!("{line} {word}"))
+}
+
+/// Returns the words of the next line that begins with [`PREFIX`]. `None` at the end of the input.
+fn next_words(input: &mut dyn BufRead) -> Option<Vec<u64>> {
+    loop {
+        let mut line = String::new();
+        if input.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        // The test harness of a process prints other lines.
+        if let Some(words) = line.strip_prefix(PREFIX) {
+            return Some(words.split_whitespace().map(|word| word.parse().unwrap()).collect());
+        }
+    }
+}
+
+/// A history that all players know.
+struct Task {
+    seed: u64,
+    objects: Objects,
+    /// The ids that each client has reserved.
+    ids: [Vec<ObjectId>; CLIENTS],
+}
+
+impl Task {
+    fn to_words(&self) -> Vec<u64> {
+        let ids = self.ids.iter().flatten().map(|id| id.raw());
+        [self.seed].into_iter().chain(self.objects.to_words()).chain(ids).collect()
+    }
+
+    fn from_words(words: &[u64]) -> Task {
+        let (head, ids) = words[1..].split_at(SHARED);
+        let ids: Vec<_> = ids.iter().map(|&id| ObjectId::from_raw(id).unwrap()).collect();
+        let objects = Objects::from_words(head.try_into().unwrap());
+        Task { seed: words[0], objects, ids: std::array::from_fn(|it| ids[it * IDS..][..IDS].to_vec()) }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan::draw(self.seed, self.objects, &self.ids)
+    }
+}
+
+/// Makes the calls of the client `number` in each history, until the input ends.
+fn play(socket: &Path, number: usize, input: &mut dyn BufRead, output: &mut dyn Write) {
+    let (client, memory) = (Client::connect(socket, false).unwrap(), memory_of(socket));
+    // The line break ends a line that the test harness has begun.
+    let mut send = |words: &[u64]| writeln!(output, "\n{}", to_line(words)).and_then(|()| output.flush());
+    loop {
+        let ids: Vec<_> = (0..IDS).map(|_| client.reserve(Kind::File).unwrap().raw()).collect();
+        // The end of the input follows.
+        let _ = send(&ids);
+        let Some(words) = next_words(input) else { return };
+        let task = Task::from_words(&words);
+        let calls = play_one(&client, number, &task, &memory);
+        let words = calls.iter().map(|(thread, call)| {
+            let answer = call.response.to_words();
+            [&[*thread, call.began, call.ended, answer.len() as u64], &answer[..]].concat()
+        });
+        let _ = send(&words.collect::<Vec<_>>().concat());
+    }
+}
+
+/// Makes the calls of a client in a history. Returns them with the numbers of their threads.
+fn play_one(client: &Client, number: usize, task: &Task, memory: &SharedMemory) -> Vec<(u64, HistoryCall)> {
+    let (plan, words) = (task.plan(), memory.words());
+    let all = plan.scripts.len() as u64 + 1;
+    if plan.holder == number {
+        take_grant(client, &task.objects);
+        if plan.wakes_service {
+            let _ = client.space();
+        }
+    } else {
+        // The holder is the first one to start.
+        while words[WAITING].load(Ordering::SeqCst) == all {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    let (first, words) = (&plan.first, &words);
+    std::thread::scope(|scope| {
+        let scripts = plan.scripts.into_iter().enumerate().filter(|(_, script)| script.client == number);
+        let threads: Vec<_> = scripts
+            .map(|(thread, script)| {
+                scope.spawn(move || {
+                    let record = |request| HistoryCall::record(client, &words[CLOCK], request);
+                    let first = first.iter().filter(|_| thread == 0).cloned();
+                    let mut calls: Vec<_> = first.map(record).collect();
+                    start_together(&words[WAITING]);
+                    calls.extend(script.steps.into_iter().map(|step| {
+                        wait(step.pause);
+                        record(step.request)
+                    }));
+                    calls.into_iter().map(move |call| (thread as u64, call))
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Makes changes until the client has held the grant for a while.
+fn take_grant(client: &Client, objects: &Objects) {
+    let change = || {
+        let _pin = epoch::pin();
+        client.apply(&objects.no_change()).unwrap();
+    };
+    while client.volume().board().granted_to() != client.session() {
+        change();
+    }
+    let granted = Instant::now();
+    while granted.elapsed() < HOLD {
+        change();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    change();
+}
+
+/// Waits, with the precision of a call.
+fn wait(pause: Duration) {
+    if pause >= Duration::from_millis(1) {
+        std::thread::sleep(pause);
+    }
+    let began = Instant::now();
+    while began.elapsed() < pause {
+        // Other threads need the processor.
+        std::thread::yield_now();
+    }
+}
+
+/// A player, and the lines from it and to it.
+struct Player {
+    from: Box<dyn BufRead>,
+    /// `None` after the last line.
+    to: Option<Box<dyn Write>>,
+    run: PlayerRun,
+}
+
+enum PlayerRun {
+    Thread(Option<JoinHandle<()>>),
+    Process(Child),
+}
+
+impl Player {
+    fn thread(socket: &Path, number: usize) -> Player {
+        let ((from, mut output), (input, to)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+        let socket = socket.to_owned();
+        let play = move || play(&socket, number, &mut BufReader::new(input), &mut output);
+        let run = PlayerRun::Thread(Some(std::thread::spawn(play)));
+        Player { from: Box::new(BufReader::new(from)), to: Some(Box::new(to)), run }
+    }
+
+    /// Starts a process that runs only the test with this name.
+    fn process(socket: &Path, number: usize, test: &str) -> Player {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args([test, "--exact", "--nocapture"]).env(SOCKET, socket).env(NUMBER, number.to_string());
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (from, to) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+        let run = PlayerRun::Process(child);
+        Player { from: Box::new(BufReader::new(from)), to: Some(Box::new(to)), run }
+    }
+
+    /// Returns the next words that the player sends.
+    fn next(&mut self) -> Vec<u64> {
+        next_words(&mut self.from).expect("the player has not failed")
+    }
+
+    fn send(&mut self, words: &[u64]) {
+        writeln!(self.to.as_mut().unwrap(), "{}", to_line(words)).unwrap();
+    }
+
+    /// Ends a player that has sent all its calls.
+    fn end(mut self) {
+        self.to = None;
+        match &mut self.run {
+            PlayerRun::Thread(thread) => thread.take().unwrap().join().unwrap(),
+            PlayerRun::Process(child) => assert!(child.wait().unwrap().success()),
+        }
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // After a failure, the process may wait for other players.
+        if let PlayerRun::Process(child) = &mut self.run {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Numbers of histories and calls.
+#[derive(Default, Debug)]
+struct Coverage {
+    histories: u64,
+    /// Histories that began while a client held the grant.
+    granted: u64,
+    /// Histories in which the client logged a change beside the other clients.
+    logged: u64,
+    /// Histories in which the service took the grant back.
+    taken_back: u64,
+    calls: usize,
+    /// Calls that overlapped with a call of another thread.
+    overlaps: usize,
+}
+
+/// A served volume, its players, and a client of this thread.
+struct Game {
+    served: Served,
+    host: Arc<Client>,
+    memory: SharedMemory,
+    players: Vec<Player>,
+}
+
+impl Game {
+    fn new(player: impl Fn(&Path, usize) -> Player) -> Game {
+        let served = Served::new(64 << 20);
+        let (host, memory) = (served.client(), memory_of(&served.socket));
+        let players = (0..CLIENTS).map(|number| player(&served.socket, number)).collect();
+        Game { served, host, memory, players }
+    }
+
+    /// Returns true if a client holds the grant, and the number of bytes that clients have logged.
+    fn progress(&self) -> (bool, u64) {
+        let files = std::fs::read_dir(&self.served.path).unwrap().map(Result::unwrap);
+        let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+        let tail = |log: DirEntry| {
+            let mut word = [0; 8];
+            File::open(log.path()).unwrap().read_exact_at(&mut word, 8 * TAIL as u64).unwrap();
+            u64::from_le_bytes(word)
+        };
+        let tails = logs.map(tail).sum();
+        (self.host.volume().board().granted_to() != 0, tails)
+    }
+
+    /// Makes the calls of a history. Asserts that some order explains them.
+    fn explain(&mut self, seed: u64, coverage: &mut Coverage) {
+        let ids = |words: Vec<u64>| words.iter().map(|&id| ObjectId::from_raw(id).unwrap()).collect();
+        let ids: Vec<Vec<ObjectId>> = self.players.iter_mut().map(|player| ids(player.next())).collect();
+        let (objects, model) = Objects::make(&*self.host, format!("history-{seed}").as_bytes());
+        let task = Task { seed, objects, ids: ids.try_into().unwrap() };
+        let plan = task.plan();
+        let mut requests: Vec<_> = plan.requests().into_iter().map(Vec::into_iter).collect();
+        let words = self.memory.words();
+        words[WAITING].store(requests.len() as u64 + 1, Ordering::SeqCst);
+        self.players.iter_mut().for_each(|player| player.send(&task.to_words()));
+        let began = Instant::now();
+        while words[WAITING].load(Ordering::SeqCst) > 1 {
+            assert!(began.elapsed() < PATIENCE, "history {seed}: a player does not start");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let (was_granted, before) = self.progress();
+        start_together(&words[WAITING]);
+        let mut history: Vec<Vec<HistoryCall>> = requests.iter().map(|_| Vec::new()).collect();
+        for player in &mut self.players {
+            let sent = player.next();
+            let mut rest = &sent[..];
+            while let [thread, began, ended, count, words @ ..] = rest {
+                let (answer, others) = words.split_at(*count as usize);
+                let response = Response::from_words(answer).unwrap();
+                let request = requests[*thread as usize].next().unwrap();
+                let call = HistoryCall { request, response, began: *began, ended: *ended };
+                history[*thread as usize].push(call);
+                rest = others;
+            }
+        }
+        let (is_granted, after) = self.progress();
+        let looks = plan.looks(&objects).into_iter();
+        let clock = &self.memory.words()[CLOCK];
+        history.push(looks.map(|look| HistoryCall::record(&*self.host, clock, look)).collect());
+        coverage.histories += 1;
+        coverage.granted += u64::from(was_granted);
+        coverage.logged += u64::from(after > before);
+        coverage.taken_back += u64::from(was_granted && !is_granted);
+        coverage.calls += history.iter().map(Vec::len).sum::<usize>();
+        coverage.overlaps += linear::count_overlaps(&history);
+        if linear::explain(&model, &history).is_none() {
+            println!("history {seed}, in which client {} holds the grant:", plan.holder);
+            linear::assert_explained(&model, &history);
+        }
+    }
+
+    fn end(mut self) {
+        self.players.into_iter().for_each(Player::end);
+        drop(self.host);
+        self.served.stop();
+    }
+}
+
+/// Explains histories. `EYRIE_TEST_HISTORIES` sets their number.
+fn explain_all(count: u64, player: impl Fn(&Path, usize) -> Player) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a service keeps only the times of root");
+        return;
+    }
+    let count = std::env::var("EYRIE_TEST_HISTORIES").map_or(count, |count| count.parse().unwrap());
+    let mut coverage = Coverage::default();
+    for first in (0..count).step_by(HISTORIES as usize) {
+        let mut game = Game::new(&player);
+        for seed in first..count.min(first + HISTORIES) {
+            game.explain(seed, &mut coverage);
+        }
+        game.end();
+    }
+    println!("{coverage:?}");
+    assert!(coverage.logged > count / 2 && coverage.taken_back > count / 2, "{coverage:?}");
+    assert!(coverage.overlaps > 0);
+}
+
+#[test]
+fn calls_of_three_clients_are_linearizable() {
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
+    explain_all(300, Player::thread);
+}
+
+#[test]
+fn calls_of_three_processes_are_linearizable() {
+    const TEST: &str = "histories::calls_of_three_processes_are_linearizable";
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
+    if let (Some(socket), Ok(number)) = (std::env::var_os(SOCKET), std::env::var(NUMBER)) {
+        let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout());
+        return play(Path::new(&socket), number.parse().unwrap(), &mut input, &mut output);
+    }
+    explain_all(100, |socket, number| Player::process(socket, number, TEST));
+}

@@ -1,0 +1,221 @@
+//! Draws the calls of a history.
+
+use std::time::Duration;
+
+use eyrie_engine::{
+    AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+};
+use eyrie_testkit::linear::Request;
+use eyrie_testkit::ops::OpRecord;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+pub const CLIENTS: usize = 3;
+/// Number of ids that each client reserves for a history.
+pub const IDS: usize = 20;
+/// Number of objects that all clients know from the start.
+pub const SHARED: usize = 4;
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+pub const BORN: Time = Time::new(1, 0);
+pub const NAMES: [&[u8]; 3] = [b"a", b"b", b"k"];
+const CONTENT: &[u8] = b"0123456789abcdef";
+
+/// The objects that all clients know: two directories, a file, and a key.
+#[derive(Clone, Copy)]
+pub struct Objects {
+    pub dirs: [ObjectId; 2],
+    pub file: ObjectId,
+    pub key: ObjectId,
+}
+
+impl Objects {
+    /// Makes the objects in the root directory under this name, and returns the model of them.
+    pub fn make(engine: &dyn Engine, name: &[u8]) -> (Objects, Model) {
+        let [top, dir] = [(); 2].map(|()| engine.reserve(Kind::Directory).unwrap());
+        let [file, key] = [(); 2].map(|()| engine.reserve(Kind::File).unwrap());
+        let root = engine.root();
+        let (owner, time, model) = (OWNER, BORN, Model::new(root, OWNER, BORN));
+        let create = |dir, name, id, content| Op::Create { dir, name, id, owner, content, time };
+        for op in [
+            create(root, name, top, Content::Empty),
+            create(top, b"dir", dir, Content::Empty),
+            create(top, NAMES[0], file, Content::Bytes(CONTENT)),
+            Op::Put { dir: top, name: NAMES[2], id: key, owner, data: b"value", time },
+        ] {
+            engine.apply(&op).unwrap();
+            model.apply(&op).unwrap();
+        }
+        (Objects { dirs: [top, dir], file, key }, model)
+    }
+
+    pub fn to_words(self) -> [u64; SHARED] {
+        [self.dirs[0], self.dirs[1], self.file, self.key].map(ObjectId::raw)
+    }
+
+    pub fn from_words(words: [u64; SHARED]) -> Objects {
+        let [top, dir, file, key] = words.map(|word| ObjectId::from_raw(word).unwrap());
+        Objects { dirs: [top, dir], file, key }
+    }
+
+    /// Returns a change that leaves new objects as they are.
+    pub fn no_change(&self) -> Op<'static> {
+        Op::Write { id: self.file, offset: 0, data: CONTENT, set_ids: SetIds::Keep, time: BORN }
+    }
+}
+
+/// A call, and the pause before it.
+pub struct Step {
+    pub pause: Duration,
+    pub request: Request,
+}
+
+/// The calls of a thread.
+pub struct Script {
+    pub client: usize,
+    pub steps: Vec<Step>,
+}
+
+/// All calls of a history.
+pub struct Plan {
+    /// The client that gets the grant.
+    pub holder: usize,
+    /// True if the holder wakes the service shortly before the other clients begin.
+    pub wakes_service: bool,
+    /// Calls of the holder before the other clients begin.
+    pub first: Vec<Request>,
+    /// The first script is one of the holder.
+    pub scripts: Vec<Script>,
+    /// All new objects that the calls may make.
+    pub made: Vec<ObjectId>,
+}
+
+impl Plan {
+    /// Draws the calls on some objects. `ids` are the ids that each client has reserved. The same arguments
+    /// give the same plan.
+    pub fn draw(seed: u64, objects: Objects, ids: &[Vec<ObjectId>; CLIENTS]) -> Plan {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let holder = random.random_range(0..CLIENTS);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|client| (holder + client) % CLIENTS).collect();
+        match random.random_range(0..6) {
+            0..2 => clients.push(holder),
+            2 => clients.push(random.random_range(0..CLIENTS)),
+            _ => {}
+        }
+        let has_one_time = random.random();
+        let mut draws = Draws { objects, ids: ids.clone(), made: Vec::new(), has_one_time, random };
+        let wakes_service = draws.random.random();
+        let first = (0..draws.random.random_range(0..4)).map(|_| draws.request(holder, Time::new(2, 0)));
+        let first = first.collect();
+        let scripts = clients.iter().enumerate().map(|(thread, &client)| {
+            let is_holder = client == holder;
+            let calls = if is_holder { draws.random.random_range(3..6) } else { 3 };
+            let steps = (0..calls).map(|call| {
+                let time = if draws.has_one_time { (10, 0) } else { (10 + call, thread as u32) };
+                let request = draws.request(client, Time::new(time.0, time.1));
+                Step { pause: draws.pause(is_holder, call == 0), request }
+            });
+            Script { client, steps: steps.collect() }
+        });
+        let scripts = scripts.collect();
+        Plan { holder, wakes_service, first, scripts, made: draws.made }
+    }
+
+    /// Returns the calls of each thread.
+    pub fn requests(&self) -> Vec<Vec<Request>> {
+        let of_script = |script: &Script| script.steps.iter().map(|step| step.request.clone()).collect();
+        let mut requests: Vec<Vec<_>> = self.scripts.iter().map(of_script).collect();
+        requests[0].splice(0..0, self.first.iter().cloned());
+        requests
+    }
+
+    /// Returns calls that look at all names and objects.
+    pub fn looks(&self, objects: &Objects) -> Vec<Request> {
+        let names = objects.dirs.into_iter().flat_map(|dir| NAMES.map(|name| (dir, name.to_vec())));
+        let lookups = names.map(|(dir, name)| Request::Lookup { dir, name });
+        let files = [objects.file, objects.key].into_iter().chain(self.made.iter().copied());
+        let looks =
+            files.flat_map(|id| [Request::Read { id, offset: 0, length: 64 }, Request::Attributes(id)]);
+        lookups.chain(objects.dirs.map(Request::Attributes)).chain(looks).collect()
+    }
+}
+
+struct Draws {
+    objects: Objects,
+    /// The ids of each client that are not used.
+    ids: [Vec<ObjectId>; CLIENTS],
+    made: Vec<ObjectId>,
+    /// True if all changes have the same time.
+    has_one_time: bool,
+    random: SmallRng,
+}
+
+impl Draws {
+    /// Draws the pause before a call. A logged change takes less than a microsecond, and most other calls
+    /// some microseconds. Within 10 ms the service applies the log.
+    fn pause(&mut self, is_holder: bool, is_first: bool) -> Duration {
+        let random = &mut self.random;
+        let micros = match random.random_range(0..100) {
+            // The first call of another client takes the grant back.
+            0..80 if is_first && !is_holder => random.random_range(0..60),
+            0..50 => 0,
+            50..90 => random.random_range(0..6),
+            90..99 => random.random_range(10..200),
+            _ => 12_000,
+        };
+        Duration::from_micros(micros)
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.random.random_range(0..all.len())]
+    }
+
+    /// Returns the id for a new object of a client.
+    fn fresh(&mut self, client: usize) -> ObjectId {
+        let id = self.ids[client].pop().unwrap();
+        self.made.push(id);
+        id
+    }
+
+    /// Draws a request of a client.
+    fn request(&mut self, client: usize, time: Time) -> Request {
+        let (Objects { dirs, file, key }, owner) = (self.objects, OWNER);
+        let (dir, name) = (self.one_of(&dirs), self.one_of(&NAMES));
+        let known = [&[file, file, key][..], &self.made].concat();
+        let id = self.one_of(&known);
+        let data = &[self.random.random(); 20][..self.one_of(&[1, 8, 20])];
+        let set_ids = SetIds::Keep;
+        let op = match self.random.random_range(0..32) {
+            0..4 => return Request::Lookup { dir, name: name.to_vec() },
+            4..7 => return Request::Read { id, offset: 0, length: 64 },
+            7..9 => return Request::Attributes(id),
+            9 => return Request::Attributes(dir),
+            10 => return Request::Xattr { id, name: b"user.x".to_vec() },
+            11 => return Request::InodeFlags(id),
+            12..15 => {
+                Op::Create { dir, name, id: self.fresh(client), owner, content: Content::Bytes(data), time }
+            }
+            15..17 => Op::Put { dir, name, id: self.fresh(client), owner, data, time },
+            17..19 => Op::Unlink { dir, name, time },
+            19 => Op::Erase { dir, name, time },
+            20..24 => {
+                let (to_dir, to_name) = (self.one_of(&dirs), self.one_of(&NAMES));
+                let mode = self.one_of(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
+                let (from_dir, from_name) = (dir, name);
+                Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time }
+            }
+            24..26 => {
+                let offset = self.random.random_range(0..3) * 8;
+                Op::Write { id, offset, data, set_ids, time }
+            }
+            26..29 => Op::Append { id, data, set_ids, time },
+            29 => Op::SetSize { id, size: self.random.random_range(0..30), set_ids, time },
+            30 => {
+                let change = AttributeChange { modified: Some(time), ..AttributeChange::default() };
+                Op::SetAttributes { id, change, time }
+            }
+            _ => Op::Link { dir, name, id, time },
+        };
+        Request::Apply(OpRecord::new(&op))
+    }
+}
