@@ -86,8 +86,8 @@ pub struct Plan {
     pub first: Vec<Request>,
     /// The first script is one of the holder.
     pub scripts: Vec<Script>,
-    /// All new objects that the calls may make.
-    pub made: Vec<ObjectId>,
+    /// The new objects that the calls of each client may make.
+    pub made: [Vec<ObjectId>; CLIENTS],
 }
 
 impl Plan {
@@ -103,7 +103,7 @@ impl Plan {
             _ => {}
         }
         let has_one_time = random.random();
-        let mut draws = Draws { objects, ids: ids.clone(), made: Vec::new(), has_one_time, random };
+        let mut draws = Draws { objects, ids: ids.clone(), made: Default::default(), has_one_time, random };
         let wakes_service = draws.random.random();
         let first = (0..draws.random.random_range(0..4)).map(|_| draws.request(holder, Time::new(2, 0)));
         let first = first.collect();
@@ -133,7 +133,7 @@ impl Plan {
     pub fn looks(&self, objects: &Objects) -> Vec<Request> {
         let names = objects.dirs.into_iter().flat_map(|dir| NAMES.map(|name| (dir, name.to_vec())));
         let lookups = names.map(|(dir, name)| Request::Lookup { dir, name });
-        let files = [objects.file, objects.key].into_iter().chain(self.made.iter().copied());
+        let files = [objects.file, objects.key].into_iter().chain(self.made.concat());
         let looks =
             files.flat_map(|id| [Request::Read { id, offset: 0, length: 64 }, Request::Attributes(id)]);
         lookups.chain(objects.dirs.map(Request::Attributes)).chain(looks).collect()
@@ -144,7 +144,7 @@ struct Draws {
     objects: Objects,
     /// The ids of each client that are not used.
     ids: [Vec<ObjectId>; CLIENTS],
-    made: Vec<ObjectId>,
+    made: [Vec<ObjectId>; CLIENTS],
     /// True if all changes have the same time.
     has_one_time: bool,
     random: SmallRng,
@@ -173,7 +173,7 @@ impl Draws {
     /// Returns the id for a new object of a client.
     fn fresh(&mut self, client: usize) -> ObjectId {
         let id = self.ids[client].pop().unwrap();
-        self.made.push(id);
+        self.made[client].push(id);
         id
     }
 
@@ -181,8 +181,11 @@ impl Draws {
     fn request(&mut self, client: usize, time: Time) -> Request {
         let (Objects { dirs, file, key }, owner) = (self.objects, OWNER);
         let (dir, name) = (self.one_of(&dirs), self.one_of(&NAMES));
-        let known = [&[file, file, key][..], &self.made].concat();
-        let id = self.one_of(&known);
+        let shared = [file, file, key];
+        let id = self.one_of(&[&shared[..], &self.made.concat()].concat());
+        // Reads of these attributes find a new object of another client only after a look-up, an open or a
+        // read of its bytes.
+        let own = self.one_of(&[&shared[..], &self.made[client]].concat());
         let data = &[self.random.random(); 20][..self.one_of(&[1, 8, 20])];
         let set_ids = SetIds::Keep;
         let op = match self.random.random_range(0..32) {
@@ -190,8 +193,8 @@ impl Draws {
             4..7 => return Request::Read { id, offset: 0, length: 64 },
             7..9 => return Request::Attributes(id),
             9 => return Request::Attributes(dir),
-            10 => return Request::Xattr { id, name: b"user.x".to_vec() },
-            11 => return Request::InodeFlags(id),
+            10 => return Request::Xattr { id: own, name: b"user.x".to_vec() },
+            11 => return Request::InodeFlags(own),
             12..15 => {
                 Op::Create { dir, name, id: self.fresh(client), owner, content: Content::Bytes(data), time }
             }
